@@ -1,4 +1,4 @@
-"""What the terminal's tests stand on: a shared server behind a socket, and a person's empty home."""
+"""Fixtures of the terminal tests: a shared server behind a socket."""
 
 from collections.abc import AsyncIterator
 
@@ -10,5 +10,5 @@ from tests.servers import SocketServer, running_socket_server
 @pytest.fixture(scope="session")
 async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with running_socket_server(tmp_path_factory.mktemp("house")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("server")) as server:
+        yield server

@@ -1,4 +1,4 @@
-"""A person at a terminal: a real pseudo-terminal with the program on it, and what is read on its screen."""
+"""A user at a terminal: the program on a real pseudo-terminal, and what its screen shows."""
 
 import asyncio
 import fcntl
@@ -15,18 +15,18 @@ from pathlib import Path
 DEADLINE_S = 20
 COMMAND = (sys.executable, "-m", "dragoman")
 CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f]")
-"""Colours and movements."""
+"""Colors and cursor movements."""
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
 def environ(home: Path, **more: str) -> dict[str, str]:
-    """The environment of a person who has no settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "XDG_"))}
-    return kept | {"HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"} | more
+    """The environment of a user without settings."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "XDG_"))}
+    return inherited | {"HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"} | more
 
 
 class TerminalUser:
-    """Types, and reads what the screen has shown since the last time."""
+    """Types, and reads what the screen shows."""
 
     def __init__(self, terminal: int, process: asyncio.subprocess.Process) -> None:
         self._terminal = terminal
@@ -39,7 +39,7 @@ class TerminalUser:
 
     @property
     def screen_text(self) -> str:
-        """All that was shown, without colours."""
+        """Everything that was shown, without colors."""
         return CONTROL_SEQUENCES.sub("", self.raw)
 
     def type(self, keys: str) -> None:
@@ -49,21 +49,23 @@ class TerminalUser:
         self.type(line + "\r")
 
     async def until(self, text: str) -> str:
-        """Wait for it; gives what was shown before it since the last wait."""
+        """Wait for a text; returns what was shown between the last wait and it."""
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while (found := self.screen_text.find(text, self._read_to)) < 0:
-                    assert not self._is_over, f"{text!r} was never shown, but: {self.screen_text[self._read_to :]}"
+                while (position := self.screen_text.find(text, self._read_to)) < 0:
+                    assert not self._is_over, (
+                        f"the program ended without showing {text!r}, but: {self.screen_text[self._read_to :]}"
+                    )
                     self._more.clear()
                     await self._more.wait()
         except TimeoutError:
-            raise AssertionError(f"{text!r} was not shown, but: {self.screen_text[self._read_to :]}") from None
-        before = self.screen_text[self._read_to : found]
-        self._read_to = found + len(text)
+            raise AssertionError(f"{text!r} was not shown in time, but: {self.screen_text[self._read_to :]}") from None
+        before = self.screen_text[self._read_to : position]
+        self._read_to = position + len(text)
         return before
 
     async def code(self) -> int:
-        """Wait for the program's end."""
+        """Wait for the program's end and return its exit code."""
         async with asyncio.timeout(DEADLINE_S):
             return await self._process.wait()
 
@@ -73,7 +75,7 @@ class TerminalUser:
 
     def _read(self) -> None:
         read = b""
-        with suppress(OSError):  # how Linux tells that nobody is at the other side any more
+        with suppress(OSError):  # Linux reports a closed terminal this way
             read = os.read(self._terminal, 65536)
         if not read:
             self._is_over = True
@@ -84,35 +86,35 @@ class TerminalUser:
 
 @asynccontextmanager
 async def at_terminal(home: Path, *arguments: str, **environment: str) -> AsyncIterator[TerminalUser]:
-    """The program on a terminal of its own."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    """Run the program on a terminal of its own."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
         cwd=home,
         env=environ(home, **environment),
         start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )
-    os.close(theirs)
-    typist = TerminalUser(ours, process)
+    os.close(terminal)
+    user = TerminalUser(controller, process)
     try:
-        yield typist
+        yield user
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        typist.close()
+        user.close()
 
 
 async def in_pipe(
     home: Path, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
-    """The program in a pipe to its end: its code, its answer, and what it says aside."""
+    """Run the program in a pipe; returns its exit code, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *arguments,
@@ -124,10 +126,10 @@ async def in_pipe(
     )
     try:
         async with asyncio.timeout(DEADLINE_S):
-            out, aside = await process.communicate(stdin.encode())
+            out, err = await process.communicate(stdin.encode())
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert process.returncode is not None, "it is over"
-    return process.returncode, out.decode(), aside.decode()
+    assert process.returncode is not None, "communicate() waited for the end"
+    return process.returncode, out.decode(), err.decode()

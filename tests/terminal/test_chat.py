@@ -1,4 +1,4 @@
-"""`dragoman chat` as a person meets it: on a real terminal, and in a pipe, over every protocol."""
+"""`dragoman chat` in a real terminal and in a pipe, over every protocol."""
 
 import json
 import struct
@@ -14,103 +14,101 @@ from tests.terminal.pseudo_terminal import CTRL_C, CTRL_D, at_terminal, in_pipe
 ALL = ["aap", "ag-ui", "agentscope", "blade"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 SLOW = script({"say": ["one", " moment"]}, {"wait_ms": 600_000}, {"say": "two"})
-"""What it says does not stand in it as it will be said, so that its echo is no answer."""
+"""The text is split, so that the echo of the input does not look like the answer."""
 
 
 def chat(server: SocketServer, *more: str) -> tuple[str, ...]:
     return ("chat", server.connection.url, "--key", server.key("alice"), *more)
 
 
-# --- on a terminal ----------------------------------------------------------------------------------------------------
+# --- in a terminal ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ALL)
 async def test_a_conversation_has_permissions_questions_and_an_interrupt(
     protocol: str, socket_server: SocketServer, tmp_path: Path
 ) -> None:
-    async with at_terminal(tmp_path, *chat(socket_server, "--protocol", protocol)) as person:
-        await person.until(f"over {protocol}")
-        await person.until("> ")
-        person.say(STAMP)
-        await person.until('May this run?  stamp(text="x")')
-        await person.until("[y]es")
-        person.say("y")
-        await person.until("so: stamped x")
-        await person.until("> ")
-        person.say("ask me")
-        await person.until("1  staging")
-        await person.until("your own: ")
-        person.say("2")
-        await person.until("You chose production.")
-        await person.until("> ")
-        person.say(SLOW)
-        await person.until("one moment")
-        person.type(CTRL_C)
-        await person.until("stopped")
-        await person.until("> ")
-        person.type(CTRL_D)
-        await person.until("--last")
-        assert await person.code() == 0
+    async with at_terminal(tmp_path, *chat(socket_server, "--protocol", protocol)) as user:
+        await user.until(f"over {protocol}")
+        await user.until("> ")
+        user.say(STAMP)
+        await user.until('Allow this call?  stamp(text="x")')
+        await user.until("[y]es")
+        user.say("y")
+        await user.until("so: stamped x")
+        await user.until("> ")
+        user.say("ask me")
+        await user.until("1  staging")
+        await user.until("your own text: ")
+        user.say("2")
+        await user.until("You chose production.")
+        await user.until("> ")
+        user.say(SLOW)
+        await user.until("one moment")
+        user.type(CTRL_C)
+        await user.until("stopped")
+        await user.until("> ")
+        user.type(CTRL_D)
+        await user.until("--last")
+        assert await user.code() == 0
 
 
-async def test_a_terminal_that_was_closed_in_the_middle_of_a_run_comes_back_to_it(
-    socket_server: SocketServer, tmp_path: Path
-) -> None:
-    async with at_terminal(tmp_path, *chat(socket_server)) as person:
-        await person.until("> ")
-        person.say(SLOW)
-        await person.until("one moment")
-        person.type(CTRL_C)
-        await person.until("stopped")
-        await person.until("> ")
-        person.say("/session")
-        session = (await person.until("come back with")).split()[-1]
-        person.say(SLOW)
-        await person.until("one moment")
-    async with at_terminal(tmp_path, *chat(socket_server, "--session", session)) as person:
-        await person.until(f"› {SLOW[:20]}")
-        await person.until("one moment")
-        person.say("/stop")
-        await person.until("stopped")
-        await person.until("> ")
-        person.type(CTRL_D)
-        assert await person.code() == 0
-    async with at_terminal(tmp_path, *chat(socket_server, "--last", "--plain")) as person:
-        await person.until("one moment")
-        await person.until("> ")
-        person.say("/quit")
-        assert await person.code() == 0
+async def test_a_run_is_shown_again_after_the_terminal_was_closed(socket_server: SocketServer, tmp_path: Path) -> None:
+    async with at_terminal(tmp_path, *chat(socket_server)) as user:
+        await user.until("> ")
+        user.say(SLOW)
+        await user.until("one moment")
+        user.type(CTRL_C)
+        await user.until("stopped")
+        await user.until("> ")
+        user.say("/session")
+        session = (await user.until("to continue later")).split()[-1]
+        user.say(SLOW)
+        await user.until("one moment")
+    async with at_terminal(tmp_path, *chat(socket_server, "--session", session)) as user:
+        await user.until(f"› {SLOW[:20]}")
+        await user.until("one moment")
+        user.say("/stop")
+        await user.until("stopped")
+        await user.until("> ")
+        user.type(CTRL_D)
+        assert await user.code() == 0
+    async with at_terminal(tmp_path, *chat(socket_server, "--last", "--plain")) as user:
+        await user.until("one moment")
+        await user.until("> ")
+        user.say("/quit")
+        assert await user.code() == 0
 
 
-async def test_a_question_left_open_is_asked_again_and_a_picture_goes_along(
+async def test_a_question_left_open_is_asked_again_and_an_image_is_attached(
     socket_server: SocketServer, tmp_path: Path
 ) -> None:
     (tmp_path / "dot.png").write_bytes(a_png())
-    async with at_terminal(tmp_path, *chat(socket_server, "--plain")) as person:
-        await person.until("> ")
-        person.say("ask me")
-        await person.until("your own: ")
-        person.type(CTRL_D)
-        await person.until("/answer asks again")
-        await person.until("> ")
-        person.say("/answer")
-        await person.until("your own: ")
-        person.say("neither")
-        await person.until("You chose neither.")
-        person.say("/image dot.png")
-        await person.until("[picture: image/png")
-        person.say("look")
-        await person.until("You said: look")
-        person.say("/history")
-        await person.until("> [picture: image/png")
-        person.say("/nonsense")
-        await person.until("/help tells")
-        person.type(CTRL_D)
-        assert await person.code() == 0
+    async with at_terminal(tmp_path, *chat(socket_server, "--plain")) as user:
+        await user.until("> ")
+        user.say("ask me")
+        await user.until("your own text: ")
+        user.type(CTRL_D)
+        await user.until("to answer: /answer")
+        await user.until("> ")
+        user.say("/answer")
+        await user.until("your own text: ")
+        user.say("neither")
+        await user.until("You chose neither.")
+        user.say("/image dot.png")
+        await user.until("[image: image/png")
+        user.say("look")
+        await user.until("You said: look")
+        user.say("/history")
+        await user.until("> [image: image/png")
+        user.say("/nonsense")
+        await user.until("/help lists")
+        user.type(CTRL_D)
+        assert await user.code() == 0
 
 
 def a_png() -> bytes:
-    """One dot."""
+    """A PNG with one pixel."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -122,33 +120,35 @@ def a_png() -> bytes:
 # --- in a pipe --------------------------------------------------------------------------------------------------------
 
 
-async def test_in_a_pipe_the_answer_alone_is_on_standard_output(socket_server: SocketServer, tmp_path: Path) -> None:
-    code, out, aside = await in_pipe(tmp_path, *chat(socket_server, "--yes"), stdin="add 20 and 22\n")
-    assert (code, out, aside) == (0, "The sum is 42.\n", "* add(a=20, b=22)\n  = 42\n")
+async def test_in_a_pipe_only_the_answer_is_on_standard_output(socket_server: SocketServer, tmp_path: Path) -> None:
+    code, out, err = await in_pipe(tmp_path, *chat(socket_server, "--yes"), stdin="add 20 and 22\n")
+    assert (code, out, err) == (0, "The sum is 42.\n", "* add(a=20, b=22)\n  = 42\n")
 
 
-async def test_in_a_pipe_what_happens_comes_as_lines_of_json(socket_server: SocketServer, tmp_path: Path) -> None:
-    code, out, aside = await in_pipe(tmp_path, *chat(socket_server, "--json", "-m", "hello"))
-    said, ended = [json.loads(line) for line in out.splitlines()]
-    assert (code, said, aside) == (0, {"type": "Text", "text": "Hello! I am the rehearsal agent."}, "")
+async def test_with_json_events_are_lines_of_json(socket_server: SocketServer, tmp_path: Path) -> None:
+    code, out, err = await in_pipe(tmp_path, *chat(socket_server, "--json", "-m", "hello"))
+    text, ended = [json.loads(line) for line in out.splitlines()]
+    assert (code, text, err) == (0, {"type": "Text", "text": "Hello! I am the rehearsal agent."}, "")
     assert (ended["type"], ended["reason"]) == ("Ended", "end_turn")
 
 
-async def test_in_a_pipe_a_question_waits_and_the_exit_code_reports(
+async def test_in_a_pipe_a_question_stays_pending_and_the_exit_code_says_so(
     socket_server: SocketServer, tmp_path: Path
 ) -> None:
-    code, out, aside = await in_pipe(tmp_path, *chat(socket_server), stdin="ask me")
+    code, out, err = await in_pipe(tmp_path, *chat(socket_server), stdin="ask me")
     assert (code, out) == (3, "")
-    assert aside.startswith("it waits for\n  an answer to: Which environment?\ndragoman chat http://127.0.0.1:")
-
-
-async def test_what_cannot_be_is_one_sentence(socket_server: SocketServer, tmp_path: Path) -> None:
-    code, out, aside = await in_pipe(tmp_path, "chat", socket_server.connection.url, "--key", "wrong", "-m", "hello")
-    assert (code, out) == (1, "")
-    assert aside == (
-        "dragoman: this key is not known here. Give a key with --key; on the server's machine "
-        "`dragoman keys create --name me` makes one\n"
+    assert err.startswith(
+        "waiting for:\n  an answer to: Which environment?\nto answer: dragoman chat http://127.0.0.1:"
     )
-    code, out, aside = await in_pipe(tmp_path, "chat", "http://127.0.0.1:9", stdin="hello")
+
+
+async def test_an_error_is_one_line_on_standard_error(socket_server: SocketServer, tmp_path: Path) -> None:
+    code, out, err = await in_pipe(tmp_path, "chat", socket_server.connection.url, "--key", "wrong", "-m", "hello")
     assert (code, out) == (1, "")
-    assert aside.startswith("dragoman: no server answers at http://127.0.0.1:9: ")
+    assert err == (
+        "dragoman: this key is not known here. Pass a key with --key; "
+        "`dragoman keys create --name me` on the server's machine makes one\n"
+    )
+    code, out, err = await in_pipe(tmp_path, "chat", "http://127.0.0.1:9", stdin="hello")
+    assert (code, out) == (1, "")
+    assert err.startswith("dragoman: no server answers at http://127.0.0.1:9: ")

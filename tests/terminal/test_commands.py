@@ -15,13 +15,13 @@ from tests.servers import SocketServer
 from tests.terminal.pseudo_terminal import at_terminal, in_pipe
 
 
-def test_the_first_agent_is_served_as_it_is_and_never_written_over(
+def test_the_first_agent_can_be_served_unchanged_and_is_never_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(commands, ["init"])
-    assert done.exit_code == 0
-    assert "serve --first-key app.py\n" in done.stdout
+    first = CliRunner().invoke(commands, ["init"])
+    assert first.exit_code == 0
+    assert "serve --first-key app.py\n" in first.stdout
     (agent,) = load("app.py")
     assert (agent.spec.name, [tool.spec.name for tool in agent.spec.tools]) == ("assistant", ["add", "send"])
     before = Path("app.py").read_text()
@@ -30,7 +30,7 @@ def test_the_first_agent_is_served_as_it_is_and_never_written_over(
     assert CliRunner().invoke(commands, ["init", "app.txt"]).exit_code == 1
 
 
-async def test_sessions_are_a_table_for_people_and_lines_for_programs(
+async def test_sessions_are_a_table_in_a_terminal_and_lines_of_json_in_a_pipe(
     socket_server: SocketServer, tmp_path: Path
 ) -> None:
     server = ("--url", socket_server.connection.url, "--key", socket_server.key("bob"))
@@ -40,26 +40,26 @@ async def test_sessions_are_a_table_for_people_and_lines_for_programs(
     code, out, _ = await in_pipe(tmp_path, "sessions", "list", *server)
     newest, oldest = [json.loads(line) for line in out.splitlines()]
     assert (code, newest["agent"], newest["status"]) == (0, "rehearsal", "idle")
-    async with at_terminal(tmp_path, "sessions", "list", "--limit", "1", *server) as person:
-        await person.until("TITLE")
-        await person.until(newest["id"])
-        assert await person.code() == 0
-        assert oldest["id"] not in person.screen_text
-    async with at_terminal(tmp_path, "sessions", "show", oldest["id"], *server) as person:
-        await person.until("› hello")
-        await person.until("Hello! I am the rehearsal agent.")
-        assert await person.code() == 0
-    code, out, aside = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
-    assert (code, out, aside) == (0, "", "")
+    async with at_terminal(tmp_path, "sessions", "list", "--limit", "1", *server) as user:
+        await user.until("TITLE")
+        await user.until(newest["id"])
+        assert await user.code() == 0
+        assert oldest["id"] not in user.screen_text
+    async with at_terminal(tmp_path, "sessions", "show", oldest["id"], *server) as user:
+        await user.until("› hello")
+        await user.until("Hello! I am the rehearsal agent.")
+        assert await user.code() == 0
+    code, out, err = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
+    assert (code, out, err) == (0, "", "")
     exported = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert [(each["session"]["id"], each["messages"][0]["blocks"]) for each in exported] == [
         (newest["id"], [{"type": "Text", "text": "recall"}]),
         (oldest["id"], [{"type": "Text", "text": "hello"}]),
     ]
-    code, _, aside = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
-    assert (code, aside) == (1, "dragoman: all.jsonl is there already: name another file\n")
+    code, _, err = await in_pipe(tmp_path, "sessions", "export", "--output", "all.jsonl", *server)
+    assert (code, err) == (1, "dragoman: all.jsonl already exists: name another file\n")
 
 
-def test_the_command_line_knows_the_protocols_of_the_client() -> None:
-    """It names them itself: help and serving start without the client library."""
+def test_the_command_line_lists_the_clients_protocols() -> None:
+    """It has a list of its own, so that `--help` and `serve` start without the client library."""
     assert tuple(PROTOCOLS.choices) == get_args(ProtocolName)

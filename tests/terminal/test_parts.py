@@ -1,4 +1,4 @@
-"""The terminal's parts: what is shown, what is understood, what is remembered, and what is given to whom."""
+"""The terminal's parts: screens, prompts, keyboard, saved sessions, and the choice of server and key."""
 
 import io
 from collections.abc import Callable
@@ -25,7 +25,7 @@ WHERE = QuestionItem(question="Where?", options=(Option("here"), Option("there")
 STAMP = Permission(call_id="c1", name="stamp", arguments={"text": "x"})
 
 
-def test_what_a_terminal_would_obey_is_taken_out() -> None:
+def test_control_characters_are_removed() -> None:
     assert strip_control_characters("a\x1b[31mb\x1b]0;title\x07c\x9bd\u202ee\r\nf\tg\r") == "a[31mb]0;titlecde\nf\tg"
     assert call_line("run\x1b[A", {"cmd": "rm\n\u202ex"}) == 'run[A(cmd="rm\\nx")'
 
@@ -35,24 +35,24 @@ def test_what_a_terminal_would_obey_is_taken_out() -> None:
     [lambda out: PlainScreen(out, out, is_raw=False), lambda out: JsonLinesScreen(out, out), RichScreen],
     ids=["plain", "json", "rich"],
 )
-def test_no_screen_shows_what_a_terminal_would_obey(screen_to: Callable[[TextIO], Screen]) -> None:
-    shown = io.StringIO()
-    screen = screen_to(shown)
+def test_no_screen_shows_control_characters(screen_to: Callable[[TextIO], Screen]) -> None:
+    output = io.StringIO()
+    screen = screen_to(output)
     screen.show_note("session a\x1b]0;title\x07b")
     screen.show_error("no \x1b[31mred")
-    assert shown.getvalue().split("\n")[:2] in (
+    assert output.getvalue().split("\n")[:2] in (
         ["session a]0;titleb", "no [31mred"],
         ["session a]0;titleb", "dragoman: no [31mred"],
     )
 
 
 @given(st.lists(st.sampled_from(["a\n", "\n", "```\n", "- x\n", "  y\n", "~~~py\n", "b", " "])))
-def test_blocks_and_the_rest_are_the_text(pieces: list[str]) -> None:
-    text, whole, rest = "".join(pieces), "", ""
+def test_splitting_a_text_into_blocks_loses_nothing(pieces: list[str]) -> None:
+    text, blocks, rest = "".join(pieces), "", ""
     for piece in pieces:
         block, rest = split_at_blocks(rest + piece)
-        whole += block
-    assert whole + rest == text
+        blocks += block
+    assert blocks + rest == text
 
 
 def test_a_block_ends_when_another_begins_outside_fences_and_lists() -> None:
@@ -63,14 +63,14 @@ def test_a_block_ends_when_another_begins_outside_fences_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected_text", "chosen"),
+    ("text", "chosen"),
     [("1", ("here",)), ("THERE", ("there",)), ("3", None), ("1 2", None), ("", None), ("nowhere", ()), ("10 km", ())],
 )
-def test_a_choice_is_a_number_a_label_or_own_words(expected_text: str, chosen: tuple[str, ...] | None) -> None:
-    assert parse_choice(expected_text, WHERE) == chosen
+def test_a_choice_is_a_number_a_label_or_free_text(text: str, chosen: tuple[str, ...] | None) -> None:
+    assert parse_choice(text, WHERE) == chosen
 
 
-def test_several_choices_are_several_numbers() -> None:
+def test_several_options_are_selected_by_several_numbers() -> None:
     several = QuestionItem(question="Where?", options=WHERE.options, multi_select=True)
     assert parse_choice("2, 1", several) == ("there", "here")
 
@@ -86,19 +86,19 @@ def test_several_choices_are_several_numbers() -> None:
         (ClientCall(call_id="f", name="weather", arguments={}), ["sunny"], Result(call_id="f", text="sunny")),
     ],
 )
-def test_what_a_person_says_becomes_an_answer(pending: Pending, lines: list[str], answer: object) -> None:
-    said = iter(lines)
-    assert Prompter(lambda _: None, lambda _: next(said), allows_all=False).collect_answers([pending]) == (answer,)
+def test_a_typed_line_becomes_an_answer(pending: Pending, lines: list[str], answer: object) -> None:
+    typed = iter(lines)
+    assert Prompter(lambda _: None, lambda _: next(typed), allows_all=False).collect_answers([pending]) == (answer,)
 
 
-def test_a_tool_that_may_always_run_is_not_asked_for_again() -> None:
-    said = iter(["a"])
-    asker = Prompter(lambda _: None, lambda _: next(said), allows_all=False)
-    assert asker.collect_answers([STAMP, STAMP]) == (Allow(call_id="c1"), Allow(call_id="c1"))
+def test_a_tool_that_is_always_allowed_is_not_asked_about_again() -> None:
+    typed = iter(["a"])
+    prompter = Prompter(lambda _: None, lambda _: next(typed), allows_all=False)
+    assert prompter.collect_answers([STAMP, STAMP]) == (Allow(call_id="c1"), Allow(call_id="c1"))
 
 
 class ScriptedKeyboard(Keyboard):
-    """Somebody who has made up their mind."""
+    """A keyboard with prepared input."""
 
     def __init__(self, *keys: str | type[BaseException]) -> None:
         super().__init__(None)
@@ -120,30 +120,30 @@ class ScriptedKeyboard(Keyboard):
         (EOFError,),
     ],
 )
-def test_a_person_leaves_with_two_interrupts_in_a_row_or_at_the_end(keys: tuple[str | type[BaseException]]) -> None:
-    typed = ScriptedKeyboard(*keys)
-    shown = io.StringIO()
+def test_two_interrupts_in_a_row_or_the_end_of_input_exit(keys: tuple[str | type[BaseException]]) -> None:
+    keyboard = ScriptedKeyboard(*keys)
+    output = io.StringIO()
     with Client("http://127.0.0.1:9") as client:
         Chat(
             client,
             SessionSelection(),
-            PlainScreen(shown, shown, is_raw=False),
-            typed,
+            PlainScreen(output, output, is_raw=False),
+            keyboard,
             resume_command="",
             allows_all=False,
         ).run_interactive()
-    assert typed._keys == []
+    assert keyboard._keys == []
 
 
-def test_what_was_typed_ahead_is_the_next_message_and_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_typed_ahead_is_the_next_message_and_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     keyboard = Keyboard(None)
     keyboard._typed_ahead.append("y")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert keyboard.read_line("may it run? ") == "n"
+    assert keyboard.read_line("allow? ") == "n"
     assert keyboard.read_line("> ", is_message=True) == "y"
 
 
-def test_the_first_key_goes_to_this_machine_alone(tmp_path: Path) -> None:
+def test_the_first_key_is_sent_to_this_machine_only(tmp_path: Path) -> None:
     (tmp_path / "first-key").write_text("sk-first\n")
     assert resolve_key(None, "http://127.0.0.1:8000", tmp_path) == "sk-first"
     assert resolve_key(None, "https://agents.example", tmp_path) is None
@@ -152,7 +152,7 @@ def test_the_first_key_goes_to_this_machine_alone(tmp_path: Path) -> None:
     assert resolve_key(None, "http://localhost:8000", tmp_path / "nowhere") is None
 
 
-def test_the_address_is_the_given_one_or_that_of_the_settings() -> None:
+def test_the_address_is_the_given_one_or_from_the_settings() -> None:
     assert resolve_url("localhost:9000", Settings()) == "http://localhost:9000"
     assert resolve_url(None, Settings(host="0.0.0.0", port=9000)) == "http://127.0.0.1:9000"
     assert resolve_url(None, Settings(host="::1")) == "http://[::1]:8000"
@@ -160,7 +160,7 @@ def test_the_address_is_the_given_one_or_that_of_the_settings() -> None:
         resolve_url("ftp://x", Settings())
 
 
-def test_the_last_conversation_is_remembered_by_server_and_protocol(tmp_path: Path) -> None:
+def test_the_last_conversation_is_saved_by_server_and_protocol(tmp_path: Path) -> None:
     save_last_session(tmp_path / "state", "http://a", "aap", SavedSession("s1"))
     save_last_session(tmp_path / "state", "http://a", "blade", SavedSession("s2", "planner"))
     save_last_session(tmp_path / "state", "http://a", "aap", SavedSession("s3"))

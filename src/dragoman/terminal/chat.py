@@ -1,4 +1,4 @@
-"""A conversation in a terminal: what is typed goes to the agent, what it does is shown, what it asks is asked."""
+"""An interactive conversation in the terminal: sends input, shows events, asks for decisions."""
 
 import signal
 import threading
@@ -30,40 +30,40 @@ from dragoman.terminal.prompts import Prompter
 from dragoman.terminal.screen import Screen
 
 HELP = """\
-What you type goes to the agent. Lines that begin with a slash are for the terminal:
-  /image PATH    a picture that goes with your next message
-  /answer        be asked again what the run waits for
-  /stop          stop the run; also while the answer is being written, as Ctrl-C does
-  /resume        follow the newest run again, from its start
-  /history       what has been said
-  /session       this conversation's id, and how to come back to it
-  /new           begin another conversation
-  /quit          leave, as Ctrl-D and a second Ctrl-C do; what runs goes on at the server"""
+Your input is sent to the agent. Lines that begin with a slash are commands:
+  /image PATH    attach an image to your next message
+  /answer        ask again for what the run is waiting for
+  /stop          stop the run; works during an answer, like Ctrl-C
+  /resume        show the newest run again, from its start
+  /history       show all messages
+  /session       show this conversation's ID and how to continue it later
+  /new           start a new conversation
+  /quit          exit, like Ctrl-D or pressing Ctrl-C twice; a running run continues on the server"""
 
 PROMPT = "> "
 
 
 class SessionSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which conversation: a new one with an agent, or the one with that id."""
+    """The conversation to open: a new one with an agent, or the one with this id."""
 
     agent: str = ""
     session: str = ""
 
 
 class UserLeft(Exception):
-    """The person leaves while a run is under way."""
+    """The user exits while a run is in progress."""
 
 
 class Chat:
-    """One conversation after the other, with one server.
+    """Conversations with one server, one after the other.
 
     Args:
-        client: the server.
-        wanted: the first conversation.
-        screen: where it is shown.
-        keyboard: where a person types; None when nobody does.
-        again: the command that comes back to this server; a conversation's flag is put behind it.
-        allows_all: no permission is asked for.
+        client: the client for the server.
+        selection: the first conversation.
+        screen: the output.
+        keyboard: the input; None if nobody can be asked.
+        resume_command: the command that connects to this server again, without a conversation's flag.
+        allows_all: allow all tools without asking.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Chat:
         self._is_stopping = False
         self._stop_failures: deque[str] = deque()
         self.session: Session | None = None
-        """None before the first message: a conversation that says nothing leaves nothing behind."""
+        """None until the first message, so that an unused conversation leaves no session behind."""
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": self._show_help,
             "/image": self._attach_image,
@@ -107,23 +107,23 @@ class Chat:
 
     @property
     def agent(self) -> str:
-        """Whom it is with, as far as that is known."""
+        """The agent's name, if known."""
         return self.session.agent if self.session else self._agent
 
     # --- one message ------------------------------------------------------------------------------------------------
 
     def send(self, text: str, images: tuple[str, ...] = ()) -> Ended:
-        """Say something, and follow the answer to its end, through all that is asked on the way.
+        """Send a message and show the run to its end, asking for decisions on the way.
 
         Raises:
-            Left: the person left meanwhile.
+            UserLeft: the user exited before the end.
         """
         if self.session is None:
             self.session = self._client.create(self._agent)
         return self._follow_run(self.session.run(text, images=images))
 
     def answer_pending(self, session: Session) -> Ended | None:
-        """Ask what the session waits for, and follow the run that goes on."""
+        """Ask for what the session is waiting for, and show the run that continues."""
         answers = self._prompter.collect_answers(self._pending)
         return self._follow_run(session.answer(*answers)) if answers else None
 
@@ -136,18 +136,14 @@ class Chat:
                 return ended
             answers = self._prompter.collect_answers(ended.pending)
             if not answers:
-                waits = "".join(f"\n  {pending_line(each)}" for each in ended.pending)
-                how = (
-                    "/answer asks again"
-                    if self._keyboard
-                    else f"{self._resume_command} --session {self.session.id} asks"
-                )
-                self._screen.show_note(f"it waits for{waits}\n{how}")
+                pending = "".join(f"\n  {pending_line(each)}" for each in ended.pending)
+                how = "/answer" if self._keyboard else f"{self._resume_command} --session {self.session.id}"
+                self._screen.show_note(f"waiting for:{pending}\nto answer: {how}")
                 return ended
             run = self.session.answer(*answers)
 
     def _show_run(self, run: Run) -> Ended:
-        """Show a run. Ctrl-C or `/stop` stops it, a second Ctrl-C leaves it."""
+        """Show a run. Ctrl-C or `/stop` stops it; a second Ctrl-C exits."""
         self._is_stopping = False
         ended: Ended | None = None
         try:
@@ -162,19 +158,19 @@ class Chat:
                 each.join(timeout=2.0)
             self._stop_threads.clear()
             self._show_stop_failures()
-        assert ended is not None, "a run's last event is its end"
+        assert ended is not None, "a run's last event is Ended"
         return ended
 
     @contextmanager
     def _stop_controls(self) -> Iterator[None]:
-        """Ctrl-C and lines that are typed mean the run."""
+        """Direct Ctrl-C and typed lines to the run."""
 
-        def interrupted(number: int, frame: FrameType | None) -> None:
+        def on_interrupt(number: int, frame: FrameType | None) -> None:
             if self._is_stopping:
                 raise UserLeft
             self._stop_in_background()
 
-        before = signal.signal(signal.SIGINT, interrupted)
+        previous_handler = signal.signal(signal.SIGINT, on_interrupt)
         try:
             if self._keyboard is None:
                 yield
@@ -182,7 +178,7 @@ class Chat:
                 with self._keyboard.listening(self._on_typed_line):
                     yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous_handler)
 
     def _on_typed_line(self, line: str) -> bool:
         if line == "/stop":
@@ -191,14 +187,14 @@ class Chat:
         return False
 
     def _stop_in_background(self) -> None:
-        """Stop the run beside reading it: its end is part of what is read."""
+        """Send the stop request in a thread, while this one reads the run to its end."""
         self._is_stopping = True
-        stopper = threading.Thread(target=self._send_stop, name="stop", daemon=True)
-        self._stop_threads.append(stopper)
-        stopper.start()
+        thread = threading.Thread(target=self._send_stop, name="stop", daemon=True)
+        self._stop_threads.append(thread)
+        thread.start()
 
     def _show_stop_failures(self) -> None:
-        """Say what went wrong with stopping: here, because a screen is for one thread."""
+        """Show why stopping failed. Called in the main thread, because screens are not thread-safe."""
         while self._stop_failures:
             self._screen.show_note(self._stop_failures.popleft())
 
@@ -207,15 +203,15 @@ class Chat:
         try:
             self.session.stop()
         except ClientError as error:
-            self._stop_failures.append(f"it could not be stopped: {error}; Ctrl-C leaves")
-        except CancelledError:  # the person left meanwhile
+            self._stop_failures.append(f"cannot stop the run: {error}. Press Ctrl-C to exit")
+        except CancelledError:  # the user exited in the meantime
             pass
 
     # --- the whole conversation -------------------------------------------------------------------------------------
 
     def run_interactive(self) -> None:
-        """Read and answer until the person leaves."""
-        assert self._keyboard is not None, "somebody types"
+        """Read input and show answers until the user exits."""
+        assert self._keyboard is not None, "interactive use needs a keyboard"
         if self.session is not None:
             self._run_reporting_errors(self._show_reopened_session)
         is_leaving = False
@@ -228,7 +224,7 @@ class Chat:
                 if is_leaving:
                     break
                 is_leaving = True
-                self._screen.show_note("Ctrl-C once more leaves")
+                self._screen.show_note("press Ctrl-C again to exit")
                 continue
             is_leaving = False
             if line in ("/quit", "/exit"):
@@ -237,13 +233,13 @@ class Chat:
                 break
 
     def _run_reporting_errors(self, action: Callable[[], object]) -> bool:
-        """Do it; what goes wrong is told. False when the person left."""
+        """Perform an action and show its errors. Returns False if the user exited."""
         try:
             action()
         except UserLeft:
             return False
         except KeyboardInterrupt:
-            self._screen.show_note("left alone")
+            self._screen.show_note("cancelled")
         except ClientError as error:
             self._screen.show_error(describe_error(error))
         return True
@@ -257,7 +253,7 @@ class Chat:
         if command in self._commands:
             self._commands[command](rest.strip())
         else:
-            self._screen.show_note(f"there is no {command}; /help tells what there is")
+            self._screen.show_note(f"unknown command {command}; /help lists all commands")
 
     def _show_help(self, _: str) -> None:
         self._screen.show_note(HELP)
@@ -272,20 +268,20 @@ class Chat:
 
     def _show_session_id(self, _: str) -> None:
         if session := self._require_session():
-            self._screen.show_note(f"{session.id}\ncome back with: {self._resume_command} --session {session.id}")
+            self._screen.show_note(f"{session.id}\nto continue later: {self._resume_command} --session {session.id}")
 
     def _start_new_session(self, _: str) -> None:
         self.session, self._pending = None, ()
-        self._screen.show_note("a new conversation begins with what you say next")
+        self._screen.show_note("your next message starts a new conversation")
 
     def _require_session(self) -> Session | None:
         if self.session is None:
-            self._screen.show_note("nothing has been said yet")
+            self._screen.show_note("this conversation has no messages yet")
         return self.session
 
     def _attach_image(self, path: str) -> None:
         if not path:
-            self._screen.show_note("/image PATH or URL")
+            self._screen.show_note("usage: /image PATH or URL")
             return
         try:
             (url,) = to_image_urls([unquote_path(path)])
@@ -293,14 +289,14 @@ class Chat:
             self._screen.show_error(str(error))
             return
         self._images.append(url)
-        self._screen.show_note(f"{image_line(url)} goes with your next message")
+        self._screen.show_note(f"attached to your next message: {image_line(url)}")
 
     def _prompt_again(self, _: str = "") -> None:
         if session := self._require_session():
             if not self._pending:
                 self._pending = session.info().pending
             if not self._pending:
-                self._screen.show_note("it waits for nothing")
+                self._screen.show_note("nothing is waiting for an answer")
                 return
             self.answer_pending(session)
 
@@ -310,13 +306,13 @@ class Chat:
             self._screen.show_note("stopped")
 
     def _show_reopened_session(self) -> None:
-        """Show what was said before, and go on where the session is: a run is followed, a question asked again."""
-        assert self.session is not None, "it was opened"
+        """Show the messages of an opened session, then follow its run or ask its pending question again."""
+        assert self.session is not None, "the session was opened"
         session = self.session
         info = session.info()
         try:
             messages = session.history()
-        except Unsupported:  # the newest answer, at least, can be read again
+        except Unsupported:  # the newest run can still be shown
             messages = ()
         is_known = bool(info.status)
         self._show_messages(messages if info.status in ("idle", "waiting") else until_last_user_message(messages))
@@ -329,7 +325,7 @@ class Chat:
             except ClientError:
                 if is_known:
                     raise
-                self._show_messages(messages[len(until_last_user_message(messages)) :])  # nothing runs there
+                self._show_messages(messages[len(until_last_user_message(messages)) :])  # no run is in progress
 
     def _show_messages(self, messages: tuple[Message, ...]) -> None:
         for each in messages:
@@ -342,31 +338,33 @@ class Chat:
 
 
 def _discard_lines(lines: Sequence[str]) -> None:
-    """Nobody is there to be asked."""
+    """Show nothing, because nobody can be asked."""
 
 
 def until_last_user_message(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages without what the agent made of the last thing that was said."""
-    said = [place for place, each in enumerate(messages) if each.role == "user"]
-    return messages[: said[-1] + 1] if said else messages
+    """The messages up to the user's last one, inclusive."""
+    user_indexes = [index for index, each in enumerate(messages) if each.role == "user"]
+    return messages[: user_indexes[-1] + 1] if user_indexes else messages
 
 
 def unquote_path(path: str) -> str:
-    """A path as terminals write it when a file is dropped on them."""
+    """Undo the quoting that terminals apply to the path of a dropped file."""
     if len(path) > 1 and path[0] == path[-1] and path[0] in "'\"":
         return path[1:-1]
     return path.replace("\\ ", " ")
 
 
 def describe_error(error: ClientError) -> str:
-    """An error in one sentence, with what to do about it where that is known."""
-    said = strip_control_characters(str(error))
+    """An error as one line, with what to do about it if that is known."""
+    message = strip_control_characters(str(error))
     match error:
         case Unauthorized():
-            return f"{said}. Give a key with --key; on the server's machine `dragoman keys create --name me` makes one"
+            return (
+                f"{message}. Pass a key with --key; `dragoman keys create --name me` on the server's machine makes one"
+            )
         case NotFound():
-            return said
+            return message
         case _ if error.request_id:
-            return f"{said} (request {strip_control_characters(error.request_id)})"
+            return f"{message} (request {strip_control_characters(error.request_id)})"
         case _:
-            return said
+            return message

@@ -1,4 +1,4 @@
-"""`dragoman chat` from its start to its end: a conversation at a terminal, or one message in a pipe."""
+"""`dragoman chat`: an interactive conversation in a terminal, or a single message in a pipe."""
 
 import sys
 from collections.abc import Sequence
@@ -17,26 +17,26 @@ from dragoman.terminal.server_target import CommandError, check_reachable
 
 HISTORY_FILE = "history"
 EXIT_INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C ended."""
+"""The exit code after Ctrl-C."""
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `dragoman chat` was asked for.
+    """The options of `dragoman chat`.
 
     Args:
-        url: the server.
-        key: its key.
-        protocol: which of the four.
-        again: the command that comes back to this server.
-        state: the folder in which the last conversation and the typed lines are kept.
-        agent: with whom; the server's first, if not given.
-        session: an earlier conversation, by its id.
-        is_last: the last conversation there.
-        message: what is said; the terminal is not read then.
-        images: pictures that go with it.
-        allows_all: every tool may run.
-        is_plain: no colours and no Markdown.
-        is_json: events as lines of JSON.
+        url: the server's address.
+        key: the API key.
+        protocol: the protocol.
+        resume_command: the command that connects to this server again.
+        state_folder: stores the ids of the last conversations and the input history.
+        agent: the agent's name; empty for the server's first.
+        session: the id of a conversation to continue.
+        resumes_last: continue the last conversation with this server.
+        message: send this message and read no input.
+        images: images to attach to the message.
+        allows_all: allow all tools without asking.
+        is_plain: no colors and no Markdown.
+        is_json: print events as lines of JSON.
     """
 
     url: str
@@ -55,18 +55,18 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_chat(options: ChatOptions) -> int:
-    """Hold the conversation; gives the exit code.
+    """Run the conversation and return the exit code.
 
     Raises:
-        NoPlace: there is no such server or conversation; the message says what to do.
+        CommandError: the server or the conversation does not exist, or a request failed.
     """
     check_reachable(options.url)
-    is_typed = sys.stdin.isatty() and not options.message and not options.is_json
-    keyboard = Keyboard(options.state_folder / HISTORY_FILE) if is_typed else None
+    is_interactive = sys.stdin.isatty() and not options.message and not options.is_json
+    keyboard = Keyboard(options.state_folder / HISTORY_FILE) if is_interactive else None
     screen = JsonLinesScreen(sys.stdout, sys.stderr) if options.is_json else screen_for(is_plain=options.is_plain)
     try:
         with Client(options.url, key=options.key, protocol=options.protocol) as client:
-            held = Chat(
+            chat = Chat(
                 client,
                 _select_session(options, client),
                 screen,
@@ -76,13 +76,13 @@ def run_chat(options: ChatOptions) -> int:
             )
             try:
                 if keyboard is None:
-                    return _send_single_message(options, held)
-                _show_greeting(options, held, screen)
+                    return _send_single_message(options, chat)
+                _show_greeting(options, chat, screen)
                 with keyboard.loaded_history():
-                    held.run_interactive()
+                    chat.run_interactive()
                 return 0
             finally:
-                _save_session(options, held, screen, is_typed=is_typed)
+                _save_session(options, chat, screen, is_interactive=is_interactive)
     except ClientError as error:
         raise CommandError(describe_error(error)) from error
 
@@ -91,7 +91,7 @@ def _send_single_message(options: ChatOptions, chat: Chat) -> int:
     piped = "" if sys.stdin.isatty() else sys.stdin.read().strip("\n")
     text = "\n\n".join(each for each in (options.message, piped) if each)
     if not text and not options.images:
-        raise CommandError("a message was expected, as --message TEXT or on standard input")
+        raise CommandError("expected a message: --message TEXT, or text on standard input")
     try:
         ended = chat.send(text, to_image_urls(options.images))
     except UserLeft:
@@ -100,7 +100,7 @@ def _send_single_message(options: ChatOptions, chat: Chat) -> int:
 
 
 def exit_code_for(ended: Ended) -> int:
-    """The exit code: 0 for an answer, 1 for none, 3 when something waits."""
+    """The exit code: 0 for an answer, 1 for none, 3 if the run is waiting, 130 after a stop."""
     if ended.pending:
         return 3
     if ended.reason == "cancelled":
@@ -109,26 +109,26 @@ def exit_code_for(ended: Ended) -> int:
 
 
 def _select_session(options: ChatOptions, client: Client) -> SessionSelection:
-    """Which conversation it is about."""
+    """Find the conversation that the options ask for."""
     if options.session:
-        known = load_last_session(options.state_folder, options.url, options.protocol)
-        agent = known.agent if known and known.session == options.session else ""
+        saved = load_last_session(options.state_folder, options.url, options.protocol)
+        agent = saved.agent if saved and saved.session == options.session else ""
         return SessionSelection(session=options.session, agent=options.agent or agent or _default_agent(options))
     if options.resumes_last:
-        if known := load_last_session(options.state_folder, options.url, options.protocol):
-            return SessionSelection(session=known.session, agent=options.agent or known.agent)
+        if saved := load_last_session(options.state_folder, options.url, options.protocol):
+            return SessionSelection(session=saved.session, agent=options.agent or saved.agent)
         try:
             newest = next(client.sessions(), None)
         except Unsupported:
             newest = None
         if newest is None:
-            raise CommandError(f"there is no earlier conversation with {options.url} over {options.protocol}")
+            raise CommandError(f"no earlier conversation with {options.url} over {options.protocol}")
         return SessionSelection(session=newest.id, agent=options.agent or newest.agent)
     return SessionSelection(agent=options.agent or _default_agent(options))
 
 
 def _default_agent(options: ChatOptions) -> str:
-    """The agent of those who name none. AG-UI needs one; a server like ours tells its own over AAP."""
+    """The agent to use if none is named. AG-UI needs a name; Dragoman servers list theirs over AAP."""
     if options.protocol not in ("aap", "ag-ui"):
         return ""
     try:
@@ -142,16 +142,16 @@ def _default_agent(options: ChatOptions) -> str:
 
 
 def _show_greeting(options: ChatOptions, chat: Chat, screen: Screen) -> None:
-    whom = chat.agent or "the server's agent"
-    screen.show_note(f"{whom} at {options.url} over {options.protocol}; /help tells more, Ctrl-D leaves")
+    agent = chat.agent or "the server's agent"
+    screen.show_note(f"{agent} at {options.url} over {options.protocol}; /help for help, Ctrl-D to exit")
 
 
-def _save_session(options: ChatOptions, chat: Chat, screen: Screen, *, is_typed: bool) -> None:
-    """Remember the conversation, and say how to come back."""
+def _save_session(options: ChatOptions, chat: Chat, screen: Screen, *, is_interactive: bool) -> None:
+    """Save the conversation's id, and say how to continue it."""
     if chat.session is None:
         return
     save_last_session(
         options.state_folder, options.url, options.protocol, SavedSession(session=chat.session.id, agent=chat.agent)
     )
-    if is_typed:
-        screen.show_note(f"come back with: {options.resume_command} --last  or with --session {chat.session.id}")
+    if is_interactive:
+        screen.show_note(f"to continue: {options.resume_command} --last  (or --session {chat.session.id})")

@@ -1,6 +1,7 @@
-"""What happens in a conversation, in lines for a terminal. Pure.
+"""Formats events and messages as lines for a terminal. Pure.
 
-Whatever comes from a server may have been written by anybody: `clean` takes out what a terminal would obey.
+Text from a server may have been written by anybody, so `strip_control_characters` removes everything that a terminal
+would interpret.
 """
 
 import re
@@ -26,61 +27,61 @@ from dragoman.client.events import (
 from dragoman.core.content import Json, JsonObject
 
 MAX_RESULT_LINES = 8
-"""Of a tool's result; the rest is counted."""
+"""Lines shown of a tool's result; the others are counted."""
 MAX_LINE_CHARACTERS = 300
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, escape sequences with them, and what turns the direction of writing around."""
+"""Control characters, which begin all escape sequences, and characters that change the direction of text."""
 
 
 def strip_control_characters(text: str) -> str:
-    """The text without what a terminal obeys; line ends and tabs stay."""
+    """Remove everything that a terminal would interpret, except line feeds and tabs."""
     return _CONTROL_CHARACTERS.sub("", text.replace("\r\n", "\n"))
 
 
 def as_json(value: Json) -> str:
-    """A value in one line."""
+    """A value as JSON on one line."""
     return strip_control_characters(msgspec.json.encode(value).decode())
 
 
 def call_line(name: str, arguments: JsonObject) -> str:
-    """A call as code would write it, whole: a person may have to decide on it."""
-    shown = ", ".join(f"{strip_control_characters(key)}={as_json(value)}" for key, value in arguments.items())
-    return f"{strip_control_characters(name)}({shown})"
+    """A call in the notation of code. It is never cut, because a person may have to decide on it."""
+    formatted = ", ".join(f"{strip_control_characters(key)}={as_json(value)}" for key, value in arguments.items())
+    return f"{strip_control_characters(name)}({formatted})"
 
 
 def result_lines(result: ToolResult) -> list[str]:
-    """What a call gave, cut to a few lines."""
+    """A call's result, cut to a few lines."""
     lines = [shorten(line) for line in strip_control_characters(result.text).splitlines()]
     if len(lines) > MAX_RESULT_LINES:
-        left = len(lines) - MAX_RESULT_LINES + 1
-        lines = [*lines[: MAX_RESULT_LINES - 1], f"… {left} more lines"]
-    return [*lines, *(image_line(url) for url in result.images)] or ["(nothing)"]
+        hidden = len(lines) - MAX_RESULT_LINES + 1
+        lines = [*lines[: MAX_RESULT_LINES - 1], f"… {hidden} more lines"]
+    return [*lines, *(image_line(url) for url in result.images)] or ["(empty)"]
 
 
 def shorten(line: str) -> str:
-    """A line cut to what is worth reading in passing."""
+    """Cut a long line."""
     return line if len(line) <= MAX_LINE_CHARACTERS else line[:MAX_LINE_CHARACTERS] + " …"
 
 
 def image_line(url: str) -> str:
-    """A picture, which a terminal cannot show."""
+    """A placeholder for an image."""
     if url.startswith("data:"):
         kind, _, content = url[len("data:") :].partition(",")
-        return f"[picture: {strip_control_characters(kind.partition(';')[0])}, {len(content) * 3 // 4} bytes]"
-    return f"[picture: {strip_control_characters(url)}]"
+        return f"[image: {strip_control_characters(kind.partition(';')[0])}, {len(content) * 3 // 4} bytes]"
+    return f"[image: {strip_control_characters(url)}]"
 
 
 def notice_lines(notice: Notice) -> list[str]:
-    """What is worth telling of a notice; most of them are for programs."""
+    """The lines for a notice; most notices are for programs and have none."""
     content = notice.content
     match notice.kind:
         case "reconnecting":
-            return ["the connection was lost; it comes back by itself"]
+            return ["connection lost; reconnecting"]
         case "plan":
             return _plan_lines(content)
         case "compaction":
-            return ["what was said so far has been summed up"]
+            return ["the conversation so far has been summarized"]
         case _:
             return []
 
@@ -99,9 +100,9 @@ def _plan_lines(content: Json) -> list[str]:
 
 
 def end_line(ended: Ended) -> str:
-    """How a run ended, where that is worth a line."""
+    """The line for the end of a run; empty if it ended normally."""
     problem = ended.problem
-    because = (
+    reason = (
         f": {strip_control_characters(problem.message)} ({strip_control_characters(problem.code)})" if problem else ""
     )
     match ended.reason:
@@ -110,34 +111,34 @@ def end_line(ended: Ended) -> str:
         case "cancelled":
             return "stopped"
         case "max_tokens":
-            return "the answer was cut off: the model's limit of tokens was reached" + because
+            return "the answer was cut off at the model's token limit" + reason
         case "max_steps":
-            return "stopped: the agent's limit of steps was reached" + because
+            return "stopped at the agent's step limit" + reason
         case "refusal":
-            return "the model refused to answer" + because
+            return "the model refused to answer" + reason
         case "interrupted":
-            return "the run was interrupted" + because
+            return "the run was interrupted" + reason
         case "error":
-            return "the run failed" + because
+            return "the run failed" + reason
         case _:
             assert_never(ended.reason)
 
 
 def pending_line(pending: Pending) -> str:
-    """What waits for an answer."""
+    """The line for a pending request."""
     match pending:
         case Permission(name=name, arguments=arguments):
-            return f"a permission for {call_line(name, arguments)}"
+            return f"permission to run {call_line(name, arguments)}"
         case Question(questions=questions):
             return "an answer to: " + " / ".join(strip_control_characters(each.question) for each in questions)
         case ClientCall(name=name, arguments=arguments):
-            return f"the application's result of {call_line(name, arguments)}"
+            return f"the result of the client tool {call_line(name, arguments)}"
         case _:
             assert_never(pending)
 
 
 def message_lines(message: Message) -> list[str]:
-    """An entry of a history."""
+    """The lines for a message of a history."""
     lines: list[str] = []
     for block in message.blocks:
         match block:

@@ -1,11 +1,11 @@
-"""`dragoman init`: a first agent file, to be served as it is and to be changed."""
+"""`dragoman init`: writes a first agent file."""
 
 import os
 from pathlib import Path
 
 
 class AgentFileNotWritable(Exception):
-    """There is something already, or it cannot be written; the message says what to do."""
+    """The file exists or cannot be written. The message says what to do."""
 
 
 TEMPLATE = '''\
@@ -20,15 +20,15 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-# A tool that a person has to allow each time.
+# A person has to approve each call of this tool.
 @tool(needs_approval=True)
 def send(to: str, text: str) -> str:
-    """Send a message to somebody."""
+    """Send a message to a person."""
     return f"sent to {{to}}"
 
 
-# Without model="openai:gpt-5-mini" or the like it takes what it finds: a provider's key in the environment, or else the
-# small embedded model, which talks, but calls no tools.
+# Without model="openai:gpt-5-mini" or the like, the server picks a model: one for a provider's key in the environment,
+# or the small embedded model, which can chat but cannot call tools.
 assistant = Agent(
     "assistant",
     tools=[add, send],
@@ -39,24 +39,24 @@ assistant = Agent(
 
 
 def write_first_agent(file: Path, serve_command: str) -> None:
-    """Write it, and never over anything.
+    """Write the template to a new file.
 
     Args:
-        file: where.
-        serve: the command that serves it, for the message.
+        file: the file's path.
+        serve_command: the command that serves it, for the error message.
 
     Raises:
-        CannotWrite: it is there already, or cannot be written.
+        AgentFileNotWritable: the file exists or cannot be written.
     """
     if file.suffix != ".py":
-        raise AgentFileNotWritable(f"a Python file was expected, such as app.py, got {file}")
+        raise AgentFileNotWritable(f"expected a Python file such as app.py, got {file}")
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError as error:
         raise AgentFileNotWritable(
-            f"{file} is there already: name another file, or serve it with: {serve_command}"
+            f"{file} already exists. Name another file, or serve this one with: {serve_command}"
         ) from error
     except OSError as error:
-        raise AgentFileNotWritable(f"{file} cannot be written: {error.strerror}") from error
+        raise AgentFileNotWritable(f"cannot write {file}: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
         opened.write(TEMPLATE.format(name=file.name))

@@ -1,4 +1,4 @@
-"""What a person types: lines with a history, and lines that come while an answer is being written."""
+"""Reads lines from the terminal, with a history, also while an answer is being shown."""
 
 import os
 import selectors
@@ -14,24 +14,24 @@ MAX_READ_BYTES = 64 * 1024
 
 
 class Keyboard:
-    """The terminal's own lines.
+    """Line input from the terminal.
 
     Args:
-        history: the file that keeps what was typed, for the arrow keys; None keeps nothing.
+        history: the file for the input history, which the arrow keys recall; None for no history.
     """
 
     def __init__(self, history: Path | None) -> None:
         self._history = history
         self._typed_ahead: deque[str] = deque()
-        """Lines that were typed before they were asked for."""
+        """Lines that were typed during an answer and are the next messages."""
         self._reached_eof = False
 
     @contextmanager
     def loaded_history(self) -> Iterator[None]:
-        """Around everything: the history is read before and kept afterwards."""
+        """Load the input history on entry and save it on exit."""
         try:
             import readline
-        except ImportError:  # not made for this platform: lines without arrow keys
+        except ImportError:  # not available on this platform
             yield
             return
         readline.set_history_length(HISTORY_LINES)
@@ -43,19 +43,22 @@ class Keyboard:
             yield
         finally:
             if self._history is not None:
-                with suppress(OSError):  # no history is no reason to fail
+                with suppress(OSError):  # the history is optional
                     self._history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                     readline.write_history_file(self._history)
 
     def read_line(self, prompt: str, *, is_message: bool = False) -> str:
-        """A line. `is_kept`: the arrow keys find it again, and it may have been typed before it was asked for.
+        """Read a line.
 
-        An answer to a question never is: what was typed earlier was no answer to it.
+        Args:
+            prompt: shown before the line.
+            is_message: the line is a message: it goes into the history, and may have been typed ahead. Answers to
+                questions are never taken from lines that were typed before the question was shown.
 
         Raises:
-            EOFError: there will be no more.
-            KeyboardInterrupt: Ctrl-C.
+            EOFError: the input has ended.
+            KeyboardInterrupt: Ctrl-C was pressed.
         """
         if is_message and self._typed_ahead:
             text = self._typed_ahead.popleft()
@@ -64,7 +67,7 @@ class Keyboard:
             try:
                 text = self._read_input(prompt)
             except (EOFError, KeyboardInterrupt):
-                sys.stderr.write("\n")  # the line that was begun
+                sys.stderr.write("\n")  # ends the prompt's line
                 sys.stderr.flush()
                 raise
         text = text.strip()
@@ -80,7 +83,7 @@ class Keyboard:
             raise EOFError
         if sys.stdout.isatty():
             return input(prompt)
-        sys.stderr.write(prompt)  # `input` would write it to where the answer goes
+        sys.stderr.write(prompt)  # `input` would write the prompt to standard output, where the answer goes
         sys.stderr.flush()
         if text := sys.stdin.readline():
             return text
@@ -88,37 +91,37 @@ class Keyboard:
 
     @contextmanager
     def listening(self, on_line: Callable[[str], bool]) -> Iterator[None]:
-        """Meanwhile lines that are typed go to `take`, in another thread; those that it does not want come next."""
+        """Pass typed lines to `on_line`, in a thread. Lines for which it returns False become the next messages."""
         try:
-            typed = sys.stdin.fileno()
-            is_terminal = os.isatty(typed)
+            terminal = sys.stdin.fileno()
+            is_terminal = os.isatty(terminal)
         except (OSError, ValueError):
-            is_terminal, typed = False, -1
+            is_terminal, terminal = False, -1
         if not is_terminal or self._reached_eof:
             yield
             return
-        over, end = os.pipe()
+        stop_reader, stop_writer = os.pipe()
         listener = threading.Thread(
-            target=self._read_typed_lines, args=(typed, over, on_line), name="keyboard", daemon=True
+            target=self._read_typed_lines, args=(terminal, stop_reader, on_line), name="keyboard", daemon=True
         )
         listener.start()
         try:
-            with _echo_disabled(typed):
+            with _echo_disabled(terminal):
                 yield
         finally:
-            os.close(end)
+            os.close(stop_writer)
             listener.join()
-            os.close(over)
+            os.close(stop_reader)
 
-    def _read_typed_lines(self, typed: int, over: int, on_line: Callable[[str], bool]) -> None:
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(typed, selectors.EVENT_READ)
-            waiting.register(over, selectors.EVENT_READ)
+    def _read_typed_lines(self, terminal: int, stop_reader: int, on_line: Callable[[str], bool]) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(terminal, selectors.EVENT_READ)
+            selector.register(stop_reader, selectors.EVENT_READ)
             while True:
-                ready = {key.fd for key, _ in waiting.select()}
-                if over in ready:
+                ready = {key.fd for key, _ in selector.select()}
+                if stop_reader in ready:
                     return
-                read = os.read(typed, MAX_READ_BYTES)  # a terminal gives whole lines
+                read = os.read(terminal, MAX_READ_BYTES)  # a terminal returns whole lines
                 if not read:
                     self._reached_eof = True
                     return
@@ -129,17 +132,17 @@ class Keyboard:
 
 @contextmanager
 def _echo_disabled(terminal: int) -> Iterator[None]:
-    """Keys are not shown: they would stand in the middle of what is being drawn."""
+    """Turn off echo, so that typed keys do not appear within the answer."""
     try:
         import termios
-    except ImportError:  # not made for this platform
+    except ImportError:  # not available on this platform
         yield
         return
-    before = termios.tcgetattr(terminal)
-    quiet = [*before]
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    attributes = termios.tcgetattr(terminal)
+    without_echo = [*attributes]
+    without_echo[3] &= ~termios.ECHO
+    termios.tcsetattr(terminal, termios.TCSADRAIN, without_echo)
     try:
         yield
     finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, attributes)

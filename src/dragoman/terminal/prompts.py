@@ -1,4 +1,4 @@
-"""Asks a person what a run waits for: permissions, questions, and results of functions that nobody here has."""
+"""Asks a person for what a run is waiting for: permissions, answers, and results of other applications' tools."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,12 +17,12 @@ ReadLine = Callable[[str], str]
 
 
 class Prompter:
-    """Puts questions to a person, one after the other.
+    """Asks for decisions, one after the other.
 
     Args:
-        tell: shows what is to be decided.
-        line: reads what is said to it; an interrupt or the end of input leaves everything open.
-        allows_all: no permission is asked for.
+        show_lines: shows what has to be decided.
+        read_line: reads the answer. KeyboardInterrupt and EOFError leave everything pending.
+        allows_all: allow all tools without asking.
     """
 
     def __init__(self, show_lines: ShowLines, read_line: ReadLine, *, allows_all: bool) -> None:
@@ -30,10 +30,10 @@ class Prompter:
         self._read_line = read_line
         self._allows_all = allows_all
         self._always_allowed_tools: set[str] = set()
-        """Tools that may always run, as long as this program does."""
+        """Tools that the user allowed for as long as this program runs."""
 
     def collect_answers(self, pending: Sequence[Pending]) -> tuple[Answer, ...] | None:
-        """Answers to all that waits; None when something stays open."""
+        """Ask for everything pending; None if one request is left unanswered."""
         answers: list[Answer] = []
         for each in pending:
             try:
@@ -59,43 +59,43 @@ class Prompter:
     def _prompt_permission(self, permission: Permission) -> Answer:
         if self._allows_all or permission.name in self._always_allowed_tools:
             return Allow(call_id=permission.call_id)
-        self._show_lines([f"May this run?  {call_line(permission.name, permission.arguments)}"])
-        while not (said := self._read_line("[y]es, [n]o, [a]lways, or why not: ")):
+        self._show_lines([f"Allow this call?  {call_line(permission.name, permission.arguments)}"])
+        while not (line := self._read_line("[y]es, [n]o, [a]lways, or a reason to deny it: ")):
             pass
-        word = said.casefold()
-        if word in ALWAYS:
+        decision = line.casefold()
+        if decision in ALWAYS:
             self._always_allowed_tools.add(permission.name)
-        if word in YES | ALWAYS:
+        if decision in YES | ALWAYS:
             return Allow(call_id=permission.call_id)
-        return Deny(call_id=permission.call_id, reason="" if word in NO else said)
+        return Deny(call_id=permission.call_id, reason="" if decision in NO else line)
 
     def _prompt_question(self, question_call: Question) -> Answer:
         selections: dict[int, tuple[str, ...]] = {}
         custom: dict[int, str] = {}
-        for place, question in enumerate(question_call.questions):
+        for index, question in enumerate(question_call.questions):
             self._show_lines(question_lines(question))
-            said = self._read_line(question_prompt(question))
-            while (chosen := parse_choice(said, question)) is None:
-                said = self._read_line(question_prompt(question))
-            if chosen:
-                selections[place] = chosen
+            line = self._read_line(question_prompt(question))
+            while (labels := parse_choice(line, question)) is None:
+                line = self._read_line(question_prompt(question))
+            if labels:
+                selections[index] = labels
             else:
-                custom[place] = said
+                custom[index] = line
         return Choice(call_id=question_call.call_id, selections=selections, custom=custom)
 
     def _prompt_result(self, call: ClientCall) -> Answer | None:
         self._show_lines(
             [
-                f"A function of another application was called:  {call_line(call.name, call.arguments)}",
-                "What did it give? An empty line leaves it open.",
+                f"The agent called another application's tool:  {call_line(call.name, call.arguments)}",
+                "Enter its result, or an empty line to leave the call pending.",
             ]
         )
-        said = self._read_line("result: ")
-        return Result(call_id=call.call_id, text=said) if said else None
+        line = self._read_line("result: ")
+        return Result(call_id=call.call_id, text=line) if line else None
 
 
 def question_lines(item: QuestionItem) -> list[str]:
-    """A question with its numbered choices."""
+    """A question with its numbered options."""
     header = f"[{strip_control_characters(item.header)}] " if item.header else ""
     lines = [header + strip_control_characters(item.question)]
     for number, option in enumerate(item.options, start=1):
@@ -105,24 +105,24 @@ def question_lines(item: QuestionItem) -> list[str]:
 
 
 def question_prompt(item: QuestionItem) -> str:
-    """What may be said to it."""
+    """The prompt for a question's answer."""
     if not item.options:
         return "answer: "
-    return "numbers, or words of your own: " if item.multi_select else "number, or words of your own: "
+    return "numbers, or your own text: " if item.multi_select else "number, or your own text: "
 
 
 def parse_choice(text: str, item: QuestionItem) -> tuple[str, ...] | None:
-    """The labels that were chosen; none for words of one's own; None when it says nothing that can be meant."""
+    """The labels of the selected options; an empty tuple for free text; None if the input is not a valid answer."""
     if not text:
         return None
     labels = [option.label for option in item.options]
-    by_name = [label for label in labels if label.casefold() == text.casefold()]
-    if by_name:
-        return (by_name[0],)
+    matching = [label for label in labels if label.casefold() == text.casefold()]
+    if matching:
+        return (matching[0],)
     numbers = re.split(r"[\s,]+", text.strip(", "))
     if not labels or not all(re.fullmatch(r"[0-9]{1,4}", number) for number in numbers):
         return ()
-    places = list(dict.fromkeys(int(number) - 1 for number in numbers))
-    if any(not 0 <= place < len(labels) for place in places) or (len(places) > 1 and not item.multi_select):
+    indexes = list(dict.fromkeys(int(number) - 1 for number in numbers))
+    if any(not 0 <= index < len(labels) for index in indexes) or (len(indexes) > 1 and not item.multi_select):
         return None
-    return tuple(labels[place] for place in places)
+    return tuple(labels[index] for index in indexes)

@@ -1,6 +1,6 @@
-"""A screen with colours, with Markdown as it is written, and with a sign of life while nothing comes: the extra `cli`.
+"""A screen with colors, live Markdown and a spinner. Needs the extra `cli`.
 
-What is whole is printed for good and scrolls away; only the block that is still being written is drawn anew.
+Finished blocks are printed once and scroll away; only the block that is still growing is redrawn.
 """
 
 import time
@@ -34,7 +34,7 @@ SUB_AGENT_INDENT = 4
 
 
 class RichScreen:
-    """See `dragoman.terminal.screen.Screen`."""
+    """A `Screen` that renders with rich."""
 
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out, markup=False, highlight=False, emoji=False)
@@ -42,15 +42,15 @@ class RichScreen:
         self._open_block_kind: type[Text] | type[Thinking] = Text
         self._open_block_loop = ""
         self._open_block = ""
-        """The block that is still being written."""
+        """The text of the block that is still growing."""
         self._last_call_id = ""
-        """Whose line came last."""
+        """The call that was printed last."""
         self._started_at = 0.0
         self._spinner = Spinner("dots", style="cyan")
 
     @contextmanager
     def live_display(self) -> Iterator[None]:
-        """See `Screen`."""
+        """Show a spinner, or the growing block, during a run."""
         self._started_at = time.monotonic()
         self._live = Live(
             get_renderable=self._render_live,
@@ -70,7 +70,7 @@ class RichScreen:
             self._live = None
 
     def show_event(self, event: Event) -> None:
-        """See `Screen`."""
+        """Show an event of a run."""
         match event:
             case Text(text=text, loop=loop) | Thinking(text=text, loop=loop):
                 self._stream(Text if isinstance(event, Text) else Thinking, loop, strip_control_characters(text))
@@ -79,7 +79,7 @@ class RichScreen:
                 self._print(Styled(f"⚙ {shorten(call_line(name, arguments))}", style="cyan"), loop)
             case ToolResult(loop=loop):
                 lines = result_lines(event)
-                if event.call_id != self._last_call_id:  # of several calls: which of them
+                if event.call_id != self._last_call_id:  # with several calls, say which one it belongs to
                     lines[0] = f"{strip_control_characters(event.name)}: {lines[0]}"
                 self._print(Styled("\n".join([f"  ↳ {lines[0]}", *(f"    {line}" for line in lines[1:])])), loop, "dim")
             case Image(url=url, loop=loop):
@@ -92,11 +92,11 @@ class RichScreen:
                 if line := end_line(event):
                     self._print(Styled(line, style="yellow" if event.reason == "cancelled" else "red"))
                 self._print(Styled(self._format_usage(event), style="dim"))
-            case _:  # what a person is asked is asked afterwards
+            case _:  # decisions are asked for after the run
                 self._flush()
 
     def show_message(self, message: Message) -> None:
-        """See `Screen`."""
+        """Show a message of the history."""
         if message.role == "user":
             self._print(Styled("\n".join(f"› {line}" for line in message_lines(message)), style="bold"))
         elif message.role == "assistant" and message.text:
@@ -105,15 +105,15 @@ class RichScreen:
             self._print(Styled("\n".join(lines)), "", "dim")
 
     def show_note(self, text: str) -> None:
-        """See `Screen`."""
+        """Show a message of the program."""
         self._print(Styled(strip_control_characters(text), style="dim"))
 
     def show_prompt(self, lines: Sequence[str]) -> None:
-        """See `Screen`."""
+        """Show what a person has to decide."""
         self._print(Styled("\n".join(lines), style="bold yellow"))
 
     def show_error(self, text: str) -> None:
-        """See `Screen`."""
+        """Show an error."""
         self._print(Styled(strip_control_characters(text), style="red"))
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -122,32 +122,32 @@ class RichScreen:
         if (kind, loop) != (self._open_block_kind, self._open_block_loop):
             self._flush()
         self._open_block_kind, self._open_block_loop = kind, loop
-        whole, self._open_block = split_at_blocks(self._open_block + text)
-        if whole:
-            self._console.print(self._render(whole))
+        finished, self._open_block = split_at_blocks(self._open_block + text)
+        if finished:
+            self._console.print(self._render(finished))
 
     def _flush(self) -> None:
-        """Print what was being written for good."""
-        rest, self._open_block = self._open_block, ""
-        if rest.strip():
-            self._console.print(self._render(rest))
+        """Print the growing block and start a new one."""
+        text, self._open_block = self._open_block, ""
+        if text.strip():
+            self._console.print(self._render(text))
 
-    def _print(self, what: RenderableType, loop: str = "", style: str = "") -> None:
+    def _print(self, content: RenderableType, loop: str = "", style: str = "") -> None:
         self._flush()
-        self._console.print(indent(what, loop), style=style)
+        self._console.print(indent(content, loop), style=style)
 
     def _render(self, text: str) -> RenderableType:
-        drawn: RenderableType = Styled(text.strip("\n"), style="dim italic")
+        rendered: RenderableType = Styled(text.strip("\n"), style="dim italic")
         if self._open_block_kind is Text:
-            drawn = Markdown(text, hyperlinks=False)
-        return indent(drawn, self._open_block_loop)
+            rendered = Markdown(text, hyperlinks=False)
+        return indent(rendered, self._open_block_loop)
 
     def _render_live(self) -> RenderableType:
         if self._open_block.strip():
             return _Tail(self._render(self._open_block))
         seconds = int(time.monotonic() - self._started_at)
-        words = " working" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C stops it)"
-        self._spinner.update(text=Styled(words, style="dim"))
+        label = " working" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C to stop)"
+        self._spinner.update(text=Styled(label, style="dim"))
         return self._spinner
 
     def _format_usage(self, ended: Ended) -> str:
@@ -158,7 +158,7 @@ class RichScreen:
 
 
 class _Tail:
-    """The last lines of something, as many as fit on the screen: more could not be drawn anew."""
+    """The last lines of a text, as many as fit on the screen: more could not be redrawn."""
 
     def __init__(self, content: RenderableType) -> None:
         self._content = content
@@ -170,28 +170,28 @@ class _Tail:
             yield Segment.line()
 
 
-def indent(what: RenderableType, loop: str) -> RenderableType:
-    """What a sub-agent does stands to the right."""
-    return Padding(what, (0, 0, 0, SUB_AGENT_INDENT)) if loop else what
+def indent(content: RenderableType, loop: str) -> RenderableType:
+    """Indent what a sub-agent does."""
+    return Padding(content, (0, 0, 0, SUB_AGENT_INDENT)) if loop else content
 
 
 def split_at_blocks(text: str) -> tuple[str, str]:
-    """The blocks of a Markdown text that nothing coming can change any more, and the rest.
+    """Split a Markdown text into the blocks that further text cannot change, and the rest.
 
-    A block ends with an empty line outside a fence, when the line after it is no part of a list's entry.
+    A block ends at an empty line outside of a fence, if the line after it does not belong to a list item.
     """
     fence = ""
     cut = start = 0
     was_empty = False
     for line in text.splitlines(keepends=True):
-        bare = line.strip()
-        if not fence and was_empty and bare and not line.startswith((" ", "\t")):
+        stripped = line.strip()
+        if not fence and was_empty and stripped and not line.startswith((" ", "\t")):
             cut = start
-        was_empty = not bare and line.endswith("\n")
+        was_empty = not stripped and line.endswith("\n")
         if fence:
-            if bare.startswith(fence) and not bare.strip(fence[0]):
+            if stripped.startswith(fence) and not stripped.strip(fence[0]):
                 fence = ""
-        elif bare.startswith(("```", "~~~")):
-            fence = bare[: len(bare) - len(bare.lstrip(bare[0]))]
+        elif stripped.startswith(("```", "~~~")):
+            fence = stripped[: len(stripped) - len(stripped.lstrip(stripped[0]))]
         start += len(line)
     return text[:cut], text[cut:]

@@ -1,4 +1,4 @@
-"""Where a conversation is shown: what every screen can do, and the plain ones, for pipes and for programs."""
+"""Output of conversations: the `Screen` interface, and the plain screens for pipes and programs."""
 
 import sys
 from collections.abc import Sequence
@@ -21,34 +21,34 @@ from dragoman.terminal.formatting import (
 
 
 class Screen(Protocol):
-    """Where a conversation is shown."""
+    """Shows a conversation."""
 
     def live_display(self) -> AbstractContextManager[object]:
-        """Around the events of a run: something is shown while nothing comes."""
+        """Surround a run's events; may show that the run is in progress."""
 
     def show_event(self, event: Event) -> None:
-        """An event of a run."""
+        """Show an event of a run."""
 
     def show_message(self, message: Message) -> None:
-        """An entry of the history."""
+        """Show a message of the history."""
 
     def show_note(self, text: str) -> None:
-        """Words of the program's own, with names that a server told."""
+        """Show a message of the program, which may contain text from the server."""
 
     def show_prompt(self, lines: Sequence[str]) -> None:
-        """What a person has to decide."""
+        """Show what a person has to decide. The lines are free of control characters."""
 
     def show_error(self, text: str) -> None:
-        """What went wrong."""
+        """Show an error."""
 
 
 class PlainScreen:
-    """Text as it comes. In a pipe the answer alone is on standard output; what is for people is on standard error.
+    """Plain text. In a pipe only the answer goes to standard output; everything else goes to standard error.
 
     Args:
         out: where the answer goes.
-        aside: where everything else goes; the same as `out` on a terminal.
-        is_raw: the answer as it came, for a program; else without what a terminal obeys.
+        err: where everything else goes; the same as `out` in a terminal.
+        is_raw: do not strip control characters from the answer.
     """
 
     def __init__(self, out: TextIO, err: TextIO, *, is_raw: bool) -> None:
@@ -56,14 +56,14 @@ class PlainScreen:
         self._err = err
         self._is_raw = is_raw
         self._open_line_kind: type[Event] | None = None
-        """What the last line, which has no end yet, is a part of."""
+        """The kind of text on the last line, if that has not been ended."""
 
     def live_display(self) -> AbstractContextManager[object]:
-        """See `Screen`."""
+        """Show nothing while waiting for events."""
         return nullcontext()
 
     def show_event(self, event: Event) -> None:
-        """See `Screen`."""
+        """Show an event of a run."""
         match event:
             case Text(text=text, loop=""):
                 self._write_text(text if self._is_raw else strip_control_characters(text), Text)
@@ -83,25 +83,25 @@ class PlainScreen:
                 self._end_line()
                 if line := end_line(event):
                     self.show_error(line)
-            case _:  # what a person is asked is asked afterwards
+            case _:  # decisions are asked for after the run
                 pass
 
     def show_message(self, message: Message) -> None:
-        """See `Screen`."""
+        """Show a message of the history."""
         lines = message_lines(message)
         mark = "> " if message.role == "user" else ""
         self._write_info_lines([f"{mark}{line}" for line in lines])
 
     def show_note(self, text: str) -> None:
-        """See `Screen`."""
+        """Show a message of the program."""
         self._write_info_lines(strip_control_characters(text).splitlines())
 
     def show_prompt(self, lines: Sequence[str]) -> None:
-        """See `Screen`."""
+        """Show what a person has to decide."""
         self._write_info_lines(lines)
 
     def show_error(self, text: str) -> None:
-        """See `Screen`."""
+        """Show an error."""
         self._write_info_lines([f"dragoman: {strip_control_characters(text)}"])
 
     def _write_text(self, text: str, kind: type[Event]) -> None:
@@ -131,34 +131,34 @@ class PlainScreen:
 
 
 class JsonLinesScreen:
-    """Every event as one line of JSON, for programs."""
+    """Writes every event as one line of JSON, for programs."""
 
     def __init__(self, out: TextIO, err: TextIO) -> None:
         self._out = out
         self._err = err
 
     def live_display(self) -> AbstractContextManager[object]:
-        """See `Screen`."""
+        """Show nothing while waiting for events."""
         return nullcontext()
 
     def show_event(self, event: Event) -> None:
-        """See `Screen`."""
+        """Show an event of a run."""
         self._write_json(event)
 
     def show_message(self, message: Message) -> None:
-        """See `Screen`."""
+        """Show a message of the history."""
         self._write_json(message)
 
     def show_note(self, text: str) -> None:
-        """See `Screen`."""
+        """Show a message of the program."""
         self._err.write(strip_control_characters(text) + "\n")
 
     def show_prompt(self, lines: Sequence[str]) -> None:
-        """See `Screen`."""
+        """Show what a person has to decide."""
         self.show_note("\n".join(lines))
 
     def show_error(self, text: str) -> None:
-        """See `Screen`."""
+        """Show an error."""
         self.show_note(f"dragoman: {text}")
 
     def _write_json(self, value: Event | Message) -> None:
@@ -167,13 +167,13 @@ class JsonLinesScreen:
 
 
 def screen_for(*, is_plain: bool) -> Screen:
-    """Where it is shown: with colours where a person looks and they are installed."""
+    """The screen for standard output: with colors in a terminal if the extra `cli` is installed, else plain."""
     if not sys.stdout.isatty():
         return PlainScreen(sys.stdout, sys.stderr, is_raw=True)
     if not is_plain:
         try:
             from dragoman.terminal.rich_screen import RichScreen
-        except ImportError:  # the extra `cli` is not there
+        except ImportError:  # the extra `cli` is not installed
             pass
         else:
             return RichScreen(sys.stdout)

@@ -1,4 +1,4 @@
-"""`dragoman sessions`: lists, shows and exports conversations. A table for people, lines of JSON for programs."""
+"""`dragoman sessions`: lists, shows and exports sessions, as text in a terminal and as lines of JSON in a pipe."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ MAX_TITLE_CHARACTERS = 60
 
 
 class SessionExport(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole conversation, as a line of an export."""
+    """A session with its messages: one line of an export."""
 
     session: SessionInfo
     messages: tuple[Message, ...]
@@ -29,7 +29,7 @@ class SessionExport(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def open_client(url: str, key: str | None, protocol: ProtocolName) -> Iterator[Client]:
-    """The server. Raises NoPlace for whatever goes wrong with it, in a sentence."""
+    """Open a client. All its errors are raised as CommandError."""
     check_reachable(url)
     try:
         with Client(url, key=key, protocol=protocol) as client:
@@ -41,56 +41,57 @@ def open_client(url: str, key: str | None, protocol: ProtocolName) -> Iterator[C
 
 
 def list_sessions(client: Client, limit: int | None) -> None:
-    """The newest first."""
-    found = islice(client.sessions(), limit)
+    """List the sessions, newest first."""
+    sessions = islice(client.sessions(), limit)
     if not sys.stdout.isatty():
-        for each in found:
+        for each in sessions:
             _write_json(each)
         return
     rows: list[tuple[str, ...]] = [("ID", "AGENT", "STATUS", "UPDATED", "TITLE")]
     with show_progress("sessions") as count:
-        for each in found:
+        for each in sessions:
             count(len(rows))
             title = strip_control_characters(each.title).replace("\n", " ")
-            cut = title if len(title) <= MAX_TITLE_CHARACTERS else title[: MAX_TITLE_CHARACTERS - 1] + "…"
-            facts = [strip_control_characters(fact) for fact in (each.id, each.agent, each.status)]
-            rows.append((*facts, format_local_time(each.updated_at or each.created_at), cut))
+            if len(title) > MAX_TITLE_CHARACTERS:
+                title = title[: MAX_TITLE_CHARACTERS - 1] + "…"
+            columns = [strip_control_characters(text) for text in (each.id, each.agent, each.status)]
+            rows.append((*columns, format_local_time(each.updated_at or each.created_at), title))
     for line in format_table(rows):
         _write_line(line)
 
 
 def show_session(client: Client, session_id: str, screen: Screen) -> None:
-    """What was said in one, and what it waits for."""
+    """Show a session's messages and what it is waiting for."""
     session = client.open(session_id)
     info, messages = session.info(), session.history()
     if not sys.stdout.isatty():
         _write_json(SessionExport(session=info, messages=messages))
         return
-    facts = [info.id, info.agent, info.status, info.title, format_local_time(info.updated_at or info.created_at)]
-    screen.show_note("  ".join(strip_control_characters(each).replace("\n", " ") for each in facts if each))
+    summary = [info.id, info.agent, info.status, info.title, format_local_time(info.updated_at or info.created_at)]
+    screen.show_note("  ".join(strip_control_characters(each).replace("\n", " ") for each in summary if each))
     for message in messages:
         screen.show_message(message)
     for each in info.pending:
-        screen.show_note(f"it waits for {pending_line(each)}")
+        screen.show_note(f"waiting for {pending_line(each)}")
 
 
 def export_sessions(client: Client, ids: Sequence[str], output: Path | None) -> None:
-    """Whole conversations, each as a line of JSON; all of them, if none is named."""
-    wanted: Iterable[str] = ids or (each.id for each in client.sessions())
+    """Export sessions with their messages as lines of JSON; all sessions if none is named."""
+    selected: Iterable[str] = ids or (each.id for each in client.sessions())
     if output is None:
-        _export(client, wanted, _write_json)
+        _export(client, selected, _write_json)
         return
     try:
         with output.open("xb") as file:
             try:
-                _export(client, wanted, lambda exported: file.write(msgspec.json.encode(exported) + b"\n"))
+                _export(client, selected, lambda exported: file.write(msgspec.json.encode(exported) + b"\n"))
             except BaseException:
-                output.unlink()  # a part of it would look like all of it
+                output.unlink()  # a partial export would look like a complete one
                 raise
     except FileExistsError as error:
-        raise CommandError(f"{output} is there already: name another file") from error
+        raise CommandError(f"{output} already exists: name another file") from error
     except OSError as error:
-        raise CommandError(f"{output} cannot be written: {error.strerror}") from error
+        raise CommandError(f"cannot write {output}: {error.strerror}") from error
 
 
 def _export(client: Client, ids: Iterable[str], write: Callable[[SessionExport], object]) -> None:
@@ -102,25 +103,25 @@ def _export(client: Client, ids: Iterable[str], write: Callable[[SessionExport],
 
 
 @contextmanager
-def show_progress(what: str) -> Iterator[Callable[[int], None]]:
-    """How far it is, on a terminal's line of its own, which is gone afterwards."""
-    is_seen = sys.stderr.isatty()
+def show_progress(label: str) -> Iterator[Callable[[int], None]]:
+    """Show a counter on standard error if that is a terminal, and erase it at the end."""
+    is_terminal = sys.stderr.isatty()
 
     def count(number: int) -> None:
-        if is_seen:
-            sys.stderr.write(f"\r{what}: {number}\x1b[K")
+        if is_terminal:
+            sys.stderr.write(f"\r{label}: {number}\x1b[K")
             sys.stderr.flush()
 
     try:
         yield count
     finally:
-        if is_seen:
+        if is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
 
 def format_local_time(at: str) -> str:
-    """A time of the server's, in this machine's zone."""
+    """A server's timestamp in this machine's time zone; empty if it is none."""
     try:
         return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
     except ValueError:
