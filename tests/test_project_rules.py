@@ -360,6 +360,34 @@ def test_a_test_that_is_left_out_says_why() -> None:
     assert [mark for mark in used if mark not in explained] == []
 
 
+# --- the architecture page --------------------------------------------------------------------------------------------
+
+ARCHITECTURE = PROJECT_ROOT / "docs" / "architecture.md"
+
+
+def test_every_file_that_the_architecture_page_names_exists() -> None:
+    names = re.findall(r"`([\w./-]+(?:/|\.(?:py|md|ts|tsx|toml)))`", text_of(ARCHITECTURE))
+    assert len(names) > 80, "the pattern no longer finds the names"
+    roots = (PROJECT_ROOT, PROJECT_ROOT / "src" / "dragoman")
+    templates = {name for name in names if "NAME" in name} | OF_A_PROTOCOL
+    missing = {name for name in names if not any((root / name).exists() for root in roots)}
+    assert sorted(missing - templates) == []
+
+
+OF_A_PROTOCOL = {"adapters/", "errors.py", "http.py", "streams.py", "translate.py", "wire.py"}
+"""Files and packages that the page tells to write."""
+
+
+def test_the_architecture_page_lists_every_package() -> None:
+    listed = set(re.findall(r"^\| `([\w/]+)/` \|", text_of(ARCHITECTURE), re.MULTILINE))
+    packages = {
+        Path(where).parent.relative_to("src/dragoman").as_posix()
+        for where, _ in package_inits()
+        if where.startswith("src/")
+    }
+    assert sorted(packages - {"."}) == sorted(listed)
+
+
 # --- commands and lists -----------------------------------------------------------------------------------------------
 
 
