@@ -1,6 +1,7 @@
-"""AG-UI's messages and what they are made of, as they stand in requests and in snapshots. Pure.
+"""Messages, content, interrupts and outcomes of AG-UI, in requests and in events. Pure.
 
-Source: the AG-UI 1.0 schema; specification of the face, B.3. Optional fields are left out, never null.
+Optional fields are omitted, never null.
+Source: the AG-UI 1.0 schema; specification of AG-UI, B.3.
 """
 
 from typing import Literal
@@ -11,28 +12,28 @@ from dragoman.core.content import Json, JsonObject
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the protocol's own objects have in common: camelCase, no nulls, unknown fields ignored."""
+    """An object of the protocol: camelCase, no nulls, unknown fields ignored."""
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
 class DataSource(WireStruct, frozen=True, kw_only=True, tag="data", tag_field="type"):
-    """Bytes that travel along, in base64."""
+    """Inline bytes in base64."""
 
     value: str
     mime_type: str
 
 
 class UrlSource(WireStruct, frozen=True, kw_only=True, tag="url", tag_field="type"):
-    """Bytes at an address."""
+    """Bytes at a URL."""
 
     value: str
     mime_type: str | None = None
 
 
 class FileSource(WireStruct, frozen=True, kw_only=True, tag="file", tag_field="type"):
-    """A handle that some provider issued. Never fetched, never parsed."""
+    """A file handle of a provider. Never fetched or parsed."""
 
     value: str
     provider: str | None = None
@@ -43,33 +44,29 @@ Source = DataSource | UrlSource | FileSource
 
 
 class TextPart(WireStruct, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
-class ImagePart(WireStruct, frozen=True, kw_only=True, tag="image", tag_field="type"):
-    """A picture."""
-
+class _MediaPart(WireStruct, frozen=True, kw_only=True):
     source: Source
 
 
-class AudioPart(WireStruct, frozen=True, kw_only=True, tag="audio", tag_field="type"):
-    """A sound."""
-
-    source: Source
+class ImagePart(_MediaPart, frozen=True, kw_only=True, tag="image", tag_field="type"):
+    """An image."""
 
 
-class VideoPart(WireStruct, frozen=True, kw_only=True, tag="video", tag_field="type"):
-    """A film."""
-
-    source: Source
+class AudioPart(_MediaPart, frozen=True, kw_only=True, tag="audio", tag_field="type"):
+    """Audio."""
 
 
-class DocumentPart(WireStruct, frozen=True, kw_only=True, tag="document", tag_field="type"):
+class VideoPart(_MediaPart, frozen=True, kw_only=True, tag="video", tag_field="type"):
+    """Video."""
+
+
+class DocumentPart(_MediaPart, frozen=True, kw_only=True, tag="document", tag_field="type"):
     """Any other file."""
-
-    source: Source
 
 
 Part = TextPart | ImagePart | AudioPart | VideoPart | DocumentPart
@@ -79,7 +76,7 @@ Content = str | tuple[Part, ...]
 
 
 class FunctionCall(WireStruct, frozen=True, kw_only=True):
-    """What a call asks for. `arguments` is JSON as text, as the model wrote it."""
+    """The function of a call. `arguments` is JSON in a string."""
 
     name: str
     arguments: str
@@ -94,7 +91,7 @@ class ToolCall(WireStruct, frozen=True, kw_only=True):
 
 
 class UserMessage(WireStruct, frozen=True, kw_only=True, tag="user", tag_field="role"):
-    """What a person said."""
+    """A user message."""
 
     id: str
     content: Content
@@ -103,7 +100,7 @@ class UserMessage(WireStruct, frozen=True, kw_only=True, tag="user", tag_field="
 
 
 class AssistantMessage(WireStruct, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
-    """What the agent said and called in one step."""
+    """The text and the calls of one model step."""
 
     id: str
     content: str | None = None
@@ -114,7 +111,7 @@ class AssistantMessage(WireStruct, frozen=True, kw_only=True, tag="assistant", t
 
 
 class ToolMessage(WireStruct, frozen=True, kw_only=True, tag="tool", tag_field="role"):
-    """A call's result."""
+    """The result of a call."""
 
     id: str
     content: Content
@@ -125,7 +122,7 @@ class ToolMessage(WireStruct, frozen=True, kw_only=True, tag="tool", tag_field="
 
 
 class SystemMessage(WireStruct, frozen=True, kw_only=True, tag="system", tag_field="role"):
-    """Instructions."""
+    """Instructions of the system."""
 
     id: str
     content: str
@@ -147,7 +144,7 @@ class ReasoningMessage(WireStruct, frozen=True, kw_only=True, tag="reasoning", t
 
 
 class ActivityMessage(WireStruct, frozen=True, kw_only=True, tag="activity", tag_field="role"):
-    """Something to be shown beside the conversation, such as a plan."""
+    """Something shown beside the conversation, such as a plan."""
 
     id: str
     activity_type: str
@@ -159,11 +156,11 @@ Message = (
     UserMessage | AssistantMessage | ToolMessage | SystemMessage | DeveloperMessage | ReasoningMessage | ActivityMessage
 )
 
-# --- interrupts and ends ----------------------------------------------------------------------------------------------
+# --- interrupts and outcomes ------------------------------------------------------------------------------------------
 
 
 class Interrupt(WireStruct, frozen=True, kw_only=True):
-    """A question to the person that the thread waits with. Its id is that of the call it is about."""
+    """A question to a person, which the thread waits for. Its id is the id of the call it is about."""
 
     id: str
     reason: Literal["tool_call", "input_required"]
@@ -174,7 +171,7 @@ class Interrupt(WireStruct, frozen=True, kw_only=True):
 
 
 class Success(WireStruct, frozen=True, kw_only=True, tag="success", tag_field="type"):
-    """The run did what it could. `pending_tool_call_ids` are calls that the client has to run."""
+    """The run has ended. `pending_tool_call_ids` are calls that the client has to run."""
 
     pending_tool_call_ids: tuple[str, ...] | None = None
 
@@ -186,14 +183,14 @@ class Interrupted(WireStruct, frozen=True, kw_only=True, tag="interrupt", tag_fi
 
 
 class Cancelled(WireStruct, frozen=True, kw_only=True, tag="cancelled", tag_field="type"):
-    """Somebody stopped the run."""
+    """The run was stopped."""
 
 
 Outcome = Success | Interrupted | Cancelled
 
 
 class TokenUsage(WireStruct, frozen=True, kw_only=True):
-    """Tokens of a run. An unknown count is absent, never zero."""
+    """The tokens of a run. An unknown count is omitted, never zero."""
 
     model: str | None = None
     input_tokens: int | None = None
@@ -202,11 +199,11 @@ class TokenUsage(WireStruct, frozen=True, kw_only=True):
 
 
 class SubagentSuccess(WireStruct, frozen=True, kw_only=True, tag="success", tag_field="type"):
-    """A sub-agent finished."""
+    """The sub-agent has finished."""
 
 
 class SubagentSuspended(WireStruct, frozen=True, kw_only=True, tag="suspended", tag_field="type"):
-    """A sub-agent waits. Without interrupts: one of those below it does, or the client has to run a call."""
+    """The sub-agent waits: for its interrupts, a sub-agent of its own, or a call that the client has to run."""
 
     interrupt_ids: tuple[str, ...] | None = None
 

@@ -1,6 +1,7 @@
-"""AG-UI's events, as they stand in a stream. Pure.
+"""The events of an AG-UI stream. Pure.
 
-Source: the AG-UI 1.0 schema; specification of the face, B.5. A timestamp is an integer of milliseconds since 1970.
+A timestamp is an integer of milliseconds since 1970.
+Source: the AG-UI 1.0 schema; specification of AG-UI, B.5.
 """
 
 from typing import Literal
@@ -24,7 +25,7 @@ class _Event(WireStruct, frozen=True, kw_only=True):
     metadata: JsonObject | None = None
 
 
-class _AgentEvent(_Event, frozen=True, kw_only=True):
+class _LoopEvent(_Event, frozen=True, kw_only=True):
     subagent_run_id: str | None = None
 
 
@@ -32,7 +33,7 @@ class _AgentEvent(_Event, frozen=True, kw_only=True):
 
 
 class RunStarted(_Event, frozen=True, kw_only=True, tag="RUN_STARTED", tag_field="type"):
-    """A run begins."""
+    """The run starts."""
 
     thread_id: str
     run_id: str
@@ -41,7 +42,7 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="RUN_STARTED", tag_field
 
 
 class RunFinished(_Event, frozen=True, kw_only=True, tag="RUN_FINISHED", tag_field="type"):
-    """A run is over. The thread takes the next one."""
+    """The run has ended. The thread accepts the next one."""
 
     thread_id: str
     run_id: str
@@ -50,119 +51,110 @@ class RunFinished(_Event, frozen=True, kw_only=True, tag="RUN_FINISHED", tag_fie
 
 
 class RunError(_Event, frozen=True, kw_only=True, tag="RUN_ERROR", tag_field="type"):
-    """A run failed, or never began."""
+    """The run failed or was refused."""
 
     message: str
     code: str
     usage: tuple[TokenUsage, ...] | None = None
 
 
-class StepStarted(_AgentEvent, frozen=True, kw_only=True, tag="STEP_STARTED", tag_field="type"):
-    """A stage of the agent begins."""
-
+class _StepEvent(_LoopEvent, frozen=True, kw_only=True):
     step_name: str
 
 
-class StepFinished(_AgentEvent, frozen=True, kw_only=True, tag="STEP_FINISHED", tag_field="type"):
-    """A stage of the agent is over."""
-
-    step_name: str
+class StepStarted(_StepEvent, frozen=True, kw_only=True, tag="STEP_STARTED", tag_field="type"):
+    """A stage of the agent starts."""
 
 
-# --- text and thinking ------------------------------------------------------------------------------------------------
+class StepFinished(_StepEvent, frozen=True, kw_only=True, tag="STEP_FINISHED", tag_field="type"):
+    """A stage of the agent has ended."""
 
 
-class TextMessageStart(_AgentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_START", tag_field="type"):
-    """A text begins."""
+# --- text and reasoning -----------------------------------------------------------------------------------------------
 
+
+class _MessageEvent(_LoopEvent, frozen=True, kw_only=True):
     message_id: str
-    role: Literal["assistant", "user"]
 
 
-class TextMessageContent(_AgentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT", tag_field="type"):
-    """The next words of a text."""
-
-    message_id: str
+class _ContentEvent(_MessageEvent, frozen=True, kw_only=True):
     delta: str
 
 
-class TextMessageEnd(_AgentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END", tag_field="type"):
+class TextMessageStart(_MessageEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_START", tag_field="type"):
+    """A text starts."""
+
+    role: Literal["assistant", "user"]
+
+
+class TextMessageContent(_ContentEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_CONTENT", tag_field="type"):
+    """The next part of a text."""
+
+
+class TextMessageEnd(_MessageEvent, frozen=True, kw_only=True, tag="TEXT_MESSAGE_END", tag_field="type"):
     """A text is complete."""
 
-    message_id: str
+
+class ReasoningStart(_MessageEvent, frozen=True, kw_only=True, tag="REASONING_START", tag_field="type"):
+    """A span of reasoning starts."""
 
 
-class ReasoningStart(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_START", tag_field="type"):
-    """A span of thinking begins."""
+class ReasoningMessageStart(_MessageEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START", tag_field="type"):
+    """The text of a span of reasoning starts."""
 
-    message_id: str
-
-
-class ReasoningMessageStart(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_START", tag_field="type"):
-    """The words of a span of thinking begin."""
-
-    message_id: str
     role: Literal["reasoning"]
 
 
 class ReasoningMessageContent(
-    _AgentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT", tag_field="type"
+    _ContentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_CONTENT", tag_field="type"
 ):
-    """The next words of a thinking."""
-
-    message_id: str
-    delta: str
+    """The next part of the text of a span of reasoning."""
 
 
-class ReasoningMessageEnd(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END", tag_field="type"):
-    """The words of a span of thinking are complete."""
-
-    message_id: str
+class ReasoningMessageEnd(_MessageEvent, frozen=True, kw_only=True, tag="REASONING_MESSAGE_END", tag_field="type"):
+    """The text of a span of reasoning is complete."""
 
 
-class ReasoningEnd(_AgentEvent, frozen=True, kw_only=True, tag="REASONING_END", tag_field="type"):
-    """A span of thinking is complete."""
-
-    message_id: str
+class ReasoningEnd(_MessageEvent, frozen=True, kw_only=True, tag="REASONING_END", tag_field="type"):
+    """A span of reasoning is complete."""
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
-class ToolCallStart(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_START", tag_field="type"):
-    """A call begins."""
-
+class _CallEvent(_LoopEvent, frozen=True, kw_only=True):
     tool_call_id: str
+
+
+class ToolCallStart(_CallEvent, frozen=True, kw_only=True, tag="TOOL_CALL_START", tag_field="type"):
+    """A call starts."""
+
     tool_call_name: str
     parent_message_id: str
 
 
-class ToolCallArgs(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_ARGS", tag_field="type"):
-    """A part of a call's arguments, which are JSON as text."""
+class ToolCallArgs(_CallEvent, frozen=True, kw_only=True, tag="TOOL_CALL_ARGS", tag_field="type"):
+    """The next part of a call's arguments, which are JSON in a string."""
 
-    tool_call_id: str
     delta: str
 
 
-class ToolCallEnd(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_END", tag_field="type"):
-    """A call is complete. Its tool runs after that."""
-
-    tool_call_id: str
+class ToolCallEnd(_CallEvent, frozen=True, kw_only=True, tag="TOOL_CALL_END", tag_field="type"):
+    """A call is complete. Its tool runs after this."""
 
 
-class ToolCallResult(_AgentEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT", tag_field="type"):
-    """What a call gave."""
+class ToolCallResult(_MessageEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RESULT", tag_field="type"):
+    """The result of a call."""
 
-    message_id: str
     tool_call_id: str
     content: Content
     role: Literal["tool"]
 
 
-# --- state, messages, activities, the rest ----------------------------------------------------------------------------
+# --- state, messages, activities, sub-agents --------------------------------------------------------------------------
 
 
-class StateSnapshot(_AgentEvent, frozen=True, kw_only=True, tag="STATE_SNAPSHOT", tag_field="type"):
+class StateSnapshot(_LoopEvent, frozen=True, kw_only=True, tag="STATE_SNAPSHOT", tag_field="type"):
     """The whole state of the thread."""
 
     snapshot: State
@@ -174,24 +166,23 @@ class MessagesSnapshot(_Event, frozen=True, kw_only=True, tag="MESSAGES_SNAPSHOT
     messages: tuple[Message, ...]
 
 
-class ActivitySnapshot(_AgentEvent, frozen=True, kw_only=True, tag="ACTIVITY_SNAPSHOT", tag_field="type"):
-    """Something to be shown beside the conversation. It replaces what the same id showed before."""
+class ActivitySnapshot(_MessageEvent, frozen=True, kw_only=True, tag="ACTIVITY_SNAPSHOT", tag_field="type"):
+    """Something shown beside the conversation. It replaces an earlier activity with the same id."""
 
-    message_id: str
     activity_type: str
     content: JsonObject
     replace: Literal[True]
 
 
-class Custom(_AgentEvent, frozen=True, kw_only=True, tag="CUSTOM", tag_field="type"):
-    """What the protocol has no event for."""
+class Custom(_LoopEvent, frozen=True, kw_only=True, tag="CUSTOM", tag_field="type"):
+    """Something that the protocol has no event for."""
 
     name: str
     value: Json
 
 
 class SubagentStarted(_Event, frozen=True, kw_only=True, tag="SUBAGENT_STARTED", tag_field="type"):
-    """A sub-agent begins, or goes on."""
+    """A sub-agent starts or continues."""
 
     subagent_run_id: str
     name: str
@@ -202,7 +193,7 @@ class SubagentStarted(_Event, frozen=True, kw_only=True, tag="SUBAGENT_STARTED",
 
 
 class SubagentFinished(_Event, frozen=True, kw_only=True, tag="SUBAGENT_FINISHED", tag_field="type"):
-    """A sub-agent is done, or waits."""
+    """A sub-agent has finished or waits."""
 
     subagent_run_id: str
     outcome: SubagentOutcome
@@ -248,5 +239,5 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 def encode(event: Event) -> bytes:
-    """An event as JSON, on one line."""
+    """Encode an event as JSON, on one line."""
     return _ENCODE(event)

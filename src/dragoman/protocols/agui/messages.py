@@ -9,16 +9,8 @@ import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.answers import compact_json
-from dragoman.core.events import (
-    BlockClosed,
-    CallOpened,
-    CallSettled,
-    LoggedEvent,
-    MessageAdded,
-    MessageClosed,
-    MessageOpened,
-    PlanUpdated,
-)
+from dragoman.core.events import BlockClosed, LoggedEvent, MessageClosed, MessageOpened, PlanUpdated
+from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, LoopId, MessageId, forking_call
 from dragoman.protocols.agui import content as wire
 
@@ -160,51 +152,14 @@ def tool_call(call: core.Call) -> wire.ToolCall:
 # --- the whole thread -------------------------------------------------------------------------------------------------
 
 
-class _OpenStep:
-    """A model step that has not ended."""
-
-    def __init__(self, loop: LoopId) -> None:
-        self.tag = subagent_run_id(loop)
-        self.reasoning: list[wire.Message] = []
-        self.texts: list[str] = []
-        self.calls: list[wire.ToolCall] = []
-        self.own_index: int | None = None
-        """How many reasoning messages come before the assistant's own: those before its first text or call."""
-
-    def add_call(self, call: core.Call) -> None:
-        self.calls.append(tool_call(call))
-        self.own_index = len(self.reasoning) if self.own_index is None else self.own_index
-
-    def add_block(self, message_id: MessageId, index: int, block: core.Block) -> None:
-        """Add a block that is not a call. Blocks that have no form in a message are left out."""
-        match block:
-            case core.Text(text=text) if text:
-                self.texts.append(text)
-                self.own_index = len(self.reasoning) if self.own_index is None else self.own_index
-            case core.Thinking(text=text) if text:
-                own = reasoning_id(message_id, index)
-                self.reasoning.append(wire.ReasoningMessage(id=own, content=text, subagent_run_id=self.tag))
-
-    def messages(self, message_id: MessageId, *, is_cut: bool = False) -> list[wire.Message]:
-        """The step's messages in the order in which they began."""
-        if self.own_index is None:
-            return self.reasoning
-        own = wire.AssistantMessage(
-            id=message_id,
-            content="".join(self.texts) or None,
-            tool_calls=tuple(self.calls) or None,
-            subagent_run_id=self.tag,
-            metadata=metadata_of(interrupted=True) if is_cut else None,
-        )
-        return [*self.reasoning[: self.own_index], own, *self.reasoning[self.own_index :]]
-
-
 class Transcript:
     """The messages of a thread, as a client has them that received all of its streams."""
 
     def __init__(self) -> None:
+        self._assembler = Assembler()
         self._messages: list[wire.Message] = []
-        self._open: dict[LoopId, _OpenStep] = {}
+        self._reasoning: dict[LoopId, list[wire.Message]] = {}
+        """The finished reasoning of the step that each loop has open."""
         self._ids: set[str] = set()
         self._plans: dict[str, int] = {}
         """Where in the list each plan is."""
@@ -212,46 +167,30 @@ class Transcript:
     def feed(self, logged: LoggedEvent) -> None:
         """Add the next event."""
         match logged.event:
-            case MessageAdded(message=message):
-                self._add_message(message)
             case MessageOpened(loop=loop):
-                self._open[loop] = _OpenStep(loop)
-            case BlockClosed(loop=loop, message_id=message_id, index=index, block=block) if loop in self._open:
-                self._open[loop].add_block(message_id, index, block)
-            case CallOpened(loop=loop, call=call) if loop in self._open:
-                self._open[loop].add_call(call)
-            case MessageClosed(loop=loop, message_id=message_id, status=status) if loop in self._open:
-                is_cut = status in ("cut", "interrupted")
-                self._messages += self._open.pop(loop).messages(message_id, is_cut=is_cut)
-            case CallSettled(result=result):
-                self._messages.append(_tool_message(result))
+                self._reasoning[loop] = []
+            case BlockClosed(loop=loop, block=core.Thinking() as thinking) as closed if loop in self._reasoning:
+                self._reasoning[loop] += _reasoning(closed.message_id, closed.index, thinking, loop)
+            case MessageClosed(loop=loop):
+                self._reasoning.pop(loop, None)
             case PlanUpdated() as plan:
                 self._set_plan(activity_id(logged.run_id or "", plan.loop), plan)
+        match self._assembler.feed(logged):
+            case core.UserMessage(content=content, client_id=client_id, name=name) as message:
+                own = client_id if client_id is not None and client_id not in self._ids else message.id
+                self._ids.add(own)
+                self._messages.append(wire.UserMessage(id=own, content=content_to_wire(content), name=name))
+            case core.SystemMessage(origin="seed") as message:  # those of other protocols are not shown (rulings, 14)
+                self._messages.append(wire.SystemMessage(id=message.id, content=message.content))
+            case core.AssistantMessage() as message:
+                self._messages += _step_messages(message)
+            case core.ToolMessage() as message:
+                self._messages.append(_tool_message(message))
 
     def messages(self) -> tuple[wire.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
-        reasoning = (message for step in self._open.values() for message in step.reasoning)
+        reasoning = (message for step in self._reasoning.values() for message in step)
         return fit_newest_messages([*self._messages, *reasoning])
-
-    def _add_message(self, message: core.Message) -> None:
-        match message:
-            case core.UserMessage(client_id=client_id, name=name):
-                own = client_id if client_id is not None and client_id not in self._ids else message.id
-                self._ids.add(own)
-                self._messages.append(wire.UserMessage(id=own, content=content_to_wire(message.content), name=name))
-            case core.SystemMessage(origin="seed"):  # those of other protocols are not shown (rulings, 14)
-                self._messages.append(wire.SystemMessage(id=message.id, content=message.content))
-            case core.AssistantMessage():
-                blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
-                step = _OpenStep(message.loop)
-                for index, block in enumerate(blocks):
-                    if isinstance(block, core.Call):
-                        step.add_call(block)
-                    else:
-                        step.add_block(message.id, index, block)
-                self._messages += step.messages(message.id)
-            case core.ToolMessage():
-                self._messages.append(_tool_message(message))
 
     def _set_plan(self, own: str, plan: PlanUpdated) -> None:
         message = wire.ActivityMessage(
@@ -262,6 +201,34 @@ class Transcript:
         else:
             self._plans[own] = len(self._messages)
             self._messages.append(message)
+
+
+def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
+    """A model step: its reasoning, and one message with its text and calls, in the order in which they began.
+
+    Blocks that have no form in a message are left out.
+    """
+    blocks = (core.Text(step.content),) if isinstance(step.content, str) else step.content
+    own = wire.AssistantMessage(
+        id=step.id,
+        content=core.text_of(step.content) or None,
+        tool_calls=tuple(tool_call(block) for block in blocks if isinstance(block, core.Call)) or None,
+        subagent_run_id=subagent_run_id(step.loop),
+        metadata=metadata_of(interrupted=True) if step.status in ("cut", "interrupted") else None,
+    )
+    messages: list[wire.Message] = []
+    for index, block in enumerate(blocks):
+        if isinstance(block, core.Thinking):
+            messages += _reasoning(step.id, index, block, step.loop)
+        elif own not in messages and (isinstance(block, core.Call) or (isinstance(block, core.Text) and block.text)):
+            messages.append(own)
+    return messages
+
+
+def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop: LoopId) -> list[wire.Message]:
+    own = reasoning_id(message_id, index)
+    message = wire.ReasoningMessage(id=own, content=thinking.text, subagent_run_id=subagent_run_id(loop))
+    return [message] if thinking.text else []
 
 
 def _tool_message(result: core.ToolMessage) -> wire.ToolMessage:
