@@ -1,6 +1,6 @@
-"""Events of AG-UI 1.0 for clients of 0.x, which fail on what they do not know. Pure.
+"""AG-UI 1.0 events for 0.x clients, which fail on shapes they do not know. Pure.
 
-Source: specification of the face, B.6, measured with `@ag-ui/client` 0.0.59.
+Source: specification of AG-UI, B.6, measured with `@ag-ui/client` 0.0.59.
 """
 
 from collections.abc import Iterable
@@ -12,22 +12,22 @@ from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import Cancelled, Content, Success, TextPart, ToolMessage
 
 Generation = Literal["1.0", "0.0.59", "0.0.58"]
-"""What a client understands. The last 0.x knows sub-agents, those before it do not."""
+"""The version of a client. 0.0.59, the last 0.x, knows sub-agents; those before it do not."""
 
 STOPPED_MESSAGE = "The run was stopped"
 
 
 def downgrade_events(events: Iterable[wire.Event], generation: Generation) -> list[wire.Event]:
-    """The events as a client of that generation takes them."""
+    """The events as a client of that version accepts them."""
     if generation == "1.0":
         return list(events)
-    found = (_downgrade_event(event) for event in events)
+    accepted = map(_downgrade_event, events)
     if generation == "0.0.58":
-        found = (_without_subagents(event) for event in found)
-    return [event for event in found if event is not None]
+        return [event for event in map(_without_subagents, accepted) if event is not None]
+    return list(accepted)
 
 
-def _downgrade_event(event: wire.Event | None) -> wire.Event | None:
+def _downgrade_event(event: wire.Event) -> wire.Event:
     match event:
         case wire.RunFinished(outcome=Cancelled(), timestamp=at, usage=usage):
             return wire.RunError(timestamp=at, message=STOPPED_MESSAGE, code="cancelled", usage=usage)
@@ -45,8 +45,8 @@ def _downgrade_event(event: wire.Event | None) -> wire.Event | None:
             return event
 
 
-def _without_subagents(event: wire.Event | None) -> wire.Event | None:
-    """What is left of an event where nobody knows of sub-agents: what these do is not shown at all."""
+def _without_subagents(event: wire.Event) -> wire.Event | None:
+    """An event without sub-agents; None for events of a sub-agent."""
     match event:
         case wire.SubagentStarted() | wire.SubagentFinished() | wire.SubagentError():
             return None
@@ -58,7 +58,7 @@ def _without_subagents(event: wire.Event | None) -> wire.Event | None:
 
 
 def text_of(content: Content) -> str:
-    """A content as text alone."""
+    """The text of content, without media."""
     if isinstance(content, str):
         return content
     return "".join(part.text for part in content if isinstance(part, TextPart))

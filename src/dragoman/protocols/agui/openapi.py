@@ -1,4 +1,4 @@
-"""The standard endpoint's routes as data, for the OpenAPI document. The types are those that decode and encode."""
+"""The routes of the standard endpoint for the OpenAPI document. The types are those that decode and encode."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import msgspec
 
 from dragoman.protocols.agui import wire
 from dragoman.protocols.agui.capabilities import AgentCapabilities
-from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
+from dragoman.protocols.kit.openapi import Method, Parameter, ResponseSpec, Route
 
 
 class AgUiError(msgspec.Struct, frozen=True, kw_only=True):
-    """Every error's body."""
+    """The body of an error."""
 
     error: str
     code: str
@@ -22,42 +22,51 @@ class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
 
 
-_TAG = "AG-UI"
-_AGENT = Parameter(name="agent", location="path", description="the agent's name")
-_THREAD = Parameter(name="thread", location="path", description="the thread's id, as its client chose it")
+_AGENT = Parameter(name="agent", location="path", description="The agent's name.")
+_THREAD = Parameter(name="thread", location="path", description="The thread's id, as its client chose it.")
 _STREAM = ResponseSpec(
-    description="server-sent events from `RUN_STARTED` to `RUN_FINISHED` or `RUN_ERROR`", media_type="text/event-stream"
+    description="Server-sent events, from `RUN_STARTED` to `RUN_FINISHED` or `RUN_ERROR`.",
+    media_type="text/event-stream",
 )
 _ERRORS = {
-    401: "no key, or none that is known",
-    403: "the key lacks the scope, or the thread is another user's",
-    404: "no such agent, or no such thread",
-    429: "too much for now; `Retry-After` says when to come again",
-    503: "the server stops, or its store takes no writes; `Retry-After`",
+    401: "The API key is missing or unknown.",
+    403: "The key lacks the scope, or the thread is another user's.",
+    404: "There is no such agent or thread.",
+    429: "A limit is reached; see `Retry-After`.",
+    503: "The server is stopping or cannot use its store; see `Retry-After`.",
 }
-_THREAD_ERRORS = {409: "the thread is another agent's, or the run id was used with another request"}
+_THREAD_ERRORS = {409: "The thread has another agent, or the run id was used with another request."}
 _BODY_ERRORS = {
-    400: "the request is wrong; `code` says how",
-    413: "the body is too large",
-    415: "the body is not declared as JSON",
+    **_THREAD_ERRORS,
+    400: "The request is invalid; `code` says how.",
+    413: "The body is too large.",
+    415: "The body is not declared as JSON.",
 }
 
 
-def _answers(success: ResponseSpec, *more: dict[int, str]) -> dict[int, Any]:
-    told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
-    return {
-        200: success,
-        **{status: ResponseSpec(description=text, body=AgUiError) for status, text in sorted(told.items())},
+def _route(
+    method: Method,
+    path: str,
+    summary: str,
+    success: ResponseSpec,
+    errors: dict[int, str],
+    **fields: Any,  # noqa: ANN401  # further fields of `Route`
+) -> Route:
+    failures = {
+        status: ResponseSpec(description=text, body=AgUiError) for status, text in sorted((_ERRORS | errors).items())
     }
+    return Route(method=method, path=path, summary=summary, tag="AG-UI", responses={200: success, **failures}, **fields)
 
 
 ROUTES = (
-    Route(
-        method="POST",
-        path="/{agent}",
-        summary="Run the agent, and stream the run",
-        description="The one route that official clients need. Leaving cancels the run, unless somebody else watches.",
-        tag=_TAG,
+    _route(
+        "POST",
+        "/{agent}",
+        "Run the agent and stream the run",
+        _STREAM,
+        _BODY_ERRORS,
+        description="The only route that official clients need. Disconnecting stops the run unless another reader "
+        "follows it.",
         body=wire.RunInput,
         body_example={
             "threadId": "a-thread",
@@ -70,51 +79,50 @@ ROUTES = (
             Parameter(
                 name="X-Run-On-Disconnect",
                 location="header",
-                description="`continue`: the run goes on when the client leaves, and `connect` joins it again",
+                description="`continue`: the run continues when the client disconnects; `connect` joins it again.",
             ),
         ),
-        responses=_answers(_STREAM, _BODY_ERRORS, _THREAD_ERRORS),
     ),
-    Route(
-        method="POST",
-        path="/{agent}/connect",
-        summary="Come back to a thread: its messages, and the live rest of its run",
-        description="An addition of ours. Starts nothing.",
-        tag=_TAG,
+    _route(
+        "POST",
+        "/{agent}/connect",
+        "Return to a thread: its messages, and the rest of its active run",
+        _STREAM,
+        _BODY_ERRORS,
+        description="An addition to the protocol. Starts nothing.",
         body=wire.RunInput,
         body_example={"threadId": "a-thread", "runId": "another-run", "protocolVersion": "1.0", "messages": []},
         parameters=(_AGENT,),
-        responses=_answers(_STREAM, _BODY_ERRORS, _THREAD_ERRORS),
     ),
-    Route(
-        method="GET",
-        path="/{agent}/capabilities",
-        summary="What the agent declares",
-        tag=_TAG,
+    _route(
+        "GET",
+        "/{agent}/capabilities",
+        "Show what the agent declares",
+        ResponseSpec(description="The agent's capabilities.", body=AgentCapabilities),
+        {},
         parameters=(_AGENT,),
-        responses=_answers(ResponseSpec(description="AgentCapabilities", body=AgentCapabilities)),
     ),
-    Route(
-        method="POST",
-        path="/{agent}/stop/{thread}",
-        summary="Stop a thread's run",
-        tag=_TAG,
+    _route(
+        "POST",
+        "/{agent}/stop/{thread}",
+        "Stop a thread's run",
+        ResponseSpec(description="Whether there was a run to stop.", body=StopResponse),
+        _BODY_ERRORS,
         body=wire.StopInput,
         body_example={},
         parameters=(_AGENT, _THREAD),
-        responses=_answers(ResponseSpec(description="done", body=StopResponse), _BODY_ERRORS, _THREAD_ERRORS),
     ),
-    Route(
-        method="GET",
-        path="/{agent}/threads/{thread}/events",
-        summary="Everything that a thread's runs told, and what they tell from now on",
-        description="An addition of ours: a plain log of events, with what the application sent.",
-        tag=_TAG,
+    _route(
+        "GET",
+        "/{agent}/threads/{thread}/events",
+        "Stream the events of all runs of a thread, past and future",
+        _STREAM,
+        {**_THREAD_ERRORS, 400: "The position is not one of this thread."},
+        description="An addition to the protocol: a plain log of events that includes what the application sent.",
         parameters=(
             _AGENT,
             _THREAD,
-            Parameter(name="Last-Event-ID", location="header", description="the `id` of the last event that was seen"),
+            Parameter(name="Last-Event-ID", location="header", description="The `id` of the last event received."),
         ),
-        responses=_answers(_STREAM, {400: "the position is none of this thread's"}, _THREAD_ERRORS),
     ),
 )

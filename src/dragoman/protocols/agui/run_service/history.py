@@ -1,7 +1,7 @@
-"""One day of a thread as the run service's history shows it, found by reading the log backwards. Pure.
+"""One day of a thread's history, found by reading the log backwards. Pure.
 
-A day is the UTC date of the moment at which a message was complete. Shown are what the user said and what the agent
-said to it; calls, results, thinking, instructions and prompts that nobody wrote are not.
+A message belongs to the UTC date on which it was completed. Shown are user messages and the text of the agent's
+answers, but no calls, results, reasoning, instructions or prompts that no person wrote.
 Source: seed 002, "History API"; the run service's specification, A.6.
 """
 
@@ -28,7 +28,7 @@ from dragoman.protocols.agui.run_service.translate import CardTracker, locale_of
 
 
 class HistoryEntry(NamedTuple):
-    """A message that the history shows, and its place."""
+    """A message of the history. `ordinal` counts the messages of the root loop; `schema` is the compiled card."""
 
     logged: LoggedEvent
     ordinal: int
@@ -37,56 +37,56 @@ class HistoryEntry(NamedTuple):
 
 
 class DayFinder:
-    """Finds one day of a thread, reading its log backwards: the newest that has visible messages, before a given one.
+    """Finds the newest day with visible messages, reading the log backwards.
 
-    Ordinals count the messages of the root loop from 1, those too that are hidden.
+    Ordinals count all messages of the root loop from 1, hidden ones too.
     """
 
     def __init__(self, messages: int, before: date | None, is_in_branch: Callable[[int], bool]) -> None:
-        """Begin at the end.
+        """Begin at the end of the log.
 
         Args:
-            messages: how many messages the root loop has at the end of the log.
+            messages: the number of messages of the root loop.
             before: only days before this one.
-            shows: whether the message that an event completed is in the active branch.
+            is_in_branch: whether the message that an event completed is in the active branch.
         """
         self._ordinal = messages
         self._before = before
         self._is_in_branch = is_in_branch
         self._close_days: dict[MessageId, date] = {}
         self._user_message_days: list[date] = []
-        """The days of the user's messages in the run that is being read."""
+        """The days of the user messages in the run that is being read."""
         self._events: list[LoggedEvent] = []
         """The events so far, newest first."""
         self.day: date | None = None
         self.has_more = False
 
     def feed(self, page: Sequence[LoggedEvent]) -> bool:
-        """Take the events just before those so far; whether all of the day is there."""
+        """Take the page before the previous one. Returns whether the day is complete."""
         for logged in reversed(page):
-            for seen in self._visible_days(logged):
-                if self._before is not None and seen >= self._before:
+            for day in self._visible_days(logged):
+                if self._before is not None and day >= self._before:
                     continue
                 if self.day is None:
-                    self.day = seen
-                elif seen < self.day:
+                    self.day = day
+                elif day < self.day:
                     self.has_more = True
                     return True
             if self.day is None and isinstance(logged.event, RunStopped) and logged.event.run_id == logged.run_id:
-                self._events.clear()  # nothing that is shown reaches from one run into another
+                self._events.clear()  # no visible message spans two runs
             self._events.append(logged)
             self._ordinal -= completes_message(logged)
         return False
 
     @property
     def first(self) -> LoggedEvent | None:
-        """The oldest event that belongs to the day's messages or lies between them."""
+        """The oldest event that may belong to the day's messages."""
         return self._events[-1] if self._events else None
 
     def _visible_days(self, logged: LoggedEvent) -> Sequence[date]:
-        """The days of the messages that are now known to be visible.
+        """The days of the messages that this event proves to be visible.
 
-        Those of a user are, once the beginning of their run says that somebody wrote them.
+        For user messages, the start of their run proves it: it says whether a person wrote them.
         """
         match logged.event:
             case MessageAdded(message=core.UserMessage(loop="root")) if self._is_in_branch(logged.seq):
@@ -94,8 +94,8 @@ class DayFinder:
                     return (logged.at.date(),)
                 self._user_message_days.append(logged.at.date())
             case RunStarted(metadata=metadata):
-                heard, self._user_message_days = self._user_message_days, []
-                return () if metadata.internal else heard
+                days, self._user_message_days = self._user_message_days, []
+                return () if metadata.internal else days
             case MessageClosed(loop="root", message_id=message_id) if self._is_in_branch(logged.seq):
                 self._close_days[message_id] = logged.at.date()
             case BlockClosed(message_id=message_id, block=core.Text(text=text)) if (
@@ -108,11 +108,11 @@ class DayFinder:
         """The day's messages, oldest first.
 
         Args:
-            started: the beginning of the run to which the first event belongs.
+            started: the start of the run that the first event belongs to.
         """
         ordinal, assembler, cards = self._ordinal, Assembler(), CardTracker()
         metadata = NO_METADATA if started is None else started.metadata
-        found: list[HistoryEntry] = []
+        entries: list[HistoryEntry] = []
         for logged in reversed(self._events):
             ordinal += completes_message(logged)
             cards.feed(logged)
@@ -125,8 +125,8 @@ class DayFinder:
             elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
                 continue
             if logged.at.date() == self.day and self._is_in_branch(logged.seq):
-                found.append(HistoryEntry(logged, ordinal, message, schema))
-        return found
+                entries.append(HistoryEntry(logged, ordinal, message, schema))
+        return entries
 
 
 def completes_message(logged: LoggedEvent) -> bool:
@@ -143,12 +143,7 @@ def completes_message(logged: LoggedEvent) -> bool:
 
 
 def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.HistoryMessage:
-    """A message as the history shows it.
-
-    Args:
-        message: the message; its pictures are as `link` expects them.
-        link: a fresh link to an uploaded object.
-    """
+    """A message as the history shows it. `link` makes a link to an uploaded object from its path."""
     at, content = entry.logged.at, entry.message.content
     if isinstance(entry.message, core.AssistantMessage):
         return wire.HistoryAssistant(

@@ -1,4 +1,4 @@
-"""The run service's routes as data, for the server's OpenAPI document. The types are those that decode and encode."""
+"""The routes of the run service for the OpenAPI document. The types are those that decode and encode."""
 
 from typing import Any
 
@@ -6,13 +6,11 @@ import msgspec
 
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import MEDIA_TYPE
-from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
-
-TAG = "AG-UI run service"
+from dragoman.protocols.kit.openapi import Method, Parameter, ResponseSpec, Route
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Every error's body (RFC 9457). `detail` is the sentence, `code` is for programs."""
+    """The body of an error (RFC 9457). `detail` is the message; `code` is for programs."""
 
     type: str
     title: str
@@ -21,35 +19,51 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     code: str
 
 
-_THREAD = Parameter(name="thread_id", location="path", description="the thread, a UUID")
-_RUN = Parameter(name="runId", location="query", description="a run, as its client named it")
+def _query(name: str, description: str, *, is_required: bool = False, kind: Any = str) -> Parameter:  # noqa: ANN401  # a type
+    return Parameter(name=name, location="query", description=description, is_required=is_required, type=kind)
+
+
+_THREAD = Parameter(name="thread_id", location="path", description="The thread, a UUID.")
+_LAST_EVENT_ID = Parameter(name="Last-Event-ID", location="header", description="The `id` of the last event received.")
+_OBJECT_PATH = _query("path", "The path that the upload returned.", is_required=True)
 _ERRORS = {
-    401: "no key, or none that is known",
-    403: "the thread is another user's, or the key lacks the scope",
-    422: "the request is wrong; `detail` and `code` say how",
-    429: "too much for now; `Retry-After` says when to come again",
-    503: "the server stops, or its store takes no writes; `Retry-After`",
+    401: "The API key is missing or unknown.",
+    403: "The thread is another user's, or the key lacks the scope.",
+    422: "The request is invalid; `detail` and `code` say how.",
+    429: "A limit is reached; see `Retry-After`.",
+    503: "The server is stopping or cannot use its store; see `Retry-After`.",
 }
-_NOT_FOUND = {404: "there is no such thread"}
-_MEDIA_TYPE_ERRORS = {415: "the body is not declared as JSON"}
+_NO_THREAD = {404: "There is no such thread."}
+_NO_RUN = {404: "There is no such thread or run."}
+_NOT_JSON = {415: "The body is not declared as JSON."}
 
 
-def _answers(success: dict[int, ResponseSpec], *more: dict[int, str]) -> dict[int, Any]:
-    told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
-    errors = {
-        status: ResponseSpec(description=text, body=Problem, media_type=MEDIA_TYPE)
-        for status, text in sorted(told.items())
-    }
-    return success | errors
+def _route(
+    method: Method,
+    path: str,
+    summary: str,
+    success: tuple[int, str, Any],
+    errors: dict[int, str] | None = None,
+    *,
+    success_media_type: str = "application/json",
+    **fields: Any,  # noqa: ANN401  # further fields of `Route`
+) -> Route:
+    """A route. `success` is the status of success, its description and the type of its body."""
+    status, text, body = success
+    responses = {status: ResponseSpec(description=text, body=body, media_type=success_media_type)}
+    for status, text in sorted((_ERRORS | (errors or {})).items()):
+        responses[status] = ResponseSpec(description=text, body=Problem, media_type=MEDIA_TYPE)
+    return Route(method=method, path=path, summary=summary, tag="AG-UI run service", responses=responses, **fields)
 
 
 ROUTES = (
-    Route(
-        method="POST",
-        path="/runs",
-        summary="Submit a run",
-        description="The work happens in the background. The message is durable when this answers.",
-        tag=TAG,
+    _route(
+        "POST",
+        "/runs",
+        "Submit a run",
+        (202, "The run was accepted, by this or an earlier request.", wire.TaskAccepted),
+        {409: "The runId was used with another body.", **_NOT_JSON},
+        description="The agent works in the background. The message is durable when the response is sent.",
         body=wire.RunAgentInput,
         body_example={
             "threadId": "550e8400-e29b-41d4-a716-446655440000",
@@ -57,144 +71,109 @@ ROUTES = (
             "messages": [{"id": "msg-001", "role": "user", "content": "Hello!"}],
             "forwardedProps": {"agent_type": "worker"},
         },
-        responses=_answers(
-            {202: ResponseSpec(description="taken, or taken before", body=wire.TaskAccepted)},
-            {409: "the runId was used with another body"},
-            _MEDIA_TYPE_ERRORS,
-        ),
     ),
-    Route(
-        method="GET",
-        path="/runs/{thread_id}/events",
-        summary="Follow a thread's events",
-        tag=TAG,
+    _route(
+        "GET",
+        "/runs/{thread_id}/events",
+        "Follow a thread's events",
+        (200, "AG-UI events.", None),
+        _NO_RUN,
+        success_media_type="text/event-stream",
         parameters=(
             _THREAD,
-            Parameter(name="Last-Event-ID", location="header", description="the `id` of the last event that was seen"),
-            Parameter(
-                name="idle_limit", location="query", description="seconds of silence to the end; else 300", type=int
-            ),
-            _RUN,
-        ),
-        responses=_answers(
-            {200: ResponseSpec(description="AG-UI events", media_type="text/event-stream")},
-            {404: "there is no such thread or run"},
+            _LAST_EVENT_ID,
+            _query("idle_limit", "Seconds of silence after which the stream ends; 300 by default.", kind=int),
+            _query("runId", "A run, by its client's id."),
         ),
     ),
-    Route(
-        method="POST",
-        path="/runs/{thread_id}/cancel",
-        summary="Stop a run",
-        tag=TAG,
-        parameters=(_THREAD, msgspec.structs.replace(_RUN, is_required=True)),
-        responses=_answers(
-            {202: ResponseSpec(description="whether it will stop", body=wire.CancelResponse)},
-            {404: "there is no such thread or run"},
-        ),
+    _route(
+        "POST",
+        "/runs/{thread_id}/cancel",
+        "Stop a run",
+        (202, "Whether the run will stop.", wire.CancelResponse),
+        _NO_RUN,
+        parameters=(_THREAD, _query("runId", "A run, by its client's id.", is_required=True)),
     ),
-    Route(
-        method="POST",
-        path="/runs/{thread_id}/answers",
-        summary="Answer calls that wait",
-        description="Each is taken once; with the last the agent goes on.",
-        tag=TAG,
+    _route(
+        "POST",
+        "/runs/{thread_id}/answers",
+        "Answer calls that wait",
+        (202, "The answers were accepted.", wire.AnswersAccepted),
+        {
+            **_NO_THREAD,
+            409: "A run is active, or the call already has its result.",
+            413: "The body is too large.",
+            **_NOT_JSON,
+        },
+        description="Each answer is accepted once. With the last one, the agent continues.",
         parameters=(_THREAD,),
         body=wire.Answers,
         body_example={"answers": [{"callId": "0198a1b2-0000-7000-8000-000000000001", "granted": True}]},
-        responses=_answers(
-            {202: ResponseSpec(description="taken", body=wire.AnswersAccepted)},
-            _NOT_FOUND,
-            {409: "a run is active, or the call has its result already", 413: "the body is too large"},
-            _MEDIA_TYPE_ERRORS,
-        ),
     ),
-    Route(
-        method="GET",
-        path="/history",
-        summary="One day of a thread",
-        tag=TAG,
+    _route(
+        "GET",
+        "/history",
+        "Read one day of a thread",
+        (200, "The newest day with messages.", wire.History),
+        _NO_THREAD,
         parameters=(
-            Parameter(name="threadId", location="query", description="the thread; else the newest one"),
-            Parameter(name="before", location="query", description="only days before this one, YYYY-MM-DD"),
-        ),
-        responses=_answers(
-            {200: ResponseSpec(description="the newest day with messages", body=wire.History)}, _NOT_FOUND
+            _query("threadId", "The thread; by default the newest."),
+            _query("before", "Only days before this one, YYYY-MM-DD."),
         ),
     ),
-    Route(
-        method="DELETE",
-        path="/sessions/{thread_id}",
-        summary="Delete a thread and everything of it",
-        tag=TAG,
+    _route(
+        "DELETE",
+        "/sessions/{thread_id}",
+        "Delete a thread and everything in it",
+        (204, "The thread is gone.", None),
         parameters=(_THREAD,),
-        responses=_answers({204: ResponseSpec(description="it is gone")}),
     ),
-    Route(
-        method="POST",
-        path="/attachments",
-        summary="Upload a picture",
-        description="A form with one file in the field `file`, and perhaps `threadId` and `runId`.",
-        tag=TAG,
-        responses=_answers(
-            {201: ResponseSpec(description="where it is", body=wire.StoredObject)},
-            {413: "the file is too large", 415: "the file is not what it is declared to be, or no picture"},
-        ),
+    _route(
+        "POST",
+        "/attachments",
+        "Upload an image",
+        (201, "The stored image.", wire.StoredObject),
+        {413: "The file is too large.", 415: "The file is not an image, or not of its declared type."},
+        description="A form with one file in the field `file`, and optionally `threadId` and `runId`.",
     ),
-    Route(
-        method="GET",
-        path="/attachments",
-        summary="The pictures that you uploaded, the newest first",
-        description="At most 500. An addition of ours.",
-        tag=TAG,
-        responses=_answers({200: ResponseSpec(description="where they are", body=wire.StoredObjectPage)}),
+    _route(
+        "GET",
+        "/attachments",
+        "List your images, newest first",
+        (200, "The stored images.", wire.StoredObjectPage),
+        description="At most 500. An addition to the protocol.",
     ),
-    Route(
-        method="DELETE",
-        path="/attachments",
-        summary="Delete a picture",
-        description="Messages that show it show nothing in its place. An addition of ours.",
-        tag=TAG,
-        parameters=(Parameter(name="path", location="query", description="as the upload told it", is_required=True),),
-        responses=_answers({204: ResponseSpec(description="it is gone")}),
+    _route(
+        "DELETE",
+        "/attachments",
+        "Delete an image",
+        (204, "The image is gone.", None),
+        description="Messages with the image show nothing in its place. An addition to the protocol.",
+        parameters=(_OBJECT_PATH,),
     ),
-    Route(
-        method="GET",
-        path="/attachments/signed-url",
-        summary="A fresh link to an uploaded picture",
-        tag=TAG,
-        parameters=(
-            Parameter(name="bucket", location="query", description="as the upload told it", is_required=True),
-            Parameter(name="path", location="query", description="as the upload told it", is_required=True),
-        ),
-        responses=_answers({200: ResponseSpec(description="the link", body=wire.SignedUrl)}),
+    _route(
+        "GET",
+        "/attachments/signed-url",
+        "Make a new link to an image",
+        (200, "The link.", wire.SignedUrl),
+        parameters=(_query("bucket", "The bucket that the upload returned.", is_required=True), _OBJECT_PATH),
     ),
-    Route(
-        method="POST",
-        path="/transcribe",
-        summary="Make text of a recording",
+    _route(
+        "POST",
+        "/transcribe",
+        "Transcribe a recording",
+        (200, "The text of the recording.", wire.Transcript),
+        {400: "The recording cannot be read.", 502: "There is no transcription backend, or it failed."},
         description="A form with one WAV file in the field `file`.",
-        tag=TAG,
-        responses=_answers(
-            {200: ResponseSpec(description="what is said", body=wire.Transcript)},
-            {400: "no recording that can be read", 502: "there is no transcription backend, or it failed"},
-        ),
     ),
-    Route(
-        method="GET",
-        path="/profile",
-        summary="What the caller has set for all agents",
-        tag=TAG,
-        responses=_answers({200: ResponseSpec(description="the profile", body=wire.ProfileResponse)}),
-    ),
-    Route(
-        method="PATCH",
-        path="/profile",
-        summary="Set a time zone or a locale",
-        tag=TAG,
+    _route("GET", "/profile", "Show your settings for all agents", (200, "The profile.", wire.ProfileResponse)),
+    _route(
+        "PATCH",
+        "/profile",
+        "Set your time zone or locale",
+        (200, "The profile.", wire.ProfileResponse),
+        _NOT_JSON,
         body=wire.ProfileChange,
         body_example={"settings": {"timezone": "Europe/Berlin", "locale": "de"}},
-        responses=_answers(
-            {200: ResponseSpec(description="the profile", body=wire.ProfileResponse)}, _MEDIA_TYPE_ERRORS
-        ),
     ),
 )
