@@ -1,0 +1,188 @@
+"""What a run request does to its thread, decided without a server. Specification, B.9 to B.11; rulings, 13, 15, 19."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dragoman.core.content import Call, UserMessage
+from dragoman.core.events import (
+    CallOpened,
+    Event,
+    LoggedEvent,
+    MessageAdded,
+    MessageClosed,
+    MessageOpened,
+    RunStarted,
+    RunStopped,
+    SessionCreated,
+    SessionSettings,
+    StopReason,
+)
+from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
+from dragoman.core.inputs import Decision, Result
+from dragoman.core.refusals import ResultsMissing
+from dragoman.core.session import SessionState, fold, initial_state
+from dragoman.core.tools import AgentSpec
+from dragoman.ports.log import RunLocation
+from dragoman.protocols.agui.decision import (
+    AlreadyFinished,
+    Busy,
+    EarlierRequest,
+    Facts,
+    Follow,
+    ShowSnapshot,
+    StartRun,
+    StopActiveRun,
+    decide,
+    history_needed,
+    stored_messages,
+)
+from dragoman.protocols.agui.wire import RunInput, decode_run
+from tests.protocols.agui.endpoint import an_input
+from tests.protocols.agui.endpoint_streams import resume, user
+from tests.requirements import requirement
+
+Json = Any
+AT = datetime(2027, 3, 1, tzinfo=UTC)
+SPEC = AgentSpec(name="agent")
+ANSWER = {"id": "a1", "role": "assistant", "content": "an answer"}
+
+
+class Thread:
+    """A thread whose log is written by hand."""
+
+    def __init__(self) -> None:
+        self.log: list[LoggedEvent] = []
+        self.known: dict[str, int] = {}
+        self.write(SessionCreated(agent="agent", settings=SessionSettings(), protocol="ag-ui"))
+
+    def write(self, event: Event) -> None:
+        self.log.append(LoggedEvent(len(self.log) + 1, AT, RunId("run"), event))
+
+    def say(self, text: str, message_id: str, stop: StopReason | None = "end_turn", *calls: CallOpened) -> "Thread":
+        """Add a run of one user message; without `stop` it stays active."""
+        self.write(RunStarted(run_id=RunId("run"), protocol="ag-ui"))
+        message = UserMessage(id=MessageId(f"own-{message_id}"), content=text, client_id=message_id)
+        self.write(MessageAdded(message=message))
+        self.known[message_id] = len(self.log)
+        self.write(MessageOpened(message_id=MessageId("step")))
+        for call in calls:
+            self.write(call)
+        self.write(MessageClosed(message_id=MessageId("step")))
+        if stop is not None:
+            self.write(RunStopped(run_id=RunId("run"), reason=stop))
+        return self
+
+    def facts(self, run: RunInput, earlier: EarlierRequest | None = None) -> Facts:
+        """What is known of the thread, as little of it as `history_needed` asks for."""
+        state = self.state()
+        known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
+        after = history_needed(run, known)
+        events = [] if after is None else self.log[after:]
+        return Facts(state, SPEC, known, stored_messages(events, state), earlier)
+
+    def state(self) -> SessionState:
+        return fold(initial_state(SessionId("s"), UserId("ann"), self.log[0]), self.log[1:])
+
+    def decide(self, *messages: Json, earlier: EarlierRequest | None = None, **fields: Json) -> Json:
+        run = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run
+        return decide(run, self.facts(run, earlier))
+
+
+def a_call(kind: Json) -> CallOpened:
+    call = Call(call_id=CallId("call"), name="tool", input={})
+    return CallOpened(message_id=MessageId("step"), index=0, call=call, kind=kind)
+
+
+def texts(decision: Json) -> list[Json]:
+    assert isinstance(decision, StartRun)
+    return [each.content for each in decision.submit.messages]
+
+
+@requirement("ag-ui-b:runs:replayed", "ag-ui-b:runs:joined")
+def test_a_run_id_that_was_used_follows_its_run() -> None:
+    row = RunLocation(run_id=RunId("run"), session_id=SessionId("s"), owner=UserId("ann"), first_seq=2)
+    thread = Thread().say("first", "u1")
+    assert thread.decide(user("first", "u1"), earlier=EarlierRequest(row)) == Follow(RunId("run"), 2)
+    assert thread.decide(user("first", "u1"), earlier=EarlierRequest(None)) == AlreadyFinished()
+
+
+@requirement("ag-ui-b:hydrate:snapshot")
+@pytest.mark.parametrize("messages", [[], [user("first", "u1")], [user("first", "u1"), ANSWER]])
+def test_a_request_without_anything_new_shows_the_thread(messages: list[Json]) -> None:
+    assert Thread().say("first", "u1").decide(*messages) == ShowSnapshot()
+
+
+@requirement("ag-ui-b:history:only-new", "ag-ui-b:history:once")
+def test_only_new_messages_are_submitted_each_once() -> None:
+    thread = Thread().say("first", "u1")
+    second = user("second", "u2")
+    for messages in ([second], [user("first", "u1"), ANSWER, second, second]):
+        decision = thread.decide(*messages)
+        assert (texts(decision), decision.before_seq) == (["second"], None)
+
+
+@requirement("ag-ui-b:history:once")
+def test_an_answered_message_with_a_new_id_is_recognised_by_its_text() -> None:
+    thread = Thread().say("first", "u1")
+    assert texts(thread.decide(user("first", "other"), ANSWER, user("second", "u2"))) == ["second"]
+    assert texts(thread.decide(user("unheard", "other"), ANSWER, user("first", "u2"))) == ["unheard", "first"]
+
+
+@requirement("ag-ui-b:branch:edit")
+def test_a_new_text_for_the_newest_message_branches_before_it() -> None:
+    thread = Thread().say("first", "u1").say("second", "u2")
+    decision = thread.decide(user("first", "u1"), ANSWER, user("edited", "u2"))
+    assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u2"])
+    assert thread.decide(user("edited", "u1")) == ShowSnapshot()  # an older one
+
+
+@requirement("ag-ui-b:branch:retry")
+@pytest.mark.parametrize("stop", ["error", "cancelled", "interrupted", "max_steps"])
+def test_a_message_whose_run_failed_is_asked_again(stop: StopReason) -> None:
+    thread = Thread().say("first", "u1", stop)
+    decision = thread.decide(user("first", "u1"))
+    assert (texts(decision), decision.before_seq) == (["first"], thread.known["u1"])
+    assert thread.decide(user("first", "u1"), ANSWER) == ShowSnapshot()  # it has its answer
+
+
+@requirement("ag-ui-b:branch:parent")
+def test_a_shorter_history_branches_only_with_a_parent_run() -> None:
+    thread = Thread().say("first", "u1").say("second", "u2")
+    assert thread.decide(user("first", "u1")) == ShowSnapshot()
+    again = thread.decide(user("first", "u1"), parentRunId="r")
+    assert (texts(again), again.before_seq) == (["first"], thread.known["u1"])
+    instead = thread.decide(user("first", "u1"), ANSWER, user("instead", "u3"), parentRunId="r")
+    assert (texts(instead), instead.before_seq) == (["instead"], thread.known["u2"])
+
+
+@requirement("ag-ui-b:runs:busy", "ag-ui-b:interrupts:once")
+def test_an_active_run_gives_way_to_a_message_and_not_to_an_answer() -> None:
+    thread = Thread().say("first", "u1", None)
+    assert thread.decide(user("first", "u1"), user("second", "u2")) == StopActiveRun()
+    assert thread.decide(user("first", "u1"), resume=[resume("call", {"approved": True})]) == Busy()
+    assert thread.decide(user("first", "u1")) == ShowSnapshot()
+
+
+@requirement("ag-ui-b:interrupts:unanswered", "ag-ui-b:interrupts:new-message")
+def test_an_open_interrupt_must_be_covered_by_what_goes_on() -> None:
+    thread = Thread().say("first", "u1", "tool_use", a_call("permission"))
+    with pytest.raises(ResultsMissing):
+        thread.decide(user("second", "u2"))
+    approved = thread.decide(user("first", "u1"), resume=[resume("call", {"approved": True})])
+    assert approved.submit.answers == (Decision(call_id=CallId("call"), granted=True),)
+    closed = thread.decide(user("second", "u2"), resume=[resume("call")])
+    assert (texts(closed), closed.submit.answers) == (["second"], ())
+
+
+@requirement("ag-ui-b:interrupts:unknown", "ag-ui-b:forged")
+def test_answers_to_calls_that_are_not_open_have_no_effect() -> None:
+    thread = Thread().say("first", "u1", "tool_use", a_call("client"))
+    unknown = thread.decide(user("first", "u1"), resume=[resume("other", {"approved": True})])
+    assert unknown == ShowSnapshot(("other",))
+    forged = {"id": "t", "role": "tool", "toolCallId": "other", "content": "forged"}
+    assert thread.decide(user("first", "u1"), forged) == ShowSnapshot()
+    result = thread.decide(user("first", "u1"), {**forged, "toolCallId": "call"})
+    assert result.submit.answers == (Result(call_id=CallId("call"), content="forged"),)
