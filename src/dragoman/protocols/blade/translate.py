@@ -19,7 +19,7 @@ from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import FALLBACK_TITLE_LENGTH, SessionState
 from dragoman.core.tools import AgentSpec, ToolGrant
-from dragoman.protocols.blade.projection import turns
+from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, replay_state_of
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.sessions import check_env, optional_text
@@ -214,21 +214,21 @@ def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
     quotes = "" if send.whatif is None else "".join(map(format_quote, send.whatif.quotes or ()))
     if isinstance(send.message, str):
         return (f"{quotes}\n{send.message}" if quotes else send.message), []
-    blocks: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
+    content: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
     attachments: list[chat.Attachment] = []
     left = MAX_PARTS_BYTES
     for place, part in enumerate(send.message):
         if isinstance(part, chat.TextPart):
-            blocks.append(core.Text(part.text))
+            content.append(core.Text(part.text))
             continue
         block = _media_block(part, f"message[{place}]")
-        noted = turns.attachment_of(block)
+        noted = blocks.attachment_of(block)
         left -= noted.size
         if left < 0:
             raise LimitExceeded("a message's parts", MAX_PARTS_BYTES, path="message")
-        blocks.append(block)
+        content.append(block)
         attachments.append(noted)
-    return tuple(blocks), attachments
+    return tuple(content), attachments
 
 
 def _media_block(part: chat.ImagePart | chat.FilePart, path: str) -> core.Image | core.File:
@@ -260,9 +260,9 @@ def answer_of(answer: chat.AskUserAnswer, state: SessionState) -> Answer:
         return Choice(call_id=call_id, selections=selections, custom=said)
     chosen = selections.get("0", [])
     custom = said.get("0") or None
-    if len(chosen) > 1 or any(not 0 <= each < len(turns.PERMISSION_OPTIONS) for each in chosen):
+    if len(chosen) > 1 or any(not 0 <= each < len(blocks.PERMISSION_OPTIONS) for each in chosen):
         raise InvalidAnswer(
-            f"the question takes one of {len(turns.PERMISSION_OPTIONS)} options, got {str(chosen)[:80]}"
+            f"the question takes one of {len(blocks.PERMISSION_OPTIONS)} options, got {str(chosen)[:80]}"
         )
     if not chosen and custom is None:
         raise InvalidAnswer(EMPTY_ANSWER_MESSAGE)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from dragoman.core.events import LoggedEvent, RunStopped
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Record, expand
+from dragoman.protocols.blade.projection.emitter import OutgoingEvent
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket.emitter import OutgoingEvent
 from tests.core.log_generator import LogGenerator, conversations
 from tests.protocols.blade.patch_folding import Event, FoldedTurns, of_seed
 from tests.requirements import requirement
@@ -57,9 +57,9 @@ def test_live_and_replayed_events_are_the_same_with_the_same_numbers(scribe: Log
 @given(conversations)
 def test_what_is_only_counted_has_the_same_numbers(scribe: LogGenerator) -> None:
     projection = Projection(SessionId(scribe.state.session_id))
-    projection.is_quiet = True
+    projection.emitter.is_quiet = True
     assert [event for record in scribe.stream for event in projection.feed(record)] == []
-    assert projection.number == len(project(scribe, scribe.stream)[1])
+    assert projection.emitter.number == len(project(scribe, scribe.stream)[1])
 
 
 @requirement("blade:numbers:entries")

@@ -16,7 +16,7 @@ from dragoman.engine.sessions import registry
 from dragoman.engine.sessions.reader import Reader
 from dragoman.ports.log import Append
 from dragoman.protocols.blade.projection.projection import Projection
-from dragoman.protocols.blade.socket import rooms
+from dragoman.protocols.blade.socket import room, rooms
 from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, Socket, event_packet
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import script
@@ -57,7 +57,7 @@ async def test_a_fault_of_ours_is_reported_once_and_harms_no_other_session(
         return feed(self, record)
 
     monkeypatch.setattr(Projection, "feed", failing)
-    monkeypatch.setattr(rooms, "RELOAD_DELAY_S", 0.0)
+    monkeypatch.setattr(room, "RELOAD_DELAY_S", 0.0)
     async with running_socket_server(tmp_path) as house:
         alice = RestClient(url_of(house), house.key("alice"))
         bad, good = await alice.session(), await alice.session()
@@ -127,7 +127,7 @@ async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
 async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms, "RELOAD_DELAY_S", 0.01)
+    monkeypatch.setattr(room, "RELOAD_DELAY_S", 0.01)
     monkeypatch.setattr(registry, "RELOAD_DELAY_S", 0.01)
     commit = CountedLog.commit
     failures = 0

@@ -1,17 +1,19 @@
-"""What a chat is to Blade: its beginning, its end and why it ended. Pure. Source: specification, 6.2; rulings, 24."""
+"""Blade's chats: how one begins and ends, and what sessions report about themselves. Pure.
 
-from collections.abc import Mapping
+Source: specification, 6.2; rulings, 24.
+"""
+
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from dragoman.core import content as core
 from dragoman.core.content import JsonObject
-from dragoman.core.events import RunStarted, SettingsChange, StopReason
-from dragoman.core.run_metadata import NO_METADATA
+from dragoman.core.events import RunStopped, SettingsChange, StopReason
+from dragoman.core.json_schema import parse_json
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
-from dragoman.core.tools import FORK
 from dragoman.protocols.blade.wire.chat import Attachment, MemoryRef, ReplayState, public_session_id
 
 CHAT_OUTCOMES: Mapping[StopReason, tuple[str, str | None]] = {
@@ -24,49 +26,65 @@ CHAT_OUTCOMES: Mapping[StopReason, tuple[str, str | None]] = {
     "error": ("failed", None),
     "interrupted": ("interrupted", None),
 }
-"""A chat's status and finish reason (rulings, 24)."""
+"""The status and the finish reason of a chat (rulings, 24)."""
 ANSWER_TEXT = "answer_text"
-"""The property of a run under which the door notes what was said along with an answer."""
+"""The run's metadata that holds the text sent together with an answer."""
+AGENT_FAILED_MESSAGE = "The agent failed"
 MODEL_CODES = frozenset({"model_error", "model_unavailable", "context_too_long"})
 
 
 class Chat:
-    """The run that is active, or was last. `first` is the number of its first event."""
+    """A run, or an answer that starts none. Its first event has `first_number` here and `started_seq` in the log."""
 
-    def __init__(self, run_id: str, first: int, started: RunStarted | None, seq: int) -> None:
+    def __init__(self, run_id: str, first_number: int, started_seq: int, metadata: RunMetadata) -> None:
         self.run_id = run_id
-        self.first_number = first
-        self.started_seq = seq
-        metadata = NO_METADATA if started is None else started.metadata
+        self.first_number = first_number
+        self.started_seq = started_seq
         self.is_headless = metadata.headless
         self.schema = metadata.output_schema
         text = metadata.protocol.get(ANSWER_TEXT)
         self.answer_text = text if isinstance(text, str) else None
-        """What was said along with an answer: it stands in the answer's turn, and has none of its own."""
+        """The text sent together with an answer. It is shown in the answer's turn and has no turn of its own."""
         self.has_merged_answer_text = False
-        """Whether it stands there, and the message is still to come."""
-        self.attachments = iter(attachments_from_metadata(metadata.protocol))
+        """Whether that text is shown, and its message is still to come."""
+        self.attachments = attachments_from_metadata(metadata.protocol)
         self.memories: list[MemoryRef] | None = None
-        self.has_ended = False
         self.ended_at: datetime | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the chat has not ended."""
+        return self.ended_at is None
 
-def attachments_from_metadata(metadata: JsonObject) -> list[Attachment]:
-    """What the door noted about the attachments of a run's input."""
+    def headless_result(self, status: str, stopped: RunStopped, text: str) -> JsonObject | None:
+        """Return the result of a headless chat whose last turn has this text (specification, 8.6), else None."""
+        if not self.is_headless:
+            return None
+        if status != "completed":
+            default = "The chat was stopped" if status == "interrupted" else AGENT_FAILED_MESSAGE
+            return {"err_msg": stopped.message or default}
+        if self.schema is None:
+            return {"output": text, "result": text}
+        try:
+            output = parse_json(text)
+        except ValueError:
+            return {"err_msg": "the answer is not JSON"}
+        fields = output if isinstance(output, dict) else {}
+        extra = {name: value for name, value in fields.items() if name not in ("output", "schema", "err_msg")}
+        return {"output": output, "schema": self.schema, **extra}
+
+
+def attachments_from_metadata(metadata: JsonObject) -> Iterator[Attachment]:
+    """Iterate over the attachments of a run's input, as its metadata describes them."""
     try:
-        return msgspec.convert(metadata.get("attachments", []), list[Attachment])
+        return iter(msgspec.convert(metadata.get("attachments", []), list[Attachment]))
     except msgspec.ValidationError:
-        return []
+        return iter(())
 
 
 def updated_fields(change: SettingsChange, state: SessionState) -> JsonObject:
-    """The changed fields of a session, by Blade's names.
-
-    Args:
-        change: what changed.
-        state: the session afterwards.
-    """
-    named = {
+    """Return the fields of a session that a change has changed, under Blade's names; `state` is the state after it."""
+    fields = {
         "intent": change.title,
         "model": change.model,
         "is_pinned": change.pinned,
@@ -74,11 +92,11 @@ def updated_fields(change: SettingsChange, state: SessionState) -> JsonObject:
         "memory_enabled": change.memory_enabled,
         "replay_state": None if change.replay is None else replay_state_of(state),
     }
-    return {name: value for name, value in named.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def replay_state_of(state: SessionState) -> ReplayState | None:
-    """How far a session is that shows a recording."""
+    """Return the progress of a replay session; None if it is not one."""
     replay = state.settings.replay
     if replay is None:
         return None
@@ -99,20 +117,12 @@ def replay_state_of(state: SessionState) -> ReplayState | None:
 
 
 def error_code(code: str | None) -> str:
-    """The socket's word for why a chat failed (specification, section 15)."""
+    """Return the socket's code for the failure of a chat (specification, section 15)."""
     if code in MODEL_CODES:
         return "model_error"
     return "tool_error" if code == "tool_error" else "internal"
 
 
 def saved_ratio(before: int, after: int) -> float:
-    """How much a compaction saved, to 4 digits."""
+    """Return the share of tokens that a compaction saved, rounded to 4 digits."""
     return round(1 - after / before, 4) if before else 0.0
-
-
-def fork_description(call: core.Call) -> str | None:
-    """What a sub-agent was asked to do, in a few words."""
-    if call.name != FORK:
-        return None
-    words = call.input.get("description") or call.input.get("agent")
-    return words if isinstance(words, str) else None

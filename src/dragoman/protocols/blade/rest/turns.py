@@ -117,7 +117,7 @@ class TurnHandlers(Handlers):
     async def checkpoints(self, live: SessionView) -> list[wire.Checkpoint]:
         """List the checkpoints of a session."""
         projection = await load_projection(self.engine, live)
-        active = active_turns(live, projection)
+        active = set(active_turns(live, projection))
         return [wire.checkpoint_of(each, active=each in active) for each in projection.turns if each.is_checkpoint]
 
     @endpoint("POST", f"{SESSION}/rewind", access="owner", example=_CHECKPOINT)

@@ -23,7 +23,8 @@ from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.access import lease_owned, lease_readable
 from dragoman.protocols.blade.errors import ERROR_TABLE, MissingFields, NothingToCompact, detail_of
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection
-from dragoman.protocols.blade.socket.rooms import Room, Rooms
+from dragoman.protocols.blade.socket.room import Room
+from dragoman.protocols.blade.socket.rooms import Rooms
 from dragoman.protocols.blade.socket.server import Handler, Socket
 from dragoman.protocols.blade.wire import chat as wire
 from dragoman.protocols.kit.decoding import convert_value
@@ -62,7 +63,7 @@ class Inbox:
         async with lease_readable(self._engine, socket.principal.user, command.session_id) as live:
             room = await self._rooms.open(live)
             is_raw = command.event_format == "raw"
-            chat, newest = room.projection.chat, room.projection.number
+            chat, newest = room.projection.chat, room.projection.emitter.number
             is_fresh = chat is not None and (
                 chat.ended_at is None or self._engine.clock.now() - chat.ended_at < RESUME_WINDOW
             )

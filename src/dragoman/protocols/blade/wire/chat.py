@@ -182,9 +182,9 @@ class Patch(msgspec.Struct, frozen=True):
     sequence: int
     turn_id: str
     loop_id: str
-    patch_type: Literal["add_content", "add_tool_call", "tool_result", "set_status", "set_tool_status"]
+    patch_type: str
     data: JsonObject
-    stream_sequence: int
+    stream_sequence: int | msgspec.UnsetType
     chat_run_id: str | None
 
 

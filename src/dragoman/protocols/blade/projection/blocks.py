@@ -1,0 +1,164 @@
+"""Content blocks made of what the log holds: user input, arguments, results, answers, and tools' `_meta`. Pure."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact_json, object_with_meta, questions_of
+from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.tools import ASK_USER_QUESTION
+from dragoman.core.uploads import upload_type
+from dragoman.protocols.blade.wire import chat
+from dragoman.protocols.blade.wire.chat import Attachment, Block, ToolCall
+
+MAX_CARD_BYTES = 256 * 1024
+PERMISSION_OPTIONS = ("Allow once", "Allow for this session", "Deny")
+"""The options of a permission request, in this order."""
+UNPARSED_ARGUMENTS = "_unreadable"
+"""The argument under which the core keeps arguments that are not a JSON object."""
+
+# --- user input -------------------------------------------------------------------------------------------------------
+
+
+def user_blocks(message: core.UserMessage, attachments: Iterator[Attachment]) -> list[Block]:
+    """Return a user's message as blocks; whatever is not text becomes a note of one line (specification, 3.3).
+
+    Args:
+        message: the message as the log holds it, with references in place of large contents.
+        attachments: what the run's metadata says about its attachments, in order.
+    """
+    if isinstance(message.content, str):
+        return [Block("text", message.content)]
+    return [
+        Block("text", block.text)
+        if isinstance(block, core.Text)
+        else attachment_block(next(attachments, None) or attachment_of(block))
+        for block in message.content
+    ]
+
+
+def attachment_block(attachment: Attachment) -> Block:
+    """Return the note that stands for an attachment, such as `[image image/png 48 KB]`."""
+    size = f"{max(1, round(attachment.size / 1024))} KB" if attachment.size else ""
+    words = (attachment.kind, attachment.name or attachment.media_type or "", size)
+    return Block("text", f"[{' '.join(filter(None, words))}]", attachment=attachment)
+
+
+def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
+    """Return what a block says about itself as an attachment."""
+    if isinstance(block, core.Data):
+        return Attachment("data", None, "application/json", len(msgspec.json.encode(block.data)))
+    kind: Literal["image", "file", "audio", "video"] = "image"
+    name = declared = None
+    if isinstance(block, core.File):
+        kind, name, declared = block.media, block.name, block.media_type
+    ref = blob_ref_for(block.url) if block.url.startswith("data:") else parse_blob_ref(block.url)
+    if ref is not None:
+        return Attachment(kind, name, ref.media_type or declared, ref.size_bytes)
+    return Attachment(kind, name, declared or upload_type(block.url), 0)
+
+
+# --- calls, results and answers ---------------------------------------------------------------------------------------
+
+
+def arguments_of(call: core.Call) -> tuple[str, Json]:
+    """Return a call's arguments as text, and as the content of the block that declares the call."""
+    unparsed = call.input.get(UNPARSED_ARGUMENTS)
+    if len(call.input) == 1 and isinstance(unparsed, str):
+        return unparsed, {"_raw": unparsed}
+    return compact_json(call.input), call.input
+
+
+def permission_call(call: core.Call) -> tuple[ToolCall, JsonObject]:
+    """Return the question whether a call may run, as a call with its arguments (specification, 8.3)."""
+    question: JsonObject = {
+        "question": f"Allow {call.name}?",
+        "header": "Permission",
+        "options": [{"label": label} for label in PERMISSION_OPTIONS],
+        "multiSelect": False,
+    }
+    arguments: JsonObject = {"questions": [question], "source_loop": None}
+    question_id = chat.permission_id(call.call_id)
+    text = compact_json(arguments)
+    return ToolCall(question_id, ASK_USER_QUESTION, ASK_USER_QUESTION, text, "awaiting_answer"), arguments
+
+
+def result_value(result: core.ToolMessage) -> Json:
+    """Return the value that a tool returned, with its `_meta`, as far as the log holds it."""
+    if result.raw is not msgspec.UNSET:
+        return result.raw
+    content = result.content
+    if isinstance(content, str):
+        return content
+    if all(isinstance(block, core.Text) for block in content):
+        return core.text_of(content)
+    return msgspec.to_builtins(content)
+
+
+def answer_block(call_id: str, arguments: JsonObject, answers: list[JsonObject]) -> Block:
+    """Return a user's answer, which can be read without its question."""
+    selections: dict[str, list[int]] = {}
+    custom: dict[str, str] = {}
+    questions = questions_of(arguments).questions
+    for place, answer in enumerate(answers):
+        labels = [option.label for option in questions[place].options] if place < len(questions) else []
+        if chosen := [labels.index(label) for label in answer["labels"] if label in labels]:
+            selections[str(place)] = chosen
+        if answer["custom"]:
+            custom[str(place)] = answer["custom"]
+    content = {"tool_call_id": call_id, "selections": selections, "custom": custom, "answers": answers}
+    return Block("ask_user_answer", content, call_id, ASK_USER_QUESTION, ASK_USER_QUESTION)
+
+
+# --- _meta ------------------------------------------------------------------------------------------------------------
+
+
+class InvalidMeta(msgspec.Struct, frozen=True):
+    """A part of `_meta` that has the wrong shape."""
+
+    reason: str
+
+
+def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | InvalidMeta]:
+    """Yield the page action and the card in a tool's return value, in that order. Source: specification, section 14."""
+    meta = meta_of(value)
+    if (bridge := meta.get("bridge")) is not None:
+        if isinstance(bridge, dict) and isinstance(bridge.get("action"), str):
+            content = {"action": bridge["action"], "payload": bridge.get("payload")}
+            yield Block("tool_bridge", content, call.id, call.tool_name, call.display_name)
+        else:
+            yield InvalidMeta("a bridge must have an action, which is a string")
+    if (card := meta.get("ui")) is not None:
+        error = card_error(card)
+        yield InvalidMeta(error) if error else Block("tool_ui", card, call.id, call.tool_name, call.display_name)
+
+
+def meta_of(value: Json) -> JsonObject:
+    """Return the `_meta` of a return value, which may also be the JSON text of an object."""
+    value = object_with_meta(value)
+    meta = value.get("_meta") if isinstance(value, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def card_error(card: Json) -> str | None:
+    """Return what is wrong with a card. Other kinds of card, such as tables, are not checked."""
+    if not isinstance(card, dict):
+        return "a card must be an object"
+    html, uri = card.get("resourceHTML"), card.get("resourceUri")
+    if html is None and uri is None and "type" in card:
+        return None
+    if (html is None) == (uri is None):
+        return "a card must have either resourceHTML or resourceUri"
+    if html is not None and not (isinstance(html, str) and len(html.encode("utf-8", "replace")) <= MAX_CARD_BYTES):
+        return f"a card's resourceHTML must be a string of at most {MAX_CARD_BYTES} bytes"
+    if uri is not None and not (isinstance(uri, str) and uri.startswith(("https://", "http://"))):
+        return "a card's resourceUri must be an http or https URL"
+    if card.get("target", "inline") not in ("inline", "preview"):
+        return "a card's target must be inline or preview"
+    height = card.get("height")
+    if height is not None and (not isinstance(height, int) or isinstance(height, bool) or height <= 0):
+        return "a card's height must be a positive number of pixels"
+    return None

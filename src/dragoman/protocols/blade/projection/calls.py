@@ -1,0 +1,179 @@
+"""Blade's tool calls: declared, waiting for a person, settled. Pure. Source: specification, 3.4, 8.3 and 8.4."""
+
+from collections.abc import Container, Mapping
+from datetime import datetime
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.events import AnswerGiven
+from dragoman.core.ids import CallId, fork_loop
+from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.tools import FORK
+from dragoman.protocols.blade.projection import blocks
+from dragoman.protocols.blade.projection.emitter import Emitter
+from dragoman.protocols.blade.projection.turns import TurnBuilder, TurnList, ms_between
+from dragoman.protocols.blade.wire import chat
+from dragoman.protocols.blade.wire.chat import Block, CallStatus, QuestionRef, ToolCall
+
+
+class _PendingCall(msgspec.Struct):
+    """A call without a result, in its turn."""
+
+    turn: TurnBuilder
+    call: core.Call
+    tool_call: ToolCall
+    started_at: datetime
+
+    def permission_question(self) -> ToolCall | None:
+        """Return the question whether the call may run, if it was asked."""
+        question_id = chat.permission_id(self.call.call_id)
+        return next((each for each in self.turn.turn.tool_calls if each.id == question_id), None)
+
+
+class CallList:
+    """The calls of a session that have no result yet; `titles` are the tools' names for people."""
+
+    def __init__(self, turns: TurnList, emitter: Emitter, titles: Mapping[str, str]) -> None:
+        self._turns = turns
+        self._emitter = emitter
+        self._titles = titles
+        self._pending: dict[CallId, _PendingCall] = {}
+
+    def add(self, turn: TurnBuilder, call: core.Call, at: datetime, opened: OpenCall | None) -> None:
+        """Add a call to a turn; `opened` is its state, unless it belongs to a history that a client sent."""
+        kind = None if opened is None else opened.kind
+        text, arguments = blocks.arguments_of(call)
+        title = self._titles.get(call.name, call.name)
+        status: CallStatus = "awaiting_answer" if kind == "question" else "pending"
+        tool_call = ToolCall(chat.public_call_id(call.call_id), call.name, title, text, status)
+        self._pending[call.call_id] = _PendingCall(turn, call, tool_call, at)
+        turn.open_calls.add(call.call_id)
+        turn.add_call(tool_call, arguments)
+        if kind == "permission":
+            self.request_permission(call.call_id)
+
+    def start(self, call_id: CallId, at: datetime) -> None:
+        """Note when a call started to run."""
+        if call_id in self._pending:
+            self._pending[call_id].started_at = at
+
+    def request_permission(self, call_id: CallId) -> None:
+        """Ask whether a call may run, with a question in the same turn."""
+        pending = self._pending[call_id]
+        question = pending.permission_question()
+        if question is None:
+            pending.turn.add_call(*blocks.permission_call(pending.call))
+        else:
+            pending.turn.set_call_status(question, "awaiting_answer")
+
+    def permission_answer(self, answer: AnswerGiven, *, is_trusted: bool) -> Block:
+        """Return the answer to the question whether a call may run."""
+        call = self._pending[answer.call_id].call
+        question, arguments = blocks.permission_call(call)
+        label = blocks.PERMISSION_OPTIONS[(1 if is_trusted else 0) if answer.granted else 2]
+        answers = [{"question": f"Allow {call.name}?", "labels": [label], "custom": answer.reason}]
+        return blocks.answer_block(question.id, arguments, answers)
+
+    def settle_permission(self, call_id: CallId, answer: Block, at: datetime) -> None:
+        """Give the question whether a call may run its answer as a result."""
+        pending = self._pending[call_id]
+        question = pending.permission_question()
+        assert question is not None, "the question was asked"
+        result = {"answers": answer.content["answers"]}
+        pending.turn.add_result(question, "done", result, ms_between(pending.started_at, at))
+
+    def name_of(self, call_id: CallId) -> str:
+        """Return the name of a pending call's tool."""
+        return self._pending[call_id].call.name
+
+    def settle(self, result: core.ToolMessage, status: CallStatus, at: datetime) -> None:
+        """Give a call its result, with the blocks of its `_meta`. A result without its call is ignored."""
+        pending = self._pending.pop(result.call_id, None)
+        if pending is None:
+            return
+        turn, tool_call = pending.turn, pending.tool_call
+        turn.open_calls.discard(result.call_id)
+        value = blocks.result_value(result)
+        turn.add_result(tool_call, status, value, ms_between(pending.started_at, at))
+        for block in blocks.meta_blocks(value, tool_call):
+            if isinstance(block, Block):
+                turn.add_block(block)
+            else:
+                notification = {
+                    "notification_type": "tool_meta_invalid",
+                    "title": f"{tool_call.tool_name} returned metadata that cannot be shown",
+                    "detail": block.reason,
+                    "status": "warning",
+                }
+                self._emitter.emit("system:notification", notification)
+        self._turns.finish_if_complete(turn, at)
+
+    def cancel(self, call_id: CallId, at: datetime, *, is_running: bool) -> None:
+        """Cancel a call, and the question about it."""
+        pending = self._pending.pop(call_id)
+        turn, question = pending.turn, pending.permission_question()
+        turn.open_calls.discard(call_id)
+        turn.set_call_status(pending.tool_call, "cancelled")
+        if question is not None and question.status == "awaiting_answer":
+            turn.set_call_status(question, "cancelled")
+        turn.final_status = "interrupted"
+        turn.awaits_run_end = is_running
+        self._turns.finish_if_complete(turn, at)
+
+    def update_statuses(self, state: SessionState, *, is_running: bool) -> None:
+        """Bring the statuses of pending calls, and of paused turns, in line with what waits for a person."""
+        if not state.calls:
+            return
+        questions = pending_questions(state)
+        for call_id, call in state.calls.items():
+            if call.granted is False:
+                continue  # its result comes next
+            pending = self._pending[call_id]
+            turn, tool_call, ref = pending.turn, pending.tool_call, questions.get(call_id)
+            status: CallStatus = "awaiting_answer" if call_id in questions else "pending"
+            if (tool_call.status, tool_call.pending_question_ref) != (status, ref):
+                turn.set_call_status(tool_call, status, ref)
+            if turn.turn.status == "paused" and is_running and not _is_waiting(state, turn.open_calls, questions):
+                turn.set_status("streaming")
+
+
+def pending_questions(state: SessionState) -> dict[CallId, QuestionRef | None]:
+    """Return the calls that wait for a person, and the calls above them, with the question that each waits for."""
+    questions: dict[CallId, QuestionRef | None] = {}
+    for call in state.waiting_calls():
+        if call.kind == "client" and not call.parked:
+            continue
+        call_id, loop = call.call.call_id, chat.public_loop_id(call.loop)
+        if call.kind == "question":
+            questions[call_id] = None
+            ref = QuestionRef(loop, chat.public_call_id(call_id), None)
+        else:
+            ref = QuestionRef(loop, chat.permission_id(call_id), f"Allow {call.call.name}?")
+            questions[call_id] = ref
+        above = state.parent_call(call.loop)
+        while above is not None:
+            description = ref.description or _fork_description(above.call)
+            questions.setdefault(above.call.call_id, msgspec.structs.replace(ref, description=description))
+            above = state.parent_call(above.loop)
+    return questions
+
+
+def _fork_description(call: core.Call) -> str | None:
+    """Return a few words about the task of a sub-agent."""
+    text = call.input.get("description") or call.input.get("agent")
+    return text if call.name == FORK and isinstance(text, str) else None
+
+
+def _is_waiting(state: SessionState, call_ids: set[CallId], questions: Container[CallId]) -> bool:
+    """Tell whether one of these calls waits for a person or for the application."""
+    return any(call_id in questions or _waits_for_application(state, call_id) for call_id in call_ids)
+
+
+def _waits_for_application(state: SessionState, call_id: CallId) -> bool:
+    call = state.calls.get(call_id)
+    if call is None:
+        return False
+    if call.kind != "fork":
+        return call.is_waiting()
+    return any(_waits_for_application(state, each.call.call_id) for each in state.calls_in_loop(fork_loop(call_id)))

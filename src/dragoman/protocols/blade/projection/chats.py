@@ -1,0 +1,136 @@
+"""Blade's chats over time: how runs, and answers that start none, begin and end one. Pure."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dragoman.core.content import JsonObject
+from dragoman.core.events import LoggedEvent, PlanUpdated, RunStarted, RunStopped, SettingsChange
+from dragoman.core.ids import ROOT, LoopId
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata
+from dragoman.core.session import SessionState
+from dragoman.protocols.blade.projection.calls import CallList
+from dragoman.protocols.blade.projection.chat import (
+    AGENT_FAILED_MESSAGE,
+    CHAT_OUTCOMES,
+    Chat,
+    error_code,
+    replay_state_of,
+    updated_fields,
+)
+from dragoman.protocols.blade.projection.emitter import Emitter
+from dragoman.protocols.blade.projection.turns import TurnList
+from dragoman.protocols.blade.wire import chat as wire
+from dragoman.protocols.blade.wire.chat import Block
+
+
+class ChatList:
+    """Begins and ends the chats of a session. The newest one is the emitter's."""
+
+    def __init__(self, emitter: Emitter, turns: TurnList, calls: CallList) -> None:
+        self.start_seq: int | None = None
+        """Where the chat began, until its first turn begins."""
+        self._emitter = emitter
+        self._turns = turns
+        self._calls = calls
+        self._pending_mode_blocks: list[Block] = []
+        self._pending_plans: dict[LoopId, list[Block]] = {}
+
+    def change_settings(self, state: SessionState, change: SettingsChange, mode_before: str) -> None:
+        """Report changed settings. A changed mode is shown when the next chat begins."""
+        if change.mode is not None and change.mode != mode_before:
+            self._pending_mode_blocks = [
+                Block("mode_change", {"from": mode_before, "to": change.mode}),
+                Block("planning_enter" if change.mode == "planning" else "planning_exit", None),
+            ]
+        if fields := updated_fields(change, state):
+            self._emitter.emit("session:updated", fields)
+
+    def start(self, started: RunStarted, logged: LoggedEvent) -> None:
+        """Begin the chat of a run."""
+        self._begin(wire.public_run_id(started.run_id), logged.seq, started.metadata)
+        self.start_seq = logged.seq
+        if self._pending_mode_blocks:
+            blocks, self._pending_mode_blocks = self._pending_mode_blocks, []
+            self._turns.add_complete(f"{logged.seq}-mode", "system", logged.at, logged.seq, blocks=blocks)
+        deprecated = started.metadata.protocol.get("deprecate")
+        if isinstance(deprecated, list):
+            for each in self._turns.all:
+                each.turn.deprecated = each.turn.deprecated or each.turn.id in deprecated
+
+    def stop(self, state: SessionState, stopped: RunStopped, logged: LoggedEvent) -> None:
+        """End the chat of a run, unless the run never started."""
+        chat = self._emitter.chat
+        if chat is None or not chat.is_running or wire.public_run_id(stopped.run_id) != chat.run_id:
+            return
+        self._attach_pending_plans(logged)
+        status, finish_reason = CHAT_OUTCOMES[stopped.reason]
+        message = stopped.message or AGENT_FAILED_MESSAGE
+        for each in list(self._turns.open.values()):
+            if each.awaits_run_end:
+                each.awaits_run_end = False
+                each.final_status = "failed" if status == "failed" else "interrupted"
+                each.turn.failure_reason = message if status == "failed" else None
+                self._turns.finish_if_complete(each, logged.at)
+        self._turns.pause_open(logged.at)
+        if stopped.reason == "error":
+            code = error_code(stopped.code)
+            self._emitter.emit("system:error", {"message": message, "code": code, "detail": stopped.code})
+            finish_reason = "tool_error" if code == "tool_error" else None
+        if state.settings.replay is not None and state.settings.replay.is_on:
+            self._emitter.emit("session:updated", {"replay_state": replay_state_of(state)})
+        last = self._turns.newest.get(ROOT)
+        text = "" if last is None else "".join(each.content for each in last.turn.blocks if each.type == "text")
+        fields: JsonObject = {"result": chat.headless_result(status, stopped, text), "finish_reason": finish_reason}
+        if stopped.reason in ("max_tokens", "refusal"):
+            fields["stop_reason"] = stopped.reason
+        self._end(chat, state, logged, {"status": status, **fields})
+
+    @contextmanager
+    def answering(self, state: SessionState, logged: LoggedEvent) -> Iterator[None]:
+        """Wrap an answer into a chat of its own, unless a chat runs."""
+        chat = self._emitter.chat
+        is_alone = chat is None or not chat.is_running
+        if is_alone:
+            chat = self._begin(f"answer_{logged.seq}", logged.seq, NO_METADATA)
+        yield
+        self._calls.update_statuses(state, is_running=True)
+        if is_alone and chat is not None:
+            self._turns.pause_open(logged.at)
+            self._end(chat, state, logged, {"status": "completed", "result": None, "finish_reason": "completed"})
+
+    def _begin(self, run_id: str, seq: int, metadata: RunMetadata) -> Chat:
+        chat = self._emitter.chat = Chat(run_id, self._emitter.number + 1, seq, metadata)
+        self._turns.newest = {}
+        self._emitter.emit("chat:start", {})
+        return chat
+
+    def _end(self, chat: Chat, state: SessionState, logged: LoggedEvent, fields: JsonObject) -> None:
+        is_waiting = any(True for _ in state.waiting_calls())
+        self._emitter.emit("chat:end", {**fields, "waiting_for_input": is_waiting})
+        chat.ended_at = logged.at
+
+    # --- plans ------------------------------------------------------------------------------------------------------
+
+    def add_plan(self, plan: PlanUpdated) -> None:
+        """Show a plan in the step that its loop is at, or else in the next one."""
+        steps = [{"title": each.title, "status": each.status} for each in plan.steps]
+        block = Block("plan_status", {"status": plan.status, "steps": steps})
+        newest = self._turns.newest.get(plan.loop)
+        if newest is not None and not newest.is_step_closed:
+            newest.add_block(block)
+        else:
+            self._pending_plans.setdefault(plan.loop, []).append(block)
+
+    def take_plans(self, loop: LoopId) -> list[Block]:
+        """Return the plans that wait for the next step of a loop."""
+        return self._pending_plans.pop(loop, [])
+
+    def _attach_pending_plans(self, logged: LoggedEvent) -> None:
+        """Attach the plans that no step followed to the last turn of their loop."""
+        for loop in list(self._pending_plans):
+            plans, newest = self.take_plans(loop), self._turns.newest.get(loop)
+            if newest is not None:
+                for plan in plans:
+                    newest.add_block(plan)
+                if newest.turn.turn_id not in self._turns.open:
+                    newest.send_end(logged.at)

@@ -1,0 +1,102 @@
+"""Blade's events as they are sent: numbered in the order of their making, encoded once for all readers. Pure."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core.content import JsonObject
+from dragoman.protocols.blade.projection.chat import Chat
+from dragoman.protocols.blade.wire.chat import Patch, Turn
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class OutgoingEvent(NamedTuple):
+    """An event of the server.
+
+    Attributes:
+        name: the event's name.
+        number: its `stream_sequence`; 0 if it repeats others, as in a snapshot.
+        payload: its JSON.
+        viewer_payload: what viewers of a shared session get instead, because memories are only for the owner.
+    """
+
+    name: str
+    number: int
+    payload: bytes
+    viewer_payload: bytes | None = None
+
+    def for_viewers(self) -> "OutgoingEvent":
+        """Return the event as viewers get it."""
+        return self if self.viewer_payload is None else OutgoingEvent(self.name, self.number, self.viewer_payload)
+
+
+class Emitter:
+    """Makes the events of a session, whose id is `session_id` for clients."""
+
+    def __init__(self, session_id: str) -> None:
+        self.chat: Chat | None = None
+        """The chat that runs, or ran last."""
+        self.number = 0
+        """The number of the last event."""
+        self.is_quiet = False
+        """Whether events are counted but not made."""
+        self.payload_prefix = _ENCODER.encode({"session_id": session_id})[:-1]
+        """The beginning of every payload."""
+        self._session_id = session_id
+        self._events: list[OutgoingEvent] = []
+
+    def take_events(self) -> list[OutgoingEvent]:
+        """Return the events made since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def emit(self, name: str, fields: JsonObject, viewer_fields: JsonObject | None = None) -> None:
+        """Emit an event of the session, or of the chat that runs."""
+        self.number += 1
+        if not self.is_quiet:
+            for_viewers = None if viewer_fields is None else self._encode_payload(viewer_fields)
+            self._events.append(OutgoingEvent(name, self.number, self._encode_payload(fields), for_viewers))
+
+    def _encode_payload(self, fields: JsonObject) -> bytes:
+        payload = {"session_id": self._session_id, **fields, "stream_sequence": self.number}
+        if self.chat is not None and self.chat.is_running:
+            payload["chat_run_id"] = self.chat.run_id
+        return _ENCODER.encode(payload)
+
+    def emit_patch(self, turn: Turn, sequence: int, patch_type: str, data: JsonObject) -> None:
+        """Emit a change of a turn; `sequence` counts the turn's patches."""
+        self.number += 1
+        if not self.is_quiet:
+            run_id = None if self.chat is None else self.chat.run_id
+            patch = Patch(self._session_id, sequence, turn.turn_id, turn.loop_id, patch_type, data, self.number, run_id)
+            self._events.append(OutgoingEvent("turn:patch", self.number, _ENCODER.encode(patch)))
+
+    def emit_turn(self, name: str, turn: Turn, patch_count: int) -> None:
+        """Emit a whole turn."""
+        self.number += 1
+        if not self.is_quiet:
+            self._events.append(self.make_turn_event(name, turn, patch_count, self.number))
+
+    def make_turn_event(self, name: str, turn: Turn, patch_count: int, number: int = 0) -> OutgoingEvent:
+        """Return an event with a whole turn; without a number it repeats another one."""
+        head = self.payload_prefix + b',"patch_sequence":%d,' % patch_count
+        if number:
+            head += b'"stream_sequence":%d,' % number
+        for_viewers = None
+        if turn.memory_refs is not None:
+            for_viewers = head + _ENCODER.encode(msgspec.structs.replace(turn, memory_refs=None))[1:]
+        return OutgoingEvent(name, number, head + _ENCODER.encode(turn)[1:], for_viewers)
+
+    def make_sync_event(self, turn: Turn, patch_count: int) -> OutgoingEvent:
+        """Return a `sync` patch, which repeats a growing turn whole."""
+        key = (self._session_id, patch_count, turn.turn_id, turn.loop_id, "sync")
+        payloads = [
+            _ENCODER.encode(Patch(*key, {"turn": each}, msgspec.UNSET, turn.chat_run_id))
+            for each in (turn, msgspec.structs.replace(turn, memory_refs=None))
+        ]
+        return OutgoingEvent("turn:patch", 0, payloads[0], None if turn.memory_refs is None else payloads[1])
+
+    def make_snapshot_start(self, run_id: str) -> OutgoingEvent:
+        """Return the beginning of the chat that runs, for a reader who joins later."""
+        return OutgoingEvent("chat:start", 0, self.payload_prefix + b',"chat_run_id":' + _ENCODER.encode(run_id) + b"}")
