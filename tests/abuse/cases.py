@@ -1,6 +1,7 @@
-"""The abuse cases by number, each with the tests that hold the right answer, or with the reason why there is none.
+"""The abuse cases by number, each with the tests that check the correct behaviour, or with the reason why there is
+none.
 
-Tests are named `file::test`, from this folder's parent on; those of this folder by `test` alone.
+Tests are named `file::test`, relative to `tests/`; tests in this folder by `test` alone.
 """
 
 from typing import NamedTuple
@@ -11,9 +12,9 @@ BLADE = "protocols/blade"
 
 
 class Case(NamedTuple):
-    """A case. Without tests it does not touch what exists, and `why` says so."""
+    """A case. A case without tests does not apply, and `why` says so."""
 
-    what: str
+    description: str
     tests: tuple[str, ...] = ()
     why: str = ""
 
@@ -24,28 +25,28 @@ CASES: dict[int, Case] = {
         (
             "test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_ends",
             "test_a_client_that_sends_all_before_it_reads_gets_the_error_too",
-            "test_a_length_that_is_none_is_400_and_changes_nothing",
-            "test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request",
-            "test_a_length_that_a_server_in_front_let_through_is_no_failure",
+            "test_an_invalid_content_length_is_400_and_changes_nothing",
+            "test_a_too_small_content_length_is_400_and_the_rest_is_not_a_second_request",
+            "test_an_invalid_content_length_behind_another_server_is_not_a_5xx",
             f"{BLADE}/test_abuse.py::test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line_of_the_log",
         ),
     ),
     2: Case(
-        "deep JSON, many keys, numbers without end, keys twice",
+        "deep JSON, many keys, huge numbers, duplicate keys",
         (
-            "test_json_of_100_levels_is_taken_and_deeper_refused_at_any_depth",
-            "test_a_number_that_nobody_could_send_back_is_400",
-            "test_of_a_field_that_stands_twice_the_last_one_counts",
+            "test_json_of_100_levels_is_accepted_and_any_deeper_json_refused",
+            "test_a_number_without_a_json_form_is_400",
+            "test_of_a_duplicate_field_the_last_one_counts",
             "test_a_hundred_thousand_unknown_fields_are_ignored",
             "test_more_than_a_thousand_messages_or_blocks_are_refused",
         ),
     ),
     3: Case(
-        "surrogates, NUL, BOM, characters cut in two",
+        "surrogates, NUL, BOM, halves of characters",
         (
             f"{AAP}/test_input.py::test_odd_characters_come_back_as_they_came_or_are_refused_whole",
             f"{AAP}/test_input.py::test_malformed_json_is_400_everywhere",
-            "test_half_a_character_never_leaves_the_server",
+            "test_half_a_character_is_never_sent",
         ),
     ),
     4: Case(
@@ -55,13 +56,13 @@ CASES: dict[int, Case] = {
     5: Case(
         "ids with slashes, dots, line ends",
         (
-            "test_an_unusual_call_id_is_kept_and_answered_as_it_is",
-            "test_an_unusual_idempotency_key_is_a_key_or_refused",
-            "test_no_way_of_writing_a_path_gets_past_the_key",
+            "test_an_unusual_call_id_is_stored_and_answered_unchanged",
+            "test_an_unusual_idempotency_key_works_or_is_refused",
+            "test_no_spelling_of_a_path_bypasses_the_key",
         ),
     ),
     6: Case(
-        "0 or many user messages, strange roles",
+        "no or many user messages, unknown roles",
         (
             f"{AAP}/test_input.py::test_a_turn_without_messages_is_refused",
             f"{AAP}/test_types.py::test_a_turn_takes_no_other_message",
@@ -71,7 +72,7 @@ CASES: dict[int, Case] = {
     7: Case(
         "tool schemas that are large, recursive, remote, evil",
         (
-            "test_a_tools_schema_is_kept_as_it_is_and_neither_fetched_nor_followed",
+            "test_a_tools_schema_is_stored_unchanged_and_its_references_are_not_followed",
             f"{AAP}/test_input.py::test_128_client_tools_of_64_kib_are_taken_and_more_refused",
         ),
     ),
@@ -79,26 +80,26 @@ CASES: dict[int, Case] = {
         "client tools that shadow",
         (
             "test_a_client_tool_never_takes_the_name_of_a_servers",
-            "test_a_tool_with_a_name_of_other_languages_is_a_tool",
+            "test_a_tool_named_like_a_javascript_property_works",
         ),
     ),
-    9: Case("pictures of a wrong type", ("test_what_is_no_picture_is_refused",)),
-    10: Case("pictures by URL of inner addresses", why="the server fetches no URL that a client sends"),
+    9: Case("images of a wrong type", ("test_an_invalid_image_is_refused",)),
+    10: Case("images by URL of internal addresses", why="the server fetches no URL that a client sends"),
     11: Case(
-        "strange methods, versions, paths",
+        "unusual methods, versions, paths",
         (
             "test_http_1_0_is_answered_and_the_connection_ends",
             "test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin",
             "test_options_without_a_preflight_is_405_and_reveals_nothing",
-            "test_no_way_of_writing_a_path_gets_past_the_key",
+            "test_no_spelling_of_a_path_bypasses_the_key",
             "asgi/test_routing.py::test_a_web_socket_at_a_protocol_path_is_closed_and_reaches_no_protocol",
         ),
     ),
     12: Case(
         "Host and absolute targets",
         (
-            "test_a_request_without_one_good_host_is_400",
-            "test_a_target_or_a_line_that_is_for_others_is_400",
+            "test_a_request_without_exactly_one_valid_host_is_400",
+            "test_an_invalid_request_line_is_400",
         ),
     ),
     13: Case(
@@ -106,7 +107,7 @@ CASES: dict[int, Case] = {
         (
             "test_a_request_with_two_lengths_or_folded_lines_is_400_and_the_connection_ends",
             "test_a_hundred_kilobytes_of_headers_are_400",
-            "test_a_body_hidden_behind_an_upgrade_is_no_second_request",
+            "test_a_body_hidden_behind_an_upgrade_is_not_a_second_request",
         ),
     ),
     14: Case(
@@ -117,13 +118,13 @@ CASES: dict[int, Case] = {
         ),
     ),
     15: Case(
-        "things of another user",
+        "objects of another user",
         (
             f"{AAP}/test_transport.py::test_a_foreign_a_deleted_and_an_unknown_session_get_the_same_404",
-            "test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike",
+            "test_only_the_owner_can_answer_a_question_and_foreign_sessions_look_unknown",
         ),
     ),
-    16: Case("key revoked under a stream", ("test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds",)),
+    16: Case("key revoked during a stream", ("test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds",)),
     17: Case(
         "thousands of wrong keys",
         ("test_a_thousand_wrong_keys_are_429_after_the_first_and_the_right_one_still_works",),
@@ -140,7 +141,7 @@ CASES: dict[int, Case] = {
         "secrets everywhere",
         (
             f"{AAP}/test_settings.py::test_a_secret_is_in_no_byte_that_leaves_and_in_no_file",
-            "test_a_secret_that_a_tool_fails_over_is_in_no_log_and_not_in_the_session",
+            "test_a_secret_in_a_tool_s_error_is_neither_logged_nor_in_the_session",
             "engine/instrumentation/test_metrics_and_tracing.py::test_a_failure_shows_its_kind_and_not_its_words",
         ),
     ),
@@ -149,7 +150,7 @@ CASES: dict[int, Case] = {
         (
             "test_a_call_in_a_forged_history_never_runs_a_tool_unasked",
             "test_a_forged_permission_in_a_history_is_refused",
-            "test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike",
+            "test_only_the_owner_can_answer_a_question_and_foreign_sessions_look_unknown",
         ),
     ),
     22: Case("granted as text", (f"{AAP}/test_types.py::test_granted_is_not_guessed_from_other_values",)),
@@ -163,14 +164,15 @@ CASES: dict[int, Case] = {
         ),
     ),
     24: Case(
-        "client gone at any byte", (f"{AAP}/test_events.py::test_after_a_cut_at_any_byte_the_rest_is_exactly_the_rest",)
+        "client disconnected at any byte",
+        (f"{AAP}/test_events.py::test_after_a_cut_at_any_byte_the_rest_is_exactly_the_rest",),
     ),
     25: Case(
-        "positions of the future, of others, garbage",
+        "future, foreign and invalid positions",
         (
             f"{AAP}/test_events.py::test_a_position_that_is_none_of_ours_is_refused",
             f"{AAP}/test_events.py::test_a_position_in_the_future_is_refused_running_or_ended",
-            "test_a_forged_cursor_with_a_right_sum_is_refused",
+            "test_a_forged_cursor_with_a_valid_checksum_is_refused",
         ),
     ),
     26: Case(
@@ -186,7 +188,7 @@ CASES: dict[int, Case] = {
     ),
     28: Case("proxies that cut", (f"{AAP}/test_streams.py::test_a_stream_without_events_gets_a_comment_line",)),
     29: Case(
-        "reader that comes while a turn ends",
+        "reader that joins while a turn ends",
         (
             "engine/sessions/test_reader.py::test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_same_stream",
         ),
@@ -203,9 +205,9 @@ CASES: dict[int, Case] = {
         ),
     ),
     31: Case(
-        "answers and stops at once",
+        "concurrent answers and stops",
         (
-            "test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome",
+            "test_concurrent_answers_and_a_stop_have_one_outcome",
             "engine/runs/test_stop.py::test_many_stops_at_once_have_one_outcome",
         ),
     ),
@@ -213,25 +215,25 @@ CASES: dict[int, Case] = {
         "messages during a turn",
         ("test_a_hundred_messages_during_a_turn_are_409_and_the_turn_is_untouched",),
     ),
-    33: Case("the same request again", ("test_fifty_equal_posts_at_once_run_one_turn_and_another_body_is_409",)),
+    33: Case("repeated requests", ("test_fifty_equal_concurrent_posts_run_one_turn_and_another_body_is_409",)),
     34: Case(
-        "models that break off or lie",
+        "models that break off or send wrong data",
         (
             "test_an_answer_that_breaks_off_makes_no_call_ends_with_error_and_reveals_no_internals",
             "test_a_providers_stream_that_breaks_inside_a_calls_arguments_makes_no_call",
-            "test_arguments_that_cannot_be_fail_the_call_and_the_model_reads_why",
+            "test_invalid_arguments_fail_the_call_and_the_model_reads_why",
             "test_a_call_of_an_unknown_tool_fails_whatever_its_name",
             "test_a_thousand_calls_in_one_step_have_a_thousand_results",
-            "test_calls_of_one_id_get_ids_of_their_own_and_a_result_each",
+            "test_calls_with_the_same_id_get_separate_ids_and_a_result_each",
         ),
     ),
     35: Case(
-        "tools that hang, break, talk too much",
+        "tools that hang, fail, return too much",
         (
             "test_whatever_a_tool_raises_fails_its_call_and_nothing_else",
             "test_a_hundred_megabytes_are_cut_with_a_mark",
-            "test_what_is_no_json_fails_its_call_and_nothing_else",
-            "test_a_tool_that_hangs_fails_at_its_time",
+            "test_a_value_without_a_json_form_fails_its_call_and_nothing_else",
+            "test_a_tool_that_hangs_fails_at_its_timeout",
             "test_a_thread_that_blocks_blocks_no_other_session",
             "test_a_process_that_a_tool_starts_inherits_no_socket",
         ),
@@ -244,20 +246,20 @@ CASES: dict[int, Case] = {
         ),
     ),
     37: Case(
-        "loops without end",
+        "endless loops",
         (
-            "test_a_model_and_a_tool_that_go_on_for_ever_are_stopped_at_max_steps",
+            "test_an_endless_loop_of_model_and_tool_is_stopped_at_max_steps",
             "test_a_run_that_spends_too_many_tokens_is_stopped_with_max_tokens",
-            "test_sub_agents_that_go_on_for_ever_are_stopped_each_at_its_limit",
-            "test_an_agent_that_is_its_own_sub_agent_is_stopped_at_a_depth",
+            "test_endless_sub_agents_are_each_stopped_at_their_limit",
+            "test_an_agent_that_is_its_own_sub_agent_is_stopped_at_the_maximum_depth",
         ),
     ),
     38: Case(
-        "question over many restarts",
+        "question across many restarts",
         ("engine/runs/test_crash.py::test_a_question_is_answerable_after_a_hundred_restarts",),
     ),
     39: Case(
-        "compaction keeps pairs",
+        "compaction keeps calls and results together",
         (f"{AAP}/test_endpoints.py::test_a_compaction_is_silent_keeps_pairs_whole_and_leaves_the_full_history",),
     ),
     40: Case(

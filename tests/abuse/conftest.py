@@ -1,4 +1,4 @@
-"""What the abuse cases stand on: servers that they may share, and servers of their own."""
+"""Fixtures of the abuse cases: shared servers, and servers of a test's own."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -19,21 +19,21 @@ from tests.servers import AppServer, AppServerFactory, running_server
 
 
 class ServerMaker(Protocol):
-    """Opens a server behind a socket of its own; settings by name."""
+    """Starts a server behind a socket; takes settings by name."""
 
     def __call__(self, **settings: Any) -> AbstractAsyncContextManager[ListeningServer]: ...
 
 
 @pytest.fixture(scope="session")
 async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
-    """A server that the cases share: each works in sessions of its own."""
-    async with running_server(tmp_path_factory.mktemp("abused"), agents=[*AGENTS, *wild.agents()]) as house:
-        yield house
+    """A server that the cases share. Each case uses its own sessions."""
+    async with running_server(tmp_path_factory.mktemp("abused"), agents=[*AGENTS, *wild.agents()]) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def aap_client(app_server: AppServer) -> AapClient:
-    """The shared server as alice sees it."""
+    """A client of the shared server with alice's key."""
     return app_server.aap_client("alice")
 
 
@@ -47,35 +47,35 @@ async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 @pytest.fixture
 def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
-    """Opens servers of one's own in process, each on a new folder."""
+    """Starts in-process servers for one test, each with a new data folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
-        given = {"agents": [*AGENTS, *wild.agents()], **changes}
-        return running_server(Path(tmp_path_factory.mktemp("own")), **given)
+    def start(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
+        settings = {"agents": [*AGENTS, *wild.agents()], **changes}
+        return running_server(Path(tmp_path_factory.mktemp("own")), **settings)
 
-    return maker
+    return start
 
 
 @pytest.fixture
 def open_socket_server(tmp_path_factory: pytest.TempPathFactory) -> ServerMaker:
-    """Opens servers of one's own behind a socket, each on a new folder."""
+    """Starts servers behind a socket for one test, each with a new data folder."""
 
-    def maker(**changes: Any) -> AbstractAsyncContextManager[ListeningServer]:
-        given = {"agents": [*AGENTS, *wild.agents()], **changes}
-        return listening_server(Path(tmp_path_factory.mktemp("own")), **given)
+    def start(**changes: Any) -> AbstractAsyncContextManager[ListeningServer]:
+        settings = {"agents": [*AGENTS, *wild.agents()], **changes}
+        return listening_server(Path(tmp_path_factory.mktemp("own")), **settings)
 
-    return maker
+    return start
 
 
 @pytest.fixture(scope="session")
 def tool_gates() -> ToolGates:
-    """Where tools wait."""
+    """The gates at which tools wait."""
     return TOOL_GATES
 
 
 @pytest.fixture(autouse=True)
 def log_records() -> Iterator[StringIO]:
-    """Everything that is logged while the case runs, as the server logs it."""
+    """Everything that the server logs during the case."""
     root = logging.getLogger()
     handlers, level, out = root.handlers[:], root.level, StringIO()
     server_logging.configure_logging("json", "debug", stream=out)

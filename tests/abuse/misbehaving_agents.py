@@ -1,6 +1,6 @@
-"""Agents that misbehave: a model that says what no model should, tools that do what no tool should.
+"""Agents that misbehave: a model that sends what no model should, and tools that do what no tool should.
 
-What they play is named by the user's message, so that all tests can share one server.
+The user's message names what they play, so all tests can share one server.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def call(name: str, **arguments: Json) -> CallRequested:
 
 
 def raw_call(name: str, arguments: Json, raw: str = "") -> CallRequested:
-    """A call as an adapter hands it over; arguments of None were no JSON object, `raw` is their text."""
+    """A call as an adapter passes it on. If `arguments` is None, the text `raw` was not a JSON object."""
     return CallRequested(id="of-the-provider", name=name, input=arguments, raw=raw)
 
 
@@ -46,11 +46,11 @@ def calls(*requested: CallRequested) -> list[ModelEvent]:
 
 
 Play = Callable[[int], Iterable[Part]]
-"""What the model says in step `n` of a turn, from 0. An exception is raised, an event waited for."""
+"""What the model sends in step `n` of a turn, from 0. An exception is raised, an event is waited for."""
 
 
 class WildModel:
-    """`Model`: plays what the newest user message names. Everything else it repeats."""
+    """A `Model` that plays what the latest user message names, and repeats any other message."""
 
     name = "wild"
     context_window: int | None = None
@@ -62,9 +62,9 @@ class WildModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         self.requests.append(request)
-        place, words = newest_prompt(request.messages)
+        place, text = newest_prompt(request.messages)
         step = sum(isinstance(message, AssistantMessage) for message in request.messages[place:])
-        play = self.always or self.plays.get(words, lambda _: text_parts(f"You said: {words}"))
+        play = self.always or self.plays.get(text, lambda _: text_parts(f"You said: {text}"))
         for part in play(step):
             match part:
                 case BaseException():
@@ -76,18 +76,18 @@ class WildModel:
 
 
 def newest_prompt(messages: Iterable[Message]) -> tuple[int, str]:
-    """The newest user message: its place and its words."""
-    found = [(place, each) for place, each in enumerate(messages) if isinstance(each, UserMessage)]
-    return found[-1][0], text_of(found[-1][1].content)
+    """The index and the text of the latest user message."""
+    prompts = [(place, each) for place, each in enumerate(messages) if isinstance(each, UserMessage)]
+    return prompts[-1][0], text_of(prompts[-1][1].content)
 
 
 def parts_in_first_step(*parts: Part) -> Play:
-    """The parts in the first step; then a plain answer."""
+    """These parts in the first step, then a plain answer."""
     return lambda step: parts if step == 0 else text_parts("went on")
 
 
 def nested(levels: int) -> Json:
-    """An object of so many levels."""
+    """An object nested this many levels deep."""
     value: Json = {}
     for _ in range(levels):
         value = {"a": value}
@@ -144,14 +144,14 @@ PLAYS: dict[str, Play] = {
 
 
 class Unprintable(Exception):
-    """An error that cannot even be printed."""
+    """An error that cannot be printed."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 class Unserialisable:
-    """No JSON."""
+    """An object that cannot be encoded as JSON."""
 
 
 def self_referencing() -> Json:
@@ -259,7 +259,7 @@ def return_value(what: str) -> Any:
 @tool
 async def wait_for_gate(gate_name: str) -> str:
     await TOOL_GATES.pass_through(gate_name)
-    return f"held {gate_name}"
+    return f"passed {gate_name}"
 
 
 @tool(timeout_s=0.05)
@@ -269,7 +269,7 @@ async def hang() -> str:
 
 
 BLOCKED: dict[str, threading.Event] = {}
-"""What blocked threads wait for, by name."""
+"""The events that blocked threads wait for, by name."""
 
 
 @tool(timeout_s=0.05)
@@ -296,7 +296,7 @@ def start_a_process() -> int:
 @tool
 def print_the_secret(context: contract.ToolContext) -> str:
     secret = context.options["secret"]
-    print(secret)  # noqa: T201  # that it does so is the point
+    print(secret)  # noqa: T201  # the test needs the tool to print it
     os.write(2, secret.encode() + b"\n")
     raise RuntimeError(f"could not log in with {secret}")
 
@@ -323,7 +323,7 @@ WILD = WildModel(PLAYS)
 
 @agent(name="tools", tools=TOOLS, options=[SecretOption(name="secret")], history=True)
 async def use_a_tool(run: Run) -> None:
-    """Uses the tool that the message names, with the arguments that stand behind its name as JSON."""
+    """Runs the tool that the message names, with the JSON after the name as arguments."""
     name, _, arguments = run.text.partition(" ")
     try:
         await run.call(name, **msgspec.json.decode(arguments or "{}"))
@@ -334,7 +334,7 @@ async def use_a_tool(run: Run) -> None:
 
 
 class Endless:
-    """`Agent`: its own sub-agent, which asks for itself."""
+    """An `Agent` that is its own sub-agent and calls itself."""
 
     def __init__(self) -> None:
         self.spec = AgentSpec(
@@ -365,7 +365,7 @@ LEADER = WildModel({}, always=lambda _: calls(call(FORK, agent="worker", task="a
 
 
 def agents() -> list[contract.Agent]:
-    """The agents, new ones: a server binds and starts them."""
+    """New agents, because a server binds and starts them."""
     return [
         Agent("wild", model=WILD, tools=TOOLS, max_steps=10, history=True, client_tools=True, images=True),
         Agent("spender", model=ADDER, tools=[add], max_run_tokens=100),

@@ -1,4 +1,4 @@
-"""Requests that are nearly right: something of a valid one is dropped, doubled, of the wrong type, too deep or odd."""
+"""Nearly valid requests: part of a valid one is removed, doubled, of the wrong type, too deep or unusual."""
 
 import json
 import random
@@ -58,14 +58,14 @@ def mutated(rng: random.Random, body: Json) -> bytes:
 
 
 def path(rng: random.Random, known: str) -> str:
-    """A path that may lead anywhere, but not to a stream that never ends."""
+    """A path that may lead anywhere, except to an endless stream."""
     parts = [rng.choice((*SEGMENTS, known)) for _ in range(rng.randint(0, 4))]
-    asked = "/" + "/".join(parts)
+    target = "/" + "/".join(parts)
     if rng.random() < 0.5:
-        asked += "?" + rng.choice(
+        target += "?" + rng.choice(
             ("type=full", "type=", "limit=0", "limit=9999999999999", "after=x", "stream=none", "turn=1")
         )
-    return asked
+    return target
 
 
 def _changed(rng: random.Random, value: Json) -> Json:

@@ -1,5 +1,6 @@
-"""The real application behind the server's own connections, and a client that speaks bytes: nothing that a well-behaved
-library would mend, refuse or leave out stands between a test and the socket.
+"""The real application behind the server's own connections, and a client that sends raw bytes.
+
+No well-behaved library between the test and the socket corrects, refuses or omits anything.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ Json = Any
 
 @dataclass
 class HttpAnswer:
-    """An answer as it came over the wire."""
+    """An answer as it was received."""
 
     status: int
     headers: dict[str, str]
@@ -41,7 +42,7 @@ class HttpAnswer:
 
 
 class RawConnection:
-    """One connection, byte by byte."""
+    """A connection on which tests send and read bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -54,7 +55,7 @@ class RawConnection:
                 await self.writer.drain()
 
     async def answer(self, *, is_to_head: bool = False) -> HttpAnswer:
-        """The next whole answer. Raises IncompleteReadError when the connection ends before."""
+        """Read the next answer. Raises IncompleteReadError if the connection ends before it is complete."""
         async with asyncio.timeout(DEADLINE_S):
             status, headers = await self.head()
             if is_to_head or status in (204, 304):
@@ -66,14 +67,14 @@ class RawConnection:
             return HttpAnswer(status, headers, await self.reader.read())
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the next answer."""
+        """Read the status and the headers of the next answer."""
         async with asyncio.timeout(DEADLINE_S):
             lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines[1:] if line)
         return int(lines[0].split(" ", 2)[1]), {name.lower(): value.strip() for name, _, value in pairs}
 
     async def chunk(self) -> bytes:
-        """The next chunk of a chunked body; empty at its end."""
+        """Read the next chunk of a chunked body; empty at its end."""
         async with asyncio.timeout(DEADLINE_S):
             size = int(await self.reader.readuntil(b"\r\n"), 16)
             return (await self.reader.readexactly(size + 2))[:-2]
@@ -83,12 +84,12 @@ class RawConnection:
             yield chunk
 
     async def read_to_end(self) -> bytes:
-        """Everything until the server closes."""
+        """Read everything until the server closes the connection."""
         async with asyncio.timeout(DEADLINE_S):
             return await self.reader.read()
 
     async def wait_until_closed(self) -> bool:
-        """Wait until the server has closed the connection; whatever it says before is an error of the test's."""
+        """Wait until the server closes the connection. False if it sends anything before."""
         try:
             return await self.read_to_end() == b""
         except ConnectionError:
@@ -99,7 +100,7 @@ class RawConnection:
 
 
 class ListeningServer:
-    """A server that listens, with the keys of `USERS`."""
+    """A listening server with the keys of `USERS`."""
 
     def __init__(self, app: Application, server: Server, port: int, keys: dict[str, str]) -> None:
         self.app = app
@@ -110,19 +111,19 @@ class ListeningServer:
         self._peers: list[RawConnection] = []
 
     def aap_client(self, name: str = "alice") -> AapClient:
-        """The AAP face as the holder of that key sees it, through a client that behaves."""
+        """A well-behaved AAP client with that key."""
         return AapClient(self.connection, self.keys[name])
 
     @property
     def connections(self) -> int:
-        """Connections that the server holds."""
+        """The number of connections that the server has open."""
         return len(self.server.server_state.connections)
 
     async def peer(self, *, receive_buffer: int | None = None) -> RawConnection:
-        """A new connection.
+        """Open a connection.
 
         Args:
-            receive_buffer: bytes that its kernel takes before the window closes.
+            receive_buffer: how many bytes the kernel accepts before the window closes.
         """
         sock = socket.socket()
         if receive_buffer is not None:
@@ -136,33 +137,33 @@ class ListeningServer:
         return peer
 
     async def send(self, *parts: bytes) -> HttpAnswer:
-        """Send bytes over a connection of their own; the first answer to them."""
+        """Send bytes over a new connection; return the first answer."""
         peer = await self.peer()
-        with suppress(ConnectionError):  # it may answer before it has read all, and close
+        with suppress(ConnectionError):  # the server may answer and close before it has read everything
             await peer.send(*parts)
         answer = await peer.answer()
         await peer.close()
         return answer
 
     def lines(self, name: str | None = "alice", *more: str) -> bytes:
-        """The headers of a good request, as bytes."""
+        """The headers of a valid request, as bytes."""
         lines = ["Host: 127.0.0.1", *more]
         if name is not None:
             lines.append(f"Authorization: Bearer {self.keys[name]}")
         return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
     def get(self, path: str, name: str | None = "alice", *more: str, method: str = "GET") -> bytes:
-        """A good request without a body."""
+        """A valid request without a body."""
         return f"{method} {path} HTTP/1.1\r\n".encode("latin-1") + self.lines(name, *more) + b"\r\n"
 
     def post(self, path: str, body: Json, name: str | None = "alice", *more: str) -> bytes:
-        """A good request with a JSON body."""
+        """A valid request with a JSON body."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         lines = self.lines(name, "Content-Type: application/json", f"Content-Length: {len(content)}", *more)
         return f"POST {path} HTTP/1.1\r\n".encode("latin-1") + lines + b"\r\n" + content
 
     async def assert_responsive(self) -> bool:
-        """Whether the server still answers, and lets in whom it let in before."""
+        """Whether the server still answers and accepts a valid key."""
         return (await self.send(self.get(f"{BASE}/meta"))).status == 200
 
     async def close(self) -> None:
@@ -175,7 +176,7 @@ class ListeningServer:
 async def listening_server(
     folder: Path, agents: Sequence[Agent] = (), **changes: Any
 ) -> AsyncIterator[ListeningServer]:
-    """A server from its start to its end, as `dragoman serve` makes it, in the test's own loop."""
+    """A server as `dragoman serve` starts it, in the test's own event loop."""
     settings = settings_for(folder, **changes)
     keys = await make_keys(settings) if settings.auth else {}
     app = server_app.build(settings, agents=agents)
@@ -187,14 +188,14 @@ async def listening_server(
     with bind_socket("127.0.0.1", 0) as listening_socket:
         async with app.running():
             running = Server(runner._config(app, settings), app.drain, announce)
-            task = asyncio.create_task(running._serve([listening_socket]))  # `serve` would take the tests' signals over
+            task = asyncio.create_task(running._serve([listening_socket]))  # `serve` would install signal handlers
             async with asyncio.timeout(DEADLINE_S):
                 await is_up.wait()
-            found = ListeningServer(app, running, listening_socket.getsockname()[1], keys)
+            listening = ListeningServer(app, running, listening_socket.getsockname()[1], keys)
             try:
-                yield found
+                yield listening
             finally:
-                await found.close()
+                await listening.close()
                 await app.drain(0)
                 running.should_exit = True
                 async with asyncio.timeout(DEADLINE_S):

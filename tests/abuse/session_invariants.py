@@ -1,4 +1,4 @@
-"""What must hold of a session whatever was done to it."""
+"""What must hold for a session after any abuse."""
 
 from typing import Any
 
@@ -13,21 +13,21 @@ def blocks_of(message: Message) -> list[Json]:
 
 
 def results_by_call(history: list[Message]) -> dict[str, list[Json]]:
-    """The results of each call, in the order of the calls; each result has an earlier call."""
-    found: dict[str, list[Json]] = {}
+    """The results of each call in the order of the calls. Each result must follow its call."""
+    results: dict[str, list[Json]] = {}
     for message in history:
         if message["role"] == "assistant":
             for block in blocks_of(message):
                 if block["type"] == "tool_use":
-                    assert block["toolCallId"] not in found, "two calls have one id"
-                    found[block["toolCallId"]] = []
+                    assert block["toolCallId"] not in results, "two calls have one id"
+                    results[block["toolCallId"]] = []
         elif message["role"] == "tool":
-            found[message["toolCallId"]].append(message["content"])
-    return found
+            results[message["toolCallId"]].append(message["content"])
+    return results
 
 
 async def assert_session_consistent(session: Session) -> list[Message]:
-    """The session is at rest, every call has exactly one result, and the next message is answered.
+    """Check that the session is idle, every call has exactly one result, and the next message is answered.
 
     Returns:
         The history before that message.

@@ -1,4 +1,4 @@
-"""The table of cases against the tests, in both directions."""
+"""Checks the table of cases: every case has tests, and every test in the table exists."""
 
 import ast
 from functools import cache

@@ -1,4 +1,4 @@
-"""Many at once. Cases 27 and 31 to 33."""
+"""Many concurrent clients. Cases 27 and 31 to 33."""
 
 import asyncio
 from typing import Any
@@ -13,8 +13,8 @@ MANY = 1000
 
 
 async def test_a_thousand_readers_of_one_session_all_see_its_turn(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create()
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create()
         readers = [await session.watch() for _ in range(MANY)]
         await session.run("hello", "delta")
         lasts = await asyncio.gather(*(reader.until("turn_stop") for reader in readers))
@@ -25,11 +25,11 @@ async def test_a_thousand_readers_of_one_session_all_see_its_turn(open_app_serve
 async def test_a_thousand_sessions_with_a_reader_each_are_served_and_over_the_limit_is_429(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server(max_streams_per_user=MANY, sessions_in_memory=100) as house:
-        face = house.aap_client("alice")
-        sessions = [await face.create() for _ in range(MANY)]
+    async with open_app_server(max_streams_per_user=MANY, sessions_in_memory=100) as server:
+        aap = server.aap_client("alice")
+        sessions = [await aap.create() for _ in range(MANY)]
         readers = [await session.watch() for session in sessions]
-        over = await face.get(f"{sessions[0].path}/events")
+        over = await aap.get(f"{sessions[0].path}/events")
         assert (over.status, over.json["code"]) == (429, "rate_limited")
         await sessions[500].run("hello")
         assert (await readers[500].until("turn_stop")).data["stopReason"] == "end_turn"
@@ -49,30 +49,30 @@ async def test_a_hundred_messages_during_a_turn_are_409_and_the_turn_is_untouche
     assert [message["role"] for message in await session.history()] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_two_tabs_that_answer_and_a_third_that_stops_have_one_outcome(app_server: AppServer) -> None:
+async def test_concurrent_answers_and_a_stop_have_one_outcome(app_server: AppServer) -> None:
     session = await app_server.aap_client("alice").create(server_tools=enabled_tools("stamp", trust=False))
     app: Json = app_server.connection.app
     assert isinstance(app, Application)
     for _ in range(20):
-        asked = await session.run(script(call("stamp", text="x"), {"say": "done"}))
+        turn = await session.run(script(call("stamp", text="x"), {"say": "done"}))
         owner: Json = "alice"
         identity: Json = session.id
         async with app.engine.session(owner, identity) as live:
             first, second, _ = await asyncio.gather(
-                session.post([grant(asked.calls[0])]), session.post([grant(asked.calls[0])]), app.engine.stop_run(live)
+                session.post([grant(turn.calls[0])]), session.post([grant(turn.calls[0])]), app.engine.stop_run(live)
             )
         assert [first.status, second.status].count(200) <= 1
         assert {first.status, second.status} <= {200, 400, 409}
-        results = [each for each in await session.history() if each.get("toolCallId") == asked.calls[0].id]
+        results = [each for each in await session.history() if each.get("toolCallId") == turn.calls[0].id]
         assert len(results) == 1
         assert (await session.info())["_meta"]["status"] == "idle"
 
 
-async def test_fifty_equal_posts_at_once_run_one_turn_and_another_body_is_409(app_server: AppServer) -> None:
+async def test_fifty_equal_concurrent_posts_run_one_turn_and_another_body_is_409(app_server: AppServer) -> None:
     session = await app_server.aap_client("alice").create()
     lines = {"idempotency-key": "of-the-crowd"}
-    asked = [session.post([user("hello")], headers=lines) for _ in range(50)]
-    replies = await asyncio.gather(*asked, session.post([user("other")], headers=lines))
+    posts = [session.post([user("hello")], headers=lines) for _ in range(50)]
+    replies = await asyncio.gather(*posts, session.post([user("other")], headers=lines))
     assert {reply.status for reply in replies[:-1]} == {200}
     assert len({reply.body for reply in replies[:-1]}) == 1
     assert (replies[-1].status, replies[-1].json["code"]) == (409, "idempotency_conflict")

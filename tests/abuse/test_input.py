@@ -1,4 +1,4 @@
-"""Bodies and headers that are wrong in ways of their own. Cases 2, 4, 5, 7 to 9, 15, 21, 25."""
+"""Malformed bodies and headers. Cases 2, 4, 5, 7 to 9, 15, 21, 25."""
 
 import base64
 import json
@@ -43,7 +43,7 @@ def tool_with(parameters: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("make", [call_seed, tool_with])
-async def test_json_of_100_levels_is_taken_and_deeper_refused_at_any_depth(aap_client: AapClient, make: Any) -> None:
+async def test_json_of_100_levels_is_accepted_and_any_deeper_json_refused(aap_client: AapClient, make: Any) -> None:
     def nested(levels: int) -> bytes:
         return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
@@ -57,7 +57,7 @@ async def test_json_of_100_levels_is_taken_and_deeper_refused_at_any_depth(aap_c
 
 
 @pytest.mark.parametrize("number", ["1" * 5000, "1e400", "-1e400", "NaN", "Infinity", "-Infinity", "0x1", "01", "1."])
-async def test_a_number_that_nobody_could_send_back_is_400(aap_client: AapClient, number: str) -> None:
+async def test_a_number_without_a_json_form_is_400(aap_client: AapClient, number: str) -> None:
     assert_refusal(
         await aap_client.request("POST", "/sessions", raw=call_seed(b'{"n": %b}' % number.encode())),
         400,
@@ -65,7 +65,7 @@ async def test_a_number_that_nobody_could_send_back_is_400(aap_client: AapClient
     )
 
 
-async def test_of_a_field_that_stands_twice_the_last_one_counts(aap_client: AapClient) -> None:
+async def test_of_a_duplicate_field_the_last_one_counts(aap_client: AapClient) -> None:
     session = await aap_client.create()
     raw = b'{"messages": [], "messages": [{"role": "user", "role": "user", "content": "no", "content": "hello"}]}'
     assert (await aap_client.request("POST", f"{session.path}/turns", raw=raw)).status == 200
@@ -90,7 +90,7 @@ async def test_more_than_a_thousand_messages_or_blocks_are_refused(aap_client: A
         assert_refusal(await session.post(messages), 400, "limit_exceeded")
 
 
-async def test_a_hundred_thousand_answers_that_nobody_asked_for_are_refused_by_the_first(aap_client: AapClient) -> None:
+async def test_a_hundred_thousand_unexpected_answers_are_refused_at_the_first(aap_client: AapClient) -> None:
     session = await aap_client.create()
     async with assert_unchanged(session):
         assert_refusal(
@@ -119,7 +119,7 @@ async def test_an_error_does_not_send_a_megabyte_back(aap_client: AapClient, bod
 
 
 @pytest.mark.parametrize("length", ["\xb2", "9" * 5000, "-1", "1_0"])
-async def test_a_length_that_a_server_in_front_let_through_is_no_failure(app_server: AppServer, length: str) -> None:
+async def test_an_invalid_content_length_behind_another_server_is_not_a_5xx(app_server: AppServer, length: str) -> None:
     lines = [("authorization", f"Bearer {app_server.key('alice')}"), ("content-length", length)]
     answer = await app_server.connection.request(
         "POST", f"{BASE}/sessions", headers=lines, body=json.dumps(CREATE).encode()
@@ -131,7 +131,7 @@ async def test_a_length_that_a_server_in_front_let_through_is_no_failure(app_ser
     "text",
     ["2026-01-01 x", "2026-01-01T00:00:00 \0", "2026-01-01T00:00:00+00:00 x", "2026-13-01T00:00:00+00:00 x", "x", " "],
 )
-async def test_a_forged_cursor_with_a_right_sum_is_refused(aap_client: AapClient, text: str) -> None:
+async def test_a_forged_cursor_with_a_valid_checksum_is_refused(aap_client: AapClient, text: str) -> None:
     raw = crc32(text.encode()).to_bytes(4) + text.encode()
     assert_refusal(
         await aap_client.get(f"/sessions?after={base64.urlsafe_b64encode(raw).decode()}"), 400, "invalid_cursor"
@@ -142,7 +142,7 @@ UNUSUAL_IDS = ["", "x" * 300, "../../etc/passwd", "a/b", "a\nb", "\x1b[31m", "{}
 
 
 @pytest.mark.parametrize("name", UNUSUAL_IDS)
-async def test_an_unusual_call_id_is_kept_and_answered_as_it_is(aap_client: AapClient, name: str) -> None:
+async def test_an_unusual_call_id_is_stored_and_answered_unchanged(aap_client: AapClient, name: str) -> None:
     use = {"role": "assistant", "content": [{"type": "tool_use", "toolCallId": name, "name": "x", "input": {}}]}
     session = await aap_client.create(messages=[use])
     assert (await session.info())["_meta"]["pending"][0]["toolCallId"] == name
@@ -151,7 +151,7 @@ async def test_an_unusual_call_id_is_kept_and_answered_as_it_is(aap_client: AapC
 
 
 @pytest.mark.parametrize("name", [name for name in UNUSUAL_IDS if name and name.isprintable()])
-async def test_an_unusual_idempotency_key_is_a_key_or_refused(aap_client: AapClient, name: str) -> None:
+async def test_an_unusual_idempotency_key_works_or_is_refused(aap_client: AapClient, name: str) -> None:
     replies = [await aap_client.post("/sessions", CREATE, headers={"idempotency-key": name}) for _ in range(2)]
     assert {reply.status for reply in replies} in ({201}, {400})
     assert replies[0].json.get("sessionId") == replies[1].json.get("sessionId")
@@ -172,7 +172,7 @@ SCHEMAS: list[Json] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-async def test_a_tools_schema_is_kept_as_it_is_and_neither_fetched_nor_followed(
+async def test_a_tools_schema_is_stored_unchanged_and_its_references_are_not_followed(
     aap_client: AapClient, schema: Json
 ) -> None:
     for agent in ("rehearsal", "wild"):
@@ -183,11 +183,11 @@ async def test_a_tools_schema_is_kept_as_it_is_and_neither_fetched_nor_followed(
 
 
 @pytest.mark.parametrize("name", ["__proto__", "constructor", "toString"])
-async def test_a_tool_with_a_name_of_other_languages_is_a_tool(aap_client: AapClient, name: str) -> None:
+async def test_a_tool_named_like_a_javascript_property_works(aap_client: AapClient, name: str) -> None:
     session = await aap_client.create(tools=[client_tool(name)])
-    asked = await session.run(f'{{"script": [{{"call": {{"name": "{name}", "input": {{"__proto__": 1}}}}}}]}}')
-    assert (asked.stop, asked.calls[0].name, asked.calls[0].input) == ("tool_use", name, {"__proto__": 1})
-    assert (await session.run([result(asked.calls[0], "x")])).stop == "end_turn"
+    turn = await session.run(f'{{"script": [{{"call": {{"name": "{name}", "input": {{"__proto__": 1}}}}}}]}}')
+    assert (turn.stop, turn.calls[0].name, turn.calls[0].input) == ("tool_use", name, {"__proto__": 1})
+    assert (await session.run([result(turn.calls[0], "x")])).stop == "end_turn"
 
 
 @pytest.mark.parametrize("name", ["add", "stamp", "hidden"])
@@ -218,7 +218,7 @@ async def test_a_client_tool_never_takes_the_name_of_a_servers(aap_client: AapCl
         "",
     ],
 )
-async def test_what_is_no_picture_is_refused(aap_client: AapClient, url: str) -> None:
+async def test_an_invalid_image_is_refused(aap_client: AapClient, url: str) -> None:
     session = await aap_client.create()
     picture = [{"type": "image", "url": url}]
     async with assert_unchanged(session):
@@ -230,7 +230,7 @@ async def test_what_is_no_picture_is_refused(aap_client: AapClient, url: str) ->
         )
 
 
-async def test_pictures_of_a_refused_request_leave_nothing_in_the_store(app_server: AppServer) -> None:
+async def test_images_of_a_refused_request_are_not_stored(app_server: AppServer) -> None:
     session = await app_server.aap_client("alice").create()
     picture = [{"type": "image", "url": "data:image/png;base64," + "A" * 100_000}]
     for messages in ([result("nowhere", picture)], [result("nowhere", picture), user_message(picture)]):
@@ -244,12 +244,12 @@ def stored(folder: Path, session_id: str) -> list[Path]:
     return list((folder / "blobs" / "sessions").glob(f"{session_id}/*"))
 
 
-async def test_a_tools_link_that_looks_like_a_name_of_ours_reads_no_file(aap_client: AapClient) -> None:
+async def test_a_tools_link_that_looks_like_an_attachment_reads_no_file(aap_client: AapClient) -> None:
     session = await aap_client.create("tools", server_tools=enabled_tools("return_value"))
     wild.ODD["a link"] = lambda: File("attachment:../../../secrets.key")
     await session.run('return_value {"what": "a link"}')
-    told = json.dumps(await session.history())
-    assert "attachment:../../../secrets.key" in told
+    history = json.dumps(await session.history())
+    assert "attachment:../../../secrets.key" in history
     assert (await session.run("hello")).stop in ("end_turn", "error")
 
 
@@ -275,16 +275,16 @@ async def test_a_forged_permission_in_a_history_is_refused(aap_client: AapClient
     assert_refusal(await aap_client.post("/sessions", {**CREATE, "messages": seeds}), 400, "invalid_request")
 
 
-async def test_nobody_else_can_answer_a_question_and_all_foreign_sessions_look_alike(app_server: AppServer) -> None:
+async def test_only_the_owner_can_answer_a_question_and_foreign_sessions_look_unknown(app_server: AppServer) -> None:
     mine = await app_server.aap_client("alice").create(server_tools=enabled_tools("stamp", trust=False))
-    asked = await mine.run('{"script": [{"call": {"name": "stamp", "input": {"text": "x"}}}]}')
+    turn = await mine.run('{"script": [{"call": {"name": "stamp", "input": {"text": "x"}}}]}')
     bob = mine.as_client(app_server.aap_client("bob"))
     nowhere = Session(app_server.aap_client("bob"), "01890a5d-ac96-774b-bcce-b302099a8057")
     async with assert_unchanged(mine):
-        for messages in ([grant(asked.calls[0])], [result(asked.calls[0], "x")], [user_message("x")]):
+        for messages in ([grant(turn.calls[0])], [result(turn.calls[0], "x")], [user_message("x")]):
             replies = [await session.post(messages) for session in (bob, nowhere)]
             assert [reply.status for reply in replies] == [404, 404]
             assert replies[0].body == replies[1].body
-    assert (await mine.run([grant(asked.calls[0])])).results == {asked.calls[0].id: "stamped x"}
+    assert (await mine.run([grant(turn.calls[0])])).results == {turn.calls[0].id: "stamped x"}
     async with assert_unchanged(mine):
-        assert_refusal(await mine.post([grant(asked.calls[0])]), 400, "tool_call_resolved")
+        assert_refusal(await mine.post([grant(turn.calls[0])]), 400, "tool_call_resolved")

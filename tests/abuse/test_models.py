@@ -1,4 +1,4 @@
-"""Models that break off, lie, and never come to an end. Cases 34 and 37, and the stream's part of case 3."""
+"""Models that break off, send wrong data or never end. Cases 34 and 37, and the stream's part of case 3."""
 
 import asyncio
 from contextlib import aclosing
@@ -30,8 +30,8 @@ Json = Any
 NAMES = [tool.name for tool in wild.TOOLS if tool.declaration.policy.exposed]
 
 
-async def session_of(face: AapClient, agent: str = "wild", *names: str) -> Session:
-    return await face.create(agent, server_tools=enabled_tools(*(names or ("add", "echo"))))
+async def session_of(aap: AapClient, agent: str = "wild", *names: str) -> Session:
+    return await aap.create(agent, server_tools=enabled_tools(*(names or ("add", "echo"))))
 
 
 # --- answers that break -----------------------------------------------------------------------------------------------
@@ -76,14 +76,14 @@ async def test_a_providers_stream_that_breaks_inside_a_calls_arguments_makes_no_
         provider.answers += [Answer(parts=parts, is_cut=is_cut), whole]
         model = OpenAIModel(name="gpt-x", api_key="key-of-the-provider", base_url=provider.base_url)
         remote = Agent("remote", model=model, tools=[wild.add], history=True)
-        async with aclosing(model), open_app_server(agents=[remote]) as house:
-            session = await session_of(house.aap_client("alice"), "remote", "add")
+        async with aclosing(model), open_app_server(agents=[remote]) as server:
+            session = await session_of(server.aap_client("alice"), "remote", "add")
             turn = await session.run("go")
             assert (turn.stop, turn.calls) == ("error", [])
             await assert_session_consistent(session)
 
 
-async def test_a_call_that_the_limit_or_a_refusal_cut_off_is_dropped_and_not_run(aap_client: AapClient) -> None:
+async def test_a_call_cut_off_by_a_limit_or_a_refusal_is_dropped(aap_client: AapClient) -> None:
     for play, stop in (("cut by the limit", "max_tokens"), ("refuse with a call", "refusal")):
         session = await session_of(aap_client)
         turn = await session.run(play)
@@ -106,19 +106,19 @@ async def test_a_call_that_the_limit_or_a_refusal_cut_off_is_dropped_and_not_run
         ("call with wrong arguments", "c: unknown argument"),
     ],
 )
-async def test_arguments_that_cannot_be_fail_the_call_and_the_model_reads_why(
+async def test_invalid_arguments_fail_the_call_and_the_model_reads_why(
     aap_client: AapClient, mode: Mode, play: str, text: str
 ) -> None:
     session = await session_of(aap_client)
     turn = await session.run(play, mode)
     assert (turn.stop, turn.text) == ("end_turn", "went on")
-    (told,) = turn.results.values()
-    assert told.startswith("Tool execution failed: ")
-    assert text in told
+    (output,) = turn.results.values()
+    assert output.startswith("Tool execution failed: ")
+    assert text in output
     await assert_session_consistent(session)
 
 
-async def test_a_number_of_4000_digits_goes_through_or_fails_its_call(aap_client: AapClient) -> None:
+async def test_a_number_of_4000_digits_works_or_fails_its_call(aap_client: AapClient) -> None:
     session = await session_of(aap_client)
     turn = await session.run("call with a huge number")
     assert (turn.stop, len(turn.results)) == ("end_turn", 1)
@@ -145,11 +145,11 @@ async def test_a_thousand_calls_in_one_step_have_a_thousand_results(aap_client: 
     await assert_session_consistent(session)
 
 
-async def test_a_thousand_calls_that_wait_are_answered_in_one_request(aap_client: AapClient) -> None:
+async def test_a_thousand_waiting_calls_are_answered_in_one_request(aap_client: AapClient) -> None:
     session = await aap_client.create(server_tools=enabled_tools("stamp", trust=False))
-    asked = await session.run(script(calls(*[("stamp", {"text": "x"})] * THOUSAND)))
-    assert (asked.stop, len(asked.calls)) == ("tool_use", THOUSAND)
-    denied = await session.run([deny(each) for each in asked.calls])
+    turn = await session.run(script(calls(*[("stamp", {"text": "x"})] * THOUSAND)))
+    assert (turn.stop, len(turn.calls)) == ("tool_use", THOUSAND)
+    denied = await session.run([deny(each) for each in turn.calls])
     assert (denied.stop, len(denied.results)) == ("end_turn", THOUSAND)
 
 
@@ -166,7 +166,7 @@ async def test_five_thousand_seeded_calls_are_refused_and_a_thousand_answered_at
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_calls_of_one_id_get_ids_of_their_own_and_a_result_each(aap_client: AapClient, mode: Mode) -> None:
+async def test_calls_with_the_same_id_get_separate_ids_and_a_result_each(aap_client: AapClient, mode: Mode) -> None:
     session = await aap_client.create(
         "wild", server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)]
     )
@@ -178,7 +178,7 @@ async def test_calls_of_one_id_get_ids_of_their_own_and_a_result_each(aap_client
     assert list(results_by_call(history).values()) == [["2"], ["2"], ["Tool call denied"]]
 
 
-async def test_what_comes_after_an_answers_end_changes_nothing_about_the_session(aap_client: AapClient) -> None:
+async def test_events_after_the_end_of_an_answer_do_not_change_the_session(aap_client: AapClient) -> None:
     session = await session_of(aap_client)
     turn = await session.run("go on after the end")
     assert turn.stop == "end_turn"
@@ -188,7 +188,7 @@ async def test_what_comes_after_an_answers_end_changes_nothing_about_the_session
 # --- answers without an end -------------------------------------------------------------------------------------------
 
 
-async def test_a_model_and_a_tool_that_go_on_for_ever_are_stopped_at_max_steps(aap_client: AapClient) -> None:
+async def test_an_endless_loop_of_model_and_tool_is_stopped_at_max_steps(aap_client: AapClient) -> None:
     session = await session_of(aap_client)
     turn = await session.run("call for ever")
     assert (turn.stop, turn.error["code"], len(turn.calls)) == ("error", "max_steps", 10)
@@ -206,7 +206,7 @@ async def test_a_run_that_spends_too_many_tokens_is_stopped_with_max_tokens(aap_
     assert (await session.info())["_meta"]["status"] == "idle"
 
 
-async def test_sub_agents_that_go_on_for_ever_are_stopped_each_at_its_limit(aap_client: AapClient) -> None:
+async def test_endless_sub_agents_are_each_stopped_at_their_limit(aap_client: AapClient) -> None:
     session = await aap_client.create("leader")
     turn = await session.run("go")
     assert (turn.stop, turn.error["code"], len(turn.calls)) == ("error", "max_steps", 4)
@@ -214,22 +214,24 @@ async def test_sub_agents_that_go_on_for_ever_are_stopped_each_at_its_limit(aap_
     assert (await session.info())["_meta"]["status"] == "idle"
 
 
-async def test_an_agent_that_is_its_own_sub_agent_is_stopped_at_a_depth(aap_client: AapClient) -> None:
+async def test_an_agent_that_is_its_own_sub_agent_is_stopped_at_the_maximum_depth(aap_client: AapClient) -> None:
     session = await aap_client.create("endless")
     turn = await session.run("go")
     assert (turn.stop, turn.text) == ("end_turn", "back")
     assert results_by_call(await session.history())[turn.calls[0].id] == ["back"]
 
 
-async def test_a_model_that_hangs_is_stopped_at_the_runs_time(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(run_timeout_s=1.0) as house:
-        session = await session_of(house.aap_client("alice"))
+async def test_a_model_that_hangs_is_stopped_at_the_run_timeout(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(run_timeout_s=1.0) as server:
+        session = await session_of(server.aap_client("alice"))
         turn = await session.run("hang")
         assert (turn.stop, turn.error["code"], turn.text) == ("error", "timeout", "half")
         await assert_session_consistent(session)
 
 
-async def test_a_model_that_hangs_goes_with_its_session_within_five_seconds(aap_client: AapClient) -> None:
+async def test_a_model_that_hangs_ends_within_five_seconds_of_the_deletion_of_its_session(
+    aap_client: AapClient,
+) -> None:
     session = await session_of(aap_client)
     reading = await session.open("hang")
     await reading.until("text_delta")
@@ -242,7 +244,7 @@ async def test_a_model_that_hangs_goes_with_its_session_within_five_seconds(aap_
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_half_a_character_never_leaves_the_server(aap_client: AapClient, mode: Mode) -> None:
+async def test_half_a_character_is_never_sent(aap_client: AapClient, mode: Mode) -> None:
     session = await session_of(aap_client)
     turn = await session.run("halves of a character", mode)
     assert turn.raw.decode("utf-8")
@@ -250,7 +252,7 @@ async def test_half_a_character_never_leaves_the_server(aap_client: AapClient, m
     assert (await assert_session_consistent(session))[-1] == assistant_text("a??b?c")
 
 
-async def test_five_megabytes_of_words_are_all_in_the_history(aap_client: AapClient) -> None:
+async def test_five_megabytes_of_text_are_all_in_the_history(aap_client: AapClient) -> None:
     session = await session_of(aap_client)
     turn = await session.run("megabytes", "delta")
     assert turn.text == "x" * 5_000_000

@@ -1,4 +1,4 @@
-"""What a tool knows and tells, a client does not read."""
+"""A client never sees a secret, even if a tool reveals it."""
 
 from collections.abc import AsyncIterator
 
@@ -13,7 +13,7 @@ CANARY = "canary-7f31-secret"
 
 @tool(exposed=False)
 def leak_secret(how: str, context: ToolContext) -> str | dict[str, str]:
-    """Tell the secret."""
+    """Reveal the secret."""
     if how == "raise":
         raise ToolFailed(f"the service refused {context.options['key']}")
     return {"key": context.options["key"]} if how == "object" else f"the key is {context.options['key']}"
@@ -26,12 +26,12 @@ async def leaky_agent(run: Run) -> AsyncIterator[str]:
 
 @requirement("aap:secrets:never-shown", "aap:secrets:never-stored-plain")
 @pytest.mark.parametrize("how", ["text", "object", "raise"])
-async def test_a_secret_that_a_tool_leaks_is_visible_to_nobody(open_app_server: AppServerFactory, how: str) -> None:
-    async with open_app_server(agents=[leaky_agent]) as house:
-        session = await house.aap_client("alice").create("leaky_agent", options={"key": CANARY})
+async def test_a_secret_that_a_tool_leaks_is_never_visible(open_app_server: AppServerFactory, how: str) -> None:
+    async with open_app_server(agents=[leaky_agent]) as server:
+        session = await server.aap_client("alice").create("leaky_agent", options={"key": CANARY})
         turn = await session.run(how)
         history = await session.history()
-        stored = (house.folder / "dragoman.db").read_bytes() + (house.folder / "dragoman.db-wal").read_bytes()
+        stored = (server.folder / "dragoman.db").read_bytes() + (server.folder / "dragoman.db-wal").read_bytes()
     assert CANARY not in str(turn) + str(history)
     assert "***" in str(history)
     assert CANARY.encode() not in stored

@@ -1,4 +1,4 @@
-"""Tools that hang, break, lie and talk too much. Cases 35 and 36, and the tools' part of case 20."""
+"""Tools that hang, fail, return wrong values or return too much. Cases 35 and 36, and the tools' part of case 20."""
 
 import asyncio
 import json
@@ -22,17 +22,17 @@ CANARY = "canary-of-a-tool-51c0"
 ALL = [tool.name for tool in wild.TOOLS if tool.declaration.policy.exposed]
 
 
-async def using(face: AapClient, name: str, /, **arguments: Json) -> tuple[Session, Json]:
-    """Use a tool; the session and the call's result."""
-    session = await face.create("tools", server_tools=enabled_tools(*ALL))
+async def using(aap: AapClient, name: str, /, **arguments: Json) -> tuple[Session, Json]:
+    """Call a tool; return the session and the call's result."""
+    session = await aap.create("tools", server_tools=enabled_tools(*ALL))
     turn = await session.run(f"{name} {json.dumps(arguments)}")
     assert turn.stop == "end_turn"
-    (told,) = turn.results.values()
-    return session, told
+    (output,) = turn.results.values()
+    return session, output
 
 
 async def still_works(session: Session) -> None:
-    """The session is whole, and its next call works."""
+    """Check that the session is consistent and its next call works."""
     info = await session.info()
     assert info["_meta"]["status"] == "idle"
     assert [len(each) for each in results_by_call(await session.history()).values() if len(each) != 1] == []
@@ -45,62 +45,62 @@ async def still_works(session: Session) -> None:
 async def test_whatever_a_tool_raises_fails_its_call_and_nothing_else(
     aap_client: AapClient, tool: str, kind: str
 ) -> None:
-    session, told = await using(aap_client, tool, kind=kind)
-    assert told.startswith("Tool execution failed: ")
-    assert "Traceback" not in told
-    assert len(told) <= RESULT_LIMIT + 100
+    session, output = await using(aap_client, tool, kind=kind)
+    assert output.startswith("Tool execution failed: ")
+    assert "Traceback" not in output
+    assert len(output) <= RESULT_LIMIT + 100
     await still_works(session)
 
 
 async def test_a_tool_that_cancels_its_own_task_fails_its_call_and_nothing_else(aap_client: AapClient) -> None:
-    session, told = await using(aap_client, "cancel_itself")
-    assert told.startswith("Tool execution failed: it ")
+    session, output = await using(aap_client, "cancel_itself")
+    assert output.startswith("Tool execution failed: it ")
     await still_works(session)
 
 
 @pytest.mark.parametrize("what", wild.RETURNED)
 async def test_a_hundred_megabytes_are_cut_with_a_mark(aap_client: AapClient, what: str) -> None:
-    session, told = await using(aap_client, "return_value", what=what)
-    text = told if isinstance(told, str) else told[0]["text"]
+    session, output = await using(aap_client, "return_value", what=what)
+    text = output if isinstance(output, str) else output[0]["text"]
     assert "[cut: " in text
     assert len(text) <= RESULT_LIMIT + 100
     await still_works(session)
 
 
 @pytest.mark.parametrize("what", wild.NO_JSON)
-async def test_what_is_no_json_fails_its_call_and_nothing_else(aap_client: AapClient, what: str) -> None:
-    session, told = await using(aap_client, "return_value", what=what)
-    assert told.startswith("Tool execution failed: ")
+async def test_a_value_without_a_json_form_fails_its_call_and_nothing_else(aap_client: AapClient, what: str) -> None:
+    session, output = await using(aap_client, "return_value", what=what)
+    assert output.startswith("Tool execution failed: ")
     await still_works(session)
 
 
 @pytest.mark.parametrize("what", wild.ODD)
-async def test_an_odd_value_is_a_result_that_can_be_read_again(aap_client: AapClient, what: str) -> None:
-    session, told = await using(aap_client, "return_value", what=what)
-    assert json.loads(json.dumps(told)) == told
+async def test_an_unusual_value_is_a_readable_result(aap_client: AapClient, what: str) -> None:
+    session, output = await using(aap_client, "return_value", what=what)
+    assert json.loads(json.dumps(output)) == output
     await still_works(session)
 
 
-async def test_a_tool_that_hangs_fails_at_its_time(aap_client: AapClient) -> None:
-    session, told = await using(aap_client, "hang")
-    assert told == "Tool execution failed: it took longer than 0.05 s"
+async def test_a_tool_that_hangs_fails_at_its_timeout(aap_client: AapClient) -> None:
+    session, output = await using(aap_client, "hang")
+    assert output == "Tool execution failed: it took longer than 0.05 s"
     await still_works(session)
 
 
 async def test_a_thread_that_blocks_past_its_time_fails_its_call_and_blocks_nobody(aap_client: AapClient) -> None:
-    session, told = await using(aap_client, "block_past_timeout", name="late")
-    assert told == "Tool execution failed: it took longer than 0.05 s"
+    session, output = await using(aap_client, "block_past_timeout", name="late")
+    assert output == "Tool execution failed: it took longer than 0.05 s"
     await still_works(session)
     wild.BLOCKED["late"].set()
 
 
 async def test_a_thread_that_blocks_blocks_no_other_session(aap_client: AapClient) -> None:
     blocked = await aap_client.create("tools", server_tools=enabled_tools(*ALL))
-    waits = wild.BLOCKED.setdefault("long", threading.Event())
+    released = wild.BLOCKED.setdefault("long", threading.Event())
     asking = asyncio.create_task(blocked.run('block {"name": "long"}'))
-    session, told = await using(aap_client, "add", a=1, b=2)
-    assert (told, asking.done()) == ("3", False)
-    waits.set()
+    session, output = await using(aap_client, "add", a=1, b=2)
+    assert (output, asking.done()) == ("3", False)
+    released.set()
     assert list((await asking).results.values()) == ["unblocked long"]
     await still_works(session)
 
@@ -116,7 +116,7 @@ async def test_a_process_that_a_tool_starts_inherits_no_socket(aap_client: AapCl
     await still_works(session)
 
 
-async def test_a_secret_that_a_tool_fails_over_is_in_no_log_and_not_in_the_session(
+async def test_a_secret_in_a_tool_s_error_is_neither_logged_nor_in_the_session(
     app_server: AppServer, log_records: StringIO
 ) -> None:
     session = await app_server.aap_client("alice").create(

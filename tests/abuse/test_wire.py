@@ -1,4 +1,6 @@
-"""Bytes that no good client sends, over real sockets to the real application. Cases 1, 5, 11 to 13, 16 to 18, 26."""
+"""Bytes that no well-behaved client sends, over real sockets to the real application. Cases 1, 5, 11 to 13, 16 to 18,
+26.
+"""
 
 import asyncio
 import json
@@ -35,7 +37,7 @@ TURN = json.dumps({"messages": [user("hello")]}).encode()
 
 async def test_a_client_that_sends_all_before_it_reads_gets_the_error_too(socket_server: ListeningServer) -> None:
     _, path = await turns_of(socket_server)
-    size = 8 * 1024 * 1024  # more than the buffers on the way hold
+    size = 8 * 1024 * 1024  # more than all buffers in between can take
     answer = await socket_server.send(
         head(socket_server, path, f"Content-Length: {size}") + b"\r\n", *[b"x" * 65_536] * (size // 65_536)
     )
@@ -47,7 +49,7 @@ async def test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_en
 ) -> None:
     session, path = await turns_of(socket_server)
     before = await session.state()
-    too_much = [*[chunked(b"x" * 65_536)] * 16, chunked(b"x")]  # no more: a reset would take the answer away
+    too_much = [*[chunked(b"x" * 65_536)] * 16, chunked(b"x")]  # not more: a reset would discard the answer
     for request in (
         [head(socket_server, path, "Transfer-Encoding: chunked") + b"\r\n", *too_much],
         [head(socket_server, path, "Content-Length: 99999999999") + b"\r\n"],
@@ -58,7 +60,7 @@ async def test_a_body_over_the_limit_is_413_while_it_comes_and_the_connection_en
     assert await socket_server.assert_responsive()
 
 
-async def test_a_chunked_body_of_any_cut_is_read_whole(socket_server: ListeningServer) -> None:
+async def test_a_chunked_body_of_single_bytes_is_read_whole(socket_server: ListeningServer) -> None:
     _, path = await turns_of(socket_server)
     parts = [TURN[place : place + 1] for place in range(len(TURN))]
     answer = await socket_server.send(
@@ -68,7 +70,9 @@ async def test_a_chunked_body_of_any_cut_is_read_whole(socket_server: ListeningS
 
 
 @pytest.mark.parametrize("length", ["-1", "+5", "0x5", "5,5", "5 5", "9" * 40, "²", ""])
-async def test_a_length_that_is_none_is_400_and_changes_nothing(socket_server: ListeningServer, length: str) -> None:
+async def test_an_invalid_content_length_is_400_and_changes_nothing(
+    socket_server: ListeningServer, length: str
+) -> None:
     session, path = await turns_of(socket_server)
     before = await session.state()
     answer = await socket_server.send(head(socket_server, path, f"Content-Length: {length}") + b"\r\n" + TURN)
@@ -77,7 +81,7 @@ async def test_a_length_that_is_none_is_400_and_changes_nothing(socket_server: L
     assert await socket_server.assert_responsive()
 
 
-async def test_a_length_that_is_too_small_is_400_and_the_rest_is_no_second_request(
+async def test_a_too_small_content_length_is_400_and_the_rest_is_not_a_second_request(
     socket_server: ListeningServer,
 ) -> None:
     session, path = await turns_of(socket_server)
@@ -133,11 +137,11 @@ async def test_a_hundred_kilobytes_of_headers_are_400(socket_server: ListeningSe
         await peer.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n" + lines + b"\r\n")
         assert (await peer.answer()).status == 400
     except (ConnectionError, asyncio.IncompleteReadError):
-        pass  # it closed while we were still sending, which can take the answer away
+        pass  # the server closed the connection while the test was sending, which may discard the answer
     assert await socket_server.assert_responsive()
 
 
-async def test_a_body_hidden_behind_an_upgrade_is_no_second_request(socket_server: ListeningServer) -> None:
+async def test_a_body_hidden_behind_an_upgrade_is_not_a_second_request(socket_server: ListeningServer) -> None:
     session, _ = await turns_of(socket_server)
     inner = socket_server.get(f"{BASE}{session.path}", method="DELETE")
     lines = ["Connection: Upgrade", "Upgrade: websocket", f"Content-Length: {len(inner)}"]
@@ -161,13 +165,13 @@ async def test_a_body_hidden_behind_an_upgrade_is_no_second_request(socket_serve
         "GET /aap/v3/meta\tHTTP/1.1",
     ],
 )
-async def test_a_target_or_a_line_that_is_for_others_is_400(socket_server: ListeningServer, line: str) -> None:
+async def test_an_invalid_request_line_is_400(socket_server: ListeningServer, line: str) -> None:
     answer = await socket_server.send(line.encode() + b"\r\n" + socket_server.lines() + b"\r\n")
     assert answer.status == 400
 
 
 @pytest.mark.parametrize("lines", ["Host: a\r\nHost: b\r\n", "Host: x/?\r\n", "", "Host: a b\r\n", "Host: a@b\r\n"])
-async def test_a_request_without_one_good_host_is_400(socket_server: ListeningServer, lines: str) -> None:
+async def test_a_request_without_exactly_one_valid_host_is_400(socket_server: ListeningServer, lines: str) -> None:
     key = f"Authorization: Bearer {socket_server.keys['alice']}\r\n\r\n"
     answer = await socket_server.send(f"GET {BASE}/meta HTTP/1.1\r\n{lines}{key}".encode())
     assert answer.status == 400
@@ -224,14 +228,14 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_no_way_of_writing_a_path_gets_past_the_key(socket_server: ListeningServer, path: str) -> None:
+async def test_no_spelling_of_a_path_bypasses_the_key(socket_server: ListeningServer, path: str) -> None:
     answers = [await socket_server.send(socket_server.get(path, name)) for name in (None, "alice")]
     assert answers[0].status in (400, 401, 404)
     assert answers[1].status in (200, 400, 404)
     assert b"rehearsal" not in answers[0].body
 
 
-async def test_a_thousand_requests_in_one_go_are_answered_in_order(socket_server: ListeningServer) -> None:
+async def test_a_thousand_pipelined_requests_are_answered_in_order(socket_server: ListeningServer) -> None:
     peer = await socket_server.peer()
     await peer.send(socket_server.get("/healthz") * 999 + socket_server.get(f"{BASE}/meta"))
     statuses = [(await peer.answer()).status for _ in range(1000)]
@@ -286,7 +290,7 @@ async def test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds(open
 # --- slow and half-dead clients ---------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_closes_its_half_leaves_and_its_turn_goes_on(socket_server: ListeningServer) -> None:
+async def test_a_client_that_half_closes_has_left_and_its_turn_continues(socket_server: ListeningServer) -> None:
     session, path = await turns_of(socket_server)
     peer = await socket_server.peer()
     await peer.send(socket_server.post(path, {"messages": [user(script({"wait_ms": 50}, {"say": "done"}))]}))
@@ -297,7 +301,7 @@ async def test_a_client_that_closes_its_half_leaves_and_its_turn_goes_on(socket_
     assert (await session.history())[-1]["content"] == [{"type": "text", "text": "done"}]
 
 
-async def test_heads_that_trickle_lose_their_connections_and_the_others_are_served(
+async def test_slow_request_heads_lose_their_connections_and_others_are_served(
     open_socket_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_connection, "HEAD_TIMEOUT_S", 0.2)
@@ -309,7 +313,7 @@ async def test_heads_that_trickle_lose_their_connections_and_the_others_are_serv
         assert all(await asyncio.gather(*(peer.wait_until_closed() for peer in peers)))
 
 
-async def test_who_is_silent_after_a_body_that_was_refused_before_its_end_loses_the_connection(
+async def test_a_client_that_is_idle_after_an_early_refusal_of_its_body_is_disconnected(
     open_socket_server: ServerMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "KEEP_ALIVE_TIMEOUT_S", 0.3)

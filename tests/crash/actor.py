@@ -1,7 +1,7 @@
-"""A client with one session at a time, which goes on whatever happens to the server.
+"""A client that uses one session at a time and continues whatever happens to the server.
 
-It does what a careful application does: it keeps its cursor, reads on after a break, and asks before it repeats what
-it does not know the outcome of. All that it learns goes into its records; what breaks a promise at once is raised.
+It behaves like a careful application: it keeps its cursor, resumes after a break, and checks the outcome of a request
+before it repeats it. What it learns is recorded; a broken promise that it notices at once is raised.
 """
 
 import random
@@ -21,11 +21,11 @@ Json = Any
 MODES: tuple[Mode, ...] = ("delta", "delta", "message", "none")
 TRUSTED = ("add", "lookup", "boom")
 TURNS = (2, 6)
-"""How many turns a session has."""
+"""The least and the greatest number of turns of a session."""
 
 
 class Actor:
-    """One client, and the sessions that it had."""
+    """A client and its sessions."""
 
     def __init__(self, name: str, rng: random.Random, availability: ServerAvailability) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class Actor:
         self._count = 0
 
     async def run(self) -> None:
-        """Talk until the gate closes, and then to the end of the turn."""
+        """Run turns until the campaign is closing, then finish the current turn."""
         while not self._availability.is_closing():
             session = await self._create()
             async with watch(session, self._rng, self._availability) if self._rng.random() < 0.4 else nullcontext():
@@ -62,15 +62,15 @@ class Actor:
         if self._rng.random() < 0.3:
             config["messages"] = [{"role": "system", "content": f"seed of {tag}"}]
         session = SessionRecord(tag, config, options=dict(options), client=OfficialClient(config.get("messages", ())))
-        key = f"make {tag}" if self._rng.random() < 0.5 else None
-        is_asked = False
+        key = f"create {tag}" if self._rng.random() < 0.5 else None
+        was_sent = False
         while not session.session_id:
             try:
                 async with self._availability.open() as port:
-                    if is_asked and key is None:
+                    if was_sent and key is None:
                         session.session_id = await self._find(port, tag) or ""
                     if not session.session_id:
-                        is_asked = True
+                        was_sent = True
                         headers = {} if key is None else {"idempotency-key": key}
                         answer = self._raise_if_stopping(await send_request(port, "POST", "/sessions", config, headers))
                         session.session_id = expect(answer, 201).json["sessionId"]
@@ -80,15 +80,15 @@ class Actor:
         return session
 
     async def _find(self, port: int, tag: str) -> str | None:
-        """The session of that tag, among the newest."""
+        """Find the session with a tag among the latest ones."""
         page = expect(self._raise_if_stopping(await send_request(port, "GET", "/sessions?limit=200")), 200).json
-        found = [each["sessionId"] for each in page["sessions"] if each["agent"]["options"].get("greeting") == tag]
-        if len(found) > 1:
-            raise Violation(f"one request made {len(found)} sessions: {found}")
-        return found[0] if found else None
+        ids = [each["sessionId"] for each in page["sessions"] if each["agent"]["options"].get("greeting") == tag]
+        if len(ids) > 1:
+            raise Violation(f"one request created {len(ids)} sessions: {ids}")
+        return ids[0] if ids else None
 
     async def delete(self, session: SessionRecord) -> None:
-        """Delete a session, at times in the middle of a turn."""
+        """Delete a session, sometimes during a turn."""
         if self._rng.random() < 0.5:
             text = turn_plans.text_turn(self._rng, self._unique_tag("d"), frozenset()).text
             body = {"messages": [user(text)], "stream": "delta"}
@@ -100,7 +100,7 @@ class Actor:
                     async for _ in exchange.chunks():
                         break
             except ConnectionBroken:
-                pass  # whether it took the turn does not matter to what is deleted
+                pass  # it does not matter whether the turn was accepted, because the session is deleted
         session.is_deleting = True
         while not session.is_deleted:
             try:
@@ -121,7 +121,7 @@ class Actor:
         await self.play(session, plan)
 
     async def play(self, session: SessionRecord, plan: TurnPlan) -> None:
-        """One turn to its end, its pauses included."""
+        """Run one turn to its end, including its pauses."""
         waiting = [each.id for each in session.client.pending()]
         if waiting:  # their turn was given up, or is superseded now
             session.turns[-1].is_superseded = True
@@ -141,20 +141,20 @@ class Actor:
             await self._check_pending(session)
 
     async def _run(self, session: SessionRecord, turn: TurnRecord, sent: list[Message], fields: Json) -> RunRecord:
-        """One request for a turn, until it is known how it ended."""
+        """Send one request of a turn and continue until its outcome is known."""
         key = self._unique_tag("k") if self._rng.random() < 0.5 else None
         run = RunRecord(sent, self._rng.choice(MODES), key)
         known = session.run_ids
         turn.runs.append(run)
-        asked = 0
+        attempts = 0
         while not run.is_over:
             try:
                 async with self._availability.open() as port:
-                    looks = asked and (run.key is None or self._rng.random() < 0.3)
-                    if run.run_id is not None or (looks and await self._was_accepted(port, session, run, known)):
+                    checks_first = attempts and (run.key is None or self._rng.random() < 0.3)
+                    if run.run_id is not None or (checks_first and await self._was_accepted(port, session, run, known)):
                         await self._resume(port, session, run)
                     else:
-                        asked += 1
+                        attempts += 1
                         await self._post_turn(port, session, run, fields)
             except ConnectionBroken:
                 run.deaths += 1
@@ -181,7 +181,7 @@ class Actor:
             run.run_id = run.answer["_meta"]["turnId"]
 
     async def _was_accepted(self, port: int, session: SessionRecord, run: RunRecord, known: set[str]) -> bool:
-        """Whether a request whose answer was lost was taken: its turn is then the session's newest."""
+        """Whether a request whose answer was lost was accepted: then its turn is the session's latest."""
         async with open_request(port, "GET", events_of(session), headers={"last-event-id": "0"}) as exchange:
             if exchange.status != 200:
                 answer = self._raise_if_stopping(await exchange.read_to_end())
@@ -197,7 +197,7 @@ class Actor:
         raise Violation("the newest turn has no first event")
 
     async def _resume(self, port: int, session: SessionRecord, run: RunRecord) -> None:
-        """Go on behind the last event that came, in one of the ways that there are."""
+        """Resume after the last event received, in one of the possible ways."""
         mode = run.stream_mode or run.mode
         if mode == "none":
             mode = self._rng.choice(STREAMS)
@@ -222,13 +222,13 @@ class Actor:
             if read == leave_after:
                 return
         if not run.is_over:
-            self._availability.check_draining(f"the stream of turn {run.run_id} ended without its end")
+            self._availability.check_draining(f"the stream of turn {run.run_id} broke off without a turn_stop")
             raise ConnectionBroken("the server stops")
 
     # --- answers --------------------------------------------------------------------------------------------------
 
     def _answers(self, session: SessionRecord, turn: TurnRecord) -> list[Message]:
-        """Decide about every call that waits."""
+        """Answer every waiting call."""
         answers = []
         for call in session.client.pending():
             planned = self.planned(turn.plan, call)
@@ -236,33 +236,33 @@ class Actor:
         return answers
 
     def planned(self, plan: TurnPlan, call: Call) -> PlannedCall:
-        """The call as it was planned. A step never makes two that look the same."""
-        found = [
+        """Find the planned call. No step has two calls that look the same."""
+        matches = [
             each
             for step in plan.steps
             for each in step.calls
             if each.name == call.name
             and (each.arguments == call.input or each.decided_by == "fork" or call.name == "Agent")
         ]
-        if len(found) != 1:
-            raise Violation(f"a call that nobody planned: {call}")
-        return found[0]
+        if len(matches) != 1:
+            raise Violation(f"a call that was not planned: {call}")
+        return matches[0]
 
     def _answer(self, turn: TurnRecord, call: Call, planned: PlannedCall) -> Message:
-        way = self._rng.random() * (0.85 if call.name == "Agent" else 1)  # a sub-agent's result is never the client's
-        words = f"answer to {call.id[-6:]}"
+        way = self._rng.random() * (0.85 if call.name == "Agent" else 1)  # the client never gives a sub-agent's result
+        text = f"answer to {call.id[-6:]}"
         if planned.decided_by == "permission" and way < 0.7:
             return {"role": "tool_permission", "toolCallId": call.id, "granted": True}
         if planned.decided_by != "question" and way < 0.85:
-            turn.decisions[call.id] = f"Tool call denied: {words}"
-            return {"role": "tool_permission", "toolCallId": call.id, "granted": False, "reason": words}
+            turn.decisions[call.id] = f"Tool call denied: {text}"
+            return {"role": "tool_permission", "toolCallId": call.id, "granted": False, "reason": text}
         if planned.decided_by in ("server", "fork"):
             raise Violation(f"the server waits for an answer to a call of its own: {call}")
-        turn.decisions[call.id] = words
-        return result(call.id, words)
+        turn.decisions[call.id] = text
+        return result(call.id, text)
 
     async def _check_pending(self, session: SessionRecord) -> None:
-        """The server waits for exactly the calls that have no result in what the client was sent (AAP, 7.5)."""
+        """Check that the server waits for exactly the calls without a result in the client's history (AAP, 7.5)."""
         if self._rng.random() < 0.5:
             return
         try:
@@ -277,7 +277,7 @@ class Actor:
             raise Violation(f"{status} for {expected} was expected, got {info}")
 
     async def _answer_again(self, session: SessionRecord, run: RunRecord) -> None:
-        """Answers that were taken are not taken a second time."""
+        """Check that answers are accepted only once."""
         body = {"messages": [each for each in run.sent if each["role"] != "user"]}
         try:
             async with self._availability.open() as port:
@@ -288,7 +288,7 @@ class Actor:
             raise Violation(f"answers were taken twice: {answer} (session {session.session_id})")
 
     async def _send_invalid_request(self, session: SessionRecord) -> None:
-        """A request that is refused, and leaves nothing behind."""
+        """Send a request that must be refused and leave nothing behind."""
         mark = self._unique_tag("r")
         body = {"messages": [result(mark, mark)], "agent": {"options": {"language": mark}}}
         try:
@@ -303,12 +303,12 @@ class Actor:
     # --- small things ---------------------------------------------------------------------------------------------
 
     def _unique_tag(self, kind: str) -> str:
-        """A word that nobody else uses."""
+        """Return a text that occurs nowhere else."""
         self._count += 1
         return f"{kind}-{self.name}-{self._count}"
 
     def _raise_if_stopping(self, answer: Answer) -> Answer:
-        """The answer, unless the server refuses all work because it stops."""
+        """Return the answer, unless the server refuses all requests because it is stopping."""
         if answer.status == 503:
             self._availability.check_draining(f"the server refuses work: {answer}")
             raise ConnectionBroken("the server stops")
@@ -316,7 +316,7 @@ class Actor:
 
 
 def record_frame(run: RunRecord, frame: Frame) -> None:
-    """Add an event to what was seen of a run; it has to be the next one."""
+    """Record an event of a run. It must be the next one."""
     if frame.id != str(len(run.frames) + 1):
         raise Violation(f"event {len(run.frames) + 1} of turn {run.run_id} was expected, got {frame.id}")
     if not run.frames:
@@ -332,7 +332,7 @@ def record_frame(run: RunRecord, frame: Frame) -> None:
 
 
 def expect(answer: Answer, *statuses: int) -> Answer:
-    """The answer, if it has one of these statuses."""
+    """Return the answer if it has one of these statuses."""
     if answer.status not in statuses:
         raise Violation(f"status {' or '.join(map(str, statuses))} was expected, got {answer}")
     return answer

@@ -1,4 +1,4 @@
-"""A campaign: servers die one after the other on one data folder, clients go on through all of it, then the verdict."""
+"""A campaign: servers die one after the other on one data folder, clients continue meanwhile, then all is checked."""
 
 import asyncio
 import random
@@ -23,48 +23,48 @@ from tests.crash.server_availability import Life, ServerAvailability
 
 DRAIN_TIMEOUT_S = 0.2
 STOP_DEADLINE_S = 5.0
-"""A server that is told to stop has ended by then: the grace, what a cancelled tool may take, and a slow machine."""
+"""How long a server may take to stop: its grace period, the cancellation of a tool, and a slow machine."""
 FINISH_TIMEOUT_S = 60.0
 LONGEST_FAULT = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a campaign is like."""
+    """The options of a campaign."""
 
     seed: int
     endings: Sequence[Ending]
     actors: int = 6
     sabotage: str | None = None
     loses_power: bool = False
-    """Each death takes what was not synced with it."""
+    """Each death also discards what was not synced."""
     arguments: Sequence[str] = ()
     """More arguments for the server."""
 
 
 @dataclass
 class Report:
-    """What happened in campaigns, and which promises were broken."""
+    """The results of campaigns, with the promises that were broken."""
 
     endings: Counter[str] = field(default_factory=Counter)
     sessions: int = 0
     turns: int = 0
     deaths_observed: int = 0
-    """How often a client waited for an answer when the server died."""
+    """How often a client was waiting for an answer when the server died."""
     events: int = 0
     resumed: int = 0
     resume_times_s: list[float] = field(default_factory=list)
     dropped_unsynced: int = 0
-    """Sectors that were written and not synced at a death."""
+    """Sectors that were written but not synced at a death."""
     faults: list[str] = field(default_factory=list)
 
     @property
     def kills(self) -> int:
-        """Deaths by SIGKILL."""
+        """The number of deaths by SIGKILL."""
         return self.endings.total() - self.endings["stopped"]
 
     def add(self, other: "Report") -> None:
-        """Put two together."""
+        """Add the results of another report."""
         self.endings += other.endings
         self.sessions += other.sessions
         self.turns += other.turns
@@ -80,26 +80,26 @@ class Report:
         lines = [
             f"{self.kills} kills ({kinds})",
             f"{self.sessions} sessions, {self.turns} turns, {self.events} events",
-            f"{self.deaths_observed} requests were cut by a death, runs were taken up {self.resumed} times",
+            f"{self.deaths_observed} requests were interrupted by a death, runs were resumed {self.resumed} times",
         ]
         if self.resume_times_s:
-            late = sorted(self.resume_times_s)
+            times_s = sorted(self.resume_times_s)
             lines.append(
-                f"runs went on or ended {statistics.median(late):+.3f} s from the ready line (median; the last"
-                f" {late[-1]:+.3f} s)"
+                f"runs continued or ended {statistics.median(times_s):+.3f} s from the ready line (median; the last"
+                f" {times_s[-1]:+.3f} s)"
             )
         if self.dropped_unsynced:
-            lines.append(f"{self.dropped_unsynced} sectors were in doubt when the power went")
+            lines.append(f"{self.dropped_unsynced} sectors were not synced when the power failed")
         return "\n".join([*lines, *(f"BROKEN {fault[:LONGEST_FAULT]}" for fault in self.faults)])
 
 
 class Campaign:
-    """Plays one campaign in a folder of its own."""
+    """Runs one campaign in its own folder."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         self._options = options
         self._data = folder / "data"
-        self._unsynced_disk = folder / "platter"
+        self._unsynced_disk = folder / "synced"
         scratch = folder / "scratch"
         for each in (folder, self._unsynced_disk, scratch):
             each.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Campaign:
         ]
 
     async def play(self) -> Report:
-        """All lives, the last one to its good end; gives what was found. Leaves no process behind."""
+        """Run all server lives, the last one to a normal end, and return the report. Leaves no process behind."""
         tasks = [asyncio.create_task(actor.run()) for actor in self._actors]
         try:
             for number, ending in enumerate(self._options.endings):
@@ -144,7 +144,7 @@ class Campaign:
     # --- lives ----------------------------------------------------------------------------------------------------
 
     async def _run_life(self, ending: Ending) -> None:
-        """One life of the server, with the end that it is to have."""
+        """Run one life of the server with the given ending."""
         server = await self._start(ending.point if isinstance(ending, KillAtPoint) else None)
         if isinstance(ending, KillWhileStarting):
             name = await self._die_starting(server, ending)
@@ -186,23 +186,25 @@ class Campaign:
         ended_at = time.time()
         server.signal(signal.SIGKILL)
         if name == "stopping":
-            name = "stopped" if await server.wait_for_exit(STOP_DEADLINE_S) == 0 else name  # it may just have been done
+            name = (
+                "stopped" if await server.wait_for_exit(STOP_DEADLINE_S) == 0 else name
+            )  # it may have stopped just before
         elif name != "stopped":
             await self._wait_for_end(server)
         self._availability.end(ended_at)
         return name
 
     async def _wait_for_stop(self, server: Server) -> None:
-        """Wait for the end of a server that was told to stop."""
+        """Wait for the end of a server that was asked to stop."""
         status = await server.wait_for_exit(STOP_DEADLINE_S)
         if status != 0:
-            raise Violation(f"a server that was told to stop ended with status {status}")
+            raise Violation(f"a server that was asked to stop ended with status {status}")
 
     async def _wait_for_end(self, server: Server) -> None:
         """Wait for the end of a server that was killed."""
         status = await server.wait_for_exit(STOP_DEADLINE_S)
         if status != -signal.SIGKILL:
-            raise Violation(f"the server ended by itself, with status {status}: server.log tells why")
+            raise Violation(f"the server ended by itself with status {status}; see server.log")
 
     async def _start(self, point: FailPoint | None = None) -> Server:
         options = self._options
@@ -217,14 +219,14 @@ class Campaign:
         return server
 
     async def _collect_remains(self, server: Server) -> None:
-        """Look at what a server left, while the next one starts."""
+        """Check the data of a dead server while the next one starts."""
         self._server = None
         await self._finish_check()
         if self._options.loses_power:
             self.report.dropped_unsynced += unsynced_disk.discard_unsynced(self._data, self._unsynced_disk, self._rng)
         self._log.copy()
-        died = ServerLife(server.started_at, server.ready_at, time.time())
-        self._check_task = asyncio.create_task(asyncio.to_thread(self._log.check, died, self._deleted_session_ids()))
+        life = ServerLife(server.started_at, server.ready_at, time.time())
+        self._check_task = asyncio.create_task(asyncio.to_thread(self._log.check, life, self._deleted_session_ids()))
 
     async def _finish_check(self) -> None:
         if self._check_task is not None:
@@ -237,7 +239,7 @@ class Campaign:
     # --- the end --------------------------------------------------------------------------------------------------
 
     async def _final_life(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """A last life: the clients finish, the verdict is found, and the server stops as it should."""
+        """Run the last life: the clients finish, the final check runs, and the server stops normally."""
         server = await self._start()
         if not await server.ready():
             self.report.faults.append("the last server died by itself")
@@ -246,9 +248,9 @@ class Campaign:
         self._availability.close()
         self._availability.begin(life)
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=FINISH_TIMEOUT_S)
-            if late:
-                self.report.faults.append(f"{len(late)} clients could not finish within {FINISH_TIMEOUT_S:g} s")
+            _, unfinished = await asyncio.wait(tasks, timeout=FINISH_TIMEOUT_S)
+            if unfinished:
+                self.report.faults.append(f"{len(unfinished)} clients could not finish within {FINISH_TIMEOUT_S:g} s")
                 return
         try:
             self._raise_of(tasks)

@@ -1,6 +1,6 @@
-"""An HTTP client that knows one thing better than others: whether an answer was whole.
+"""An HTTP client that knows whether an answer was complete.
 
-One connection for each request, so that a death is seen by exactly those who waited for an answer.
+Every request has its own connection, so a death is noticed by exactly those clients that were waiting for an answer.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ DEADLINE_S = 20.0
 
 
 class ConnectionBroken(Exception):
-    """The connection broke before the answer was whole."""
+    """The connection broke before the answer was complete."""
 
     def __init__(self, why: object) -> None:
         super().__init__(repr(why))
@@ -27,11 +27,11 @@ class ConnectionBroken(Exception):
 
 
 class NoResponse(AssertionError):
-    """The server is there and does not answer."""
+    """The server is running but does not answer."""
 
 
 class Answer(NamedTuple):
-    """A whole answer."""
+    """A complete answer."""
 
     status: int
     body: bytes
@@ -42,12 +42,12 @@ class Answer(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The code of a refusal."""
+        """The error code; empty for a success."""
         return str(self.json["code"]) if self.status >= 400 else ""
 
 
 class Exchange:
-    """An answer that comes in. `chunks` and `whole` raise Gone when it breaks off."""
+    """An answer that is being received. `chunks` and `read_to_end` raise ConnectionBroken if it breaks off."""
 
     def __init__(self, reader: asyncio.StreamReader, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
@@ -55,7 +55,7 @@ class Exchange:
         self._reader = reader
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes; ends where the answer says that it ends."""
+        """Read the body in parts, to the end that the answer declares."""
         if self.headers.get("transfer-encoding") != "chunked":
             length = int(self.headers.get("content-length", "0"))
             if length:
@@ -66,14 +66,14 @@ class Exchange:
         await _in_time(self._reader.readuntil(b"\r\n"))
 
     async def read_to_end(self) -> Answer:
-        """The body to its end."""
+        """Read the body to its end."""
         return Answer(self.status, b"".join([chunk async for chunk in self.chunks()]))
 
     async def frames(self, *, is_busy: bool = True) -> AsyncIterator[Frame]:
-        """The body as frames. What came of a frame that was cut is no frame.
+        """Read the body as frames. An incomplete frame is not returned.
 
         Args:
-            is_busy: something has to come all the time.
+            is_busy: frames must keep arriving.
         """
         rest, last_at = b"", time.monotonic()
         async for chunk in self.chunks():
@@ -101,7 +101,7 @@ async def _in_time(reading: Any) -> bytes:
 
 
 class Connection:
-    """A connection to the server for one request."""
+    """A connection for one request."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -119,7 +119,7 @@ class Connection:
         self._writer.transport.abort()
 
     async def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Exchange:
-        """Send a request and wait for the head of its answer."""
+        """Send a request and wait for the head of the answer."""
         lines = [f"{method} {BASE}{path} HTTP/1.1", "host: localhost", "connection: close"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body:
@@ -136,7 +136,7 @@ class Connection:
 async def open_request(
     port: int, method: str, path: str, body: Json = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Exchange]:
-    """A request whose answer is read piece by piece; leaving closes the connection."""
+    """Send a request whose answer is read in parts. Leaving the block closes the connection."""
     raw = b"" if body is None else json.dumps(body).encode()
     async with Connection(port) as connection:
         yield await connection.request(method, path, headers or {}, raw)
@@ -145,6 +145,6 @@ async def open_request(
 async def send_request(
     port: int, method: str, path: str, body: Json = None, headers: Mapping[str, str] | None = None
 ) -> Answer:
-    """A request and its whole answer."""
+    """Send a request and return the complete answer."""
     async with open_request(port, method, path, body, headers) as exchange:
         return await exchange.read_to_end()

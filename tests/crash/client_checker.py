@@ -1,6 +1,6 @@
-"""The verdict: what the clients know against what the server says in the end.
+"""Compares what the clients know with what the server says in the end.
 
-Every function gives the promises that were broken, as sentences; none is the empty list.
+Every function returns the broken promises as sentences.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from tests.protocols.aap.stream import Frame, blocks_of, parse_frames
 
 Json = Any
 GIVEN_UP = "interrupted"
-"""The code of a run that was taken up so often that the server gave it up."""
+"""The code of a run that the server gave up after too many attempts."""
 
 
 def check_session(session: SessionRecord, info: Json, history: Sequence[Message]) -> Iterator[str]:
-    """A session as the server has it, against its record."""
+    """Compare a session of the server with the client's record."""
     where = f"(session {session.session_id})"
     agent = session.config["agent"]
     options = {name: "***" if name == "token" else value for name, value in session.options.items()}
@@ -26,9 +26,9 @@ def check_session(session: SessionRecord, info: Json, history: Sequence[Message]
         yield f"settings {tools} {options} were acknowledged, got {info['agent']} {where}"
     if info.get("tools") != session.config["tools"]:
         yield f"client tools {session.config['tools']} were acknowledged, got {info.get('tools')} {where}"
-    for word in session.refused_texts:
-        if word in str(history) or word in str(info):
-            yield f"a refused request left {word} behind {where}"
+    for text in session.refused_texts:
+        if text in str(history) or text in str(info):
+            yield f"a refused request left {text} behind {where}"
     rest = list(history)
     for seed in session.config.get("messages", []):
         if not rest or rest.pop(0) != seed:
@@ -42,27 +42,27 @@ def check_session(session: SessionRecord, info: Json, history: Sequence[Message]
 
 
 def check_view(session: SessionRecord, view: Sequence[Message], history: Sequence[Message]) -> Iterator[str]:
-    """The history that a client put together from what it was sent is the server's."""
-    mine, theirs = normalize_history(view), normalize_history(history)
-    for place, (own, their) in enumerate(zip(mine, theirs, strict=False)):
+    """Check that the history that a client built from its streams equals the server's."""
+    own_view, server_view = normalize_history(view), normalize_history(history)
+    for place, (own, their) in enumerate(zip(own_view, server_view, strict=False)):
         if own != their:
             yield f"message {place} is {their}, a client saw {own} (session {session.session_id})"
             return
-    if len(mine) != len(theirs):
-        yield f"the history has {len(theirs)} messages, a client saw {len(mine)} (session {session.session_id})"
+    if len(own_view) != len(server_view):
+        yield f"the history has {len(server_view)} messages, the client {len(own_view)} (session {session.session_id})"
 
 
 def check_replay(run: RunRecord, body: bytes) -> Iterator[str]:
-    """A turn that is told again is told in the same events, to the byte."""
+    """Check that a replayed turn has the same events, byte for byte."""
     if b"".join(frame.raw for frame in run.frames) != body:
         replayed = parse_frames(body)
         place = first_difference(run.frames, replayed)
         seen, again = run.frames[place : place + 2], replayed[place : place + 2]
-        yield f"event {place + 1} of turn {run.run_id} was {seen}, and is told again as {again}"
+        yield f"event {place + 1} of turn {run.run_id} was {seen}, and is replayed as {again}"
 
 
 def check_starts(starts: Mapping[str, int], histories: Iterable[Sequence[Message]]) -> Iterator[str]:
-    """A tool that must not be repeated was started at most once, and exactly once where it says that it is done."""
+    """Check that a non-repeatable tool was started at most once, and exactly once if it has a result."""
     results = [str(message["content"]) for history in histories for message in history if message["role"] == "tool"]
     done = {text.removeprefix("done ") for text in results if text.startswith("done ")}
     for tag, count_of in starts.items():
@@ -73,7 +73,7 @@ def check_starts(starts: Mapping[str, int], histories: Iterable[Sequence[Message
 
 
 def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
-    """The messages behind a user's message, against the plan: each step once, and before it what a crash cut off."""
+    """Compare the messages after a user message with the plan: each step once, possibly after a cut-off part."""
     last = turn.runs[-1]
     given_up = last.code == GIVEN_UP
     rest = list(segment)
@@ -94,14 +94,14 @@ def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
         if [call["name"] for call in calls] != [call.name for call in step.calls]:
             yield f"step {number} calls {calls}, and should call {step.calls}"
             return
-        found = {each["toolCallId"]: each["content"] for each in rest[: len(calls)] if each["role"] == "tool"}
-        rest = rest[len(found) :]
-        if set(found) != {call["toolCallId"] for call in calls}:
-            yield f"the calls {calls} of step {number} have the results {found}"
+        outputs = {each["toolCallId"]: each["content"] for each in rest[: len(calls)] if each["role"] == "tool"}
+        rest = rest[len(outputs) :]
+        if set(outputs) != {call["toolCallId"] for call in calls}:
+            yield f"the calls {calls} of step {number} have the results {outputs}"
             return
-        results = [found[call["toolCallId"]] for call in calls]
+        results = [outputs[call["toolCallId"]] for call in calls]
         for call, planned in zip(calls, step.calls, strict=True):
-            yield from check_result(turn, call["toolCallId"], planned, found[call["toolCallId"]], given_up)
+            yield from check_result(turn, call["toolCallId"], planned, outputs[call["toolCallId"]], given_up)
     if rest:
         yield f"there is more than was planned: {rest}"
     if not given_up and not turn.is_superseded and (last.stop, last.code) != (turn.plan.stop, turn.plan.code):
@@ -109,7 +109,7 @@ def check_turn(turn: TurnRecord, segment: Sequence[Message]) -> Iterator[str]:
 
 
 def check_result(turn: TurnRecord, call_id: str, planned: PlannedCall, text: str, is_given_up: bool) -> Iterator[str]:
-    """A call's result is one that it can have had."""
+    """Check that a call has one of its possible results."""
     allowed = {turn.decisions[call_id]} if call_id in turn.decisions else set(planned.results)
     if is_given_up:
         allowed.add(INTERRUPTED)
@@ -120,7 +120,7 @@ def check_result(turn: TurnRecord, call_id: str, planned: PlannedCall, text: str
 
 
 def check_cut(message: Message, texts: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A step that a crash cut off holds the beginning of what it was going to say."""
+    """Check that a step that a crash cut off is the beginning of the planned step."""
     said = join_blocks(message)
     if len(said) > len(texts) or said[:-1] != list(texts[: len(said) - 1]):
         yield f"a step that was cut says {said}, and should begin {list(texts)}"
@@ -129,12 +129,12 @@ def check_cut(message: Message, texts: Sequence[tuple[str, str]]) -> Iterator[st
 
 
 def fill_placeholders(text: str, results: Sequence[str]) -> str:
-    """The text with what its placeholders stand for."""
+    """Replace the placeholders of a text with results."""
     return text.replace(RESULTS, ", ".join(results)).replace(RESULT, results[-1] if results else "")
 
 
 def segments(history: Sequence[Message], turns: Sequence[TurnRecord]) -> Iterator[Sequence[Message] | None]:
-    """What follows each turn's user message, up to the next turn's. None: the message is not there exactly once."""
+    """The messages between each turn's user message and the next one; None if it does not occur exactly once."""
     places = [place for place, message in enumerate(history) if message["role"] == "user"]
     for turn in turns:
         if count(history, turn) != 1:
@@ -146,17 +146,17 @@ def segments(history: Sequence[Message], turns: Sequence[TurnRecord]) -> Iterato
 
 
 def count(history: Sequence[Message], turn: TurnRecord) -> int:
-    """How often a turn's user message is in a history."""
+    """How often a turn's user message occurs in a history."""
     return sum(message["role"] == "user" and message["content"] == turn.plan.text for message in history)
 
 
 def is_cut(message: Message) -> bool:
-    """Whether a crash cut this message off."""
+    """Whether a crash cut off this message."""
     return message["role"] == "assistant" and bool(message.get("_meta", {}).get("interrupted"))
 
 
 def join_blocks(message: Message) -> list[tuple[str, str]]:
-    """Text and thinking of a message, neighbours of a kind joined."""
+    """The text and thinking of a message, with adjacent blocks of a kind joined."""
     blocks: list[tuple[str, str]] = []
     for block in blocks_of(message["content"]):
         kind = block["type"]
@@ -170,7 +170,7 @@ def join_blocks(message: Message) -> list[tuple[str, str]]:
 
 
 def first_difference(one: Sequence[Frame], other: Sequence[Frame]) -> int:
-    """The place of the first event that differs."""
+    """The index of the first event that differs."""
     for place, (left, right) in enumerate(zip(one, other, strict=False)):
         if left.raw != right.raw:
             return place

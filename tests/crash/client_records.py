@@ -1,6 +1,6 @@
-"""What the clients know: everything that they sent, and everything that came back whole.
+"""The clients' records: everything they sent, and everything they received completely.
 
-Pure. The checker compares it with what the server says after all the crashes.
+Pure. The checker compares the records with what the server says after all crashes.
 """
 
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ class Violation(AssertionError):
 
 @dataclass
 class RunRecord:
-    """One request for a turn, and what came of it."""
+    """A request of a turn and its outcome."""
 
     sent: list[Message]
     mode: Mode
     key: str | None
     run_id: str | None = None
     stream_mode: Mode | None = None
-    """The mode in which its events were read, once some were."""
+    """The stream mode in which its events were read; None before the first one."""
     frames: list[Frame] = field(default_factory=list)
     answer: Json = None
-    """The answer in mode `none`, where it came whole."""
+    """The complete answer in mode `none`."""
     deaths: int = 0
     """How often the server died between the request and the end."""
 
@@ -40,12 +40,12 @@ class RunRecord:
 
     @property
     def stop(self) -> str:
-        """Why it ended."""
+        """The stop reason."""
         return str(self.answer["stopReason"] if self.answer is not None else self.frames[-1].data["stopReason"])
 
     @property
     def code(self) -> str | None:
-        """The code of its failure."""
+        """The error code."""
         meta = self.answer["_meta"] if self.answer is not None else self.frames[-1].data.get("_meta", {})
         error = meta.get("error")
         return None if error is None else str(error["code"])
@@ -53,40 +53,40 @@ class RunRecord:
 
 @dataclass
 class TurnRecord:
-    """A user's message and all runs that it took to deal with it: the first, and one for each round of answers."""
+    """A user message and all its runs: the first one, and one for each round of answers."""
 
     plan: TurnPlan
     runs: list[RunRecord] = field(default_factory=list)
     decisions: dict[str, str] = field(default_factory=dict)
-    """What was answered, by call: the text of the result, where the answer settles it."""
+    """The result texts by call, for answers that settle the call."""
     is_superseded: bool = False
-    """Whether its last calls were left without an answer, because another message came."""
+    """Whether its last calls got no answer because another message was sent."""
 
 
 @dataclass
 class SessionRecord:
-    """A session, as the client that made it knows it."""
+    """A session as the client that created it knows it."""
 
     tag: str
     config: Json
     session_id: str = ""
     options: dict[str, str] = field(default_factory=dict)
-    """As `GET` must show them."""
+    """The options as `GET` must show them."""
     turns: list[TurnRecord] = field(default_factory=list)
     client: OfficialClient = field(default_factory=OfficialClient)
-    """The history as it follows from what was sent and what came."""
+    """The history that follows from what was sent and received."""
     is_deleted: bool = False
     is_deleting: bool = False
-    """A deletion was asked for; nobody knows yet what came of it."""
+    """A deletion was requested; its outcome is not known yet."""
     refused_texts: list[str] = field(default_factory=list)
-    """Words of requests that were refused: they may be nowhere."""
+    """Texts of refused requests, which must not occur anywhere."""
 
     @property
     def runs(self) -> list[RunRecord]:
-        """All its runs, in order."""
+        """All runs of the session, in order."""
         return [run for turn in self.turns for run in turn.runs]
 
     @property
     def run_ids(self) -> set[str]:
-        """Those of its runs that are known."""
+        """The ids of its runs that are known."""
         return {run.run_id for run in self.runs if run.run_id is not None}

@@ -1,4 +1,4 @@
-"""How a life of the server ends: at some time, at some step, while it starts, or as it is told to stop."""
+"""How a life of the server ends: at a time, at a step, while it starts, or by a normal stop."""
 
 import random
 from collections.abc import Iterator
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from tests.crash.failpoints import FAIL_POINT_KINDS, FailPoint, FailPointKind
 
 LONGEST_LIFE_S = 1.5
-"""A server that never comes to its fail point is killed after so long."""
+"""When a server that never reaches its fail point is killed."""
 
 
 @dataclass(frozen=True)
 class KillAfterReady:
-    """SIGKILL so long after the ready line."""
+    """SIGKILL some time after the ready line."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class KillWhileStarting:
-    """SIGKILL so long after the process was started, ready or not."""
+    """SIGKILL some time after the process was started, ready or not."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class KillAtPoint:
-    """SIGKILL by itself at a step."""
+    """SIGKILL by the server itself at a step."""
 
     point: FailPoint
 
 
 @dataclass(frozen=True)
 class StopGracefully:
-    """SIGTERM so long after the ready line, and perhaps SIGKILL while it drains."""
+    """SIGTERM some time after the ready line, and possibly SIGKILL while it drains."""
 
     seconds: float
     kill_after: float | None = None
@@ -43,7 +43,7 @@ Ending = KillAfterReady | KillWhileStarting | KillAtPoint | StopGracefully
 
 
 def any_ending(rng: random.Random) -> Ending:
-    """An ending of some kind."""
+    """A random ending."""
     match rng.randrange(20):
         case 0:
             return StopGracefully(rng.uniform(0.05, 0.5))
@@ -51,25 +51,25 @@ def any_ending(rng: random.Random) -> Ending:
             return StopGracefully(rng.uniform(0.05, 0.5), kill_after=rng.uniform(0.0, 0.3))
         case 2:
             return KillWhileStarting(rng.uniform(0.0, 0.8))
-        case kind if kind < 11:
+        case number if number < 11:
             return KillAfterReady(rng.uniform(0.0, 0.5))
         case _:
-            where: FailPointKind = rng.choice(FAIL_POINT_KINDS)
-            most = {"statement": 600.0, "commit": 120.0, "committed": 120.0, "published": 200.0}[where]
-            return KillAtPoint(FailPoint(where, max(1, round(most ** rng.random()))))
+            kind: FailPointKind = rng.choice(FAIL_POINT_KINDS)
+            limit = {"statement": 600.0, "commit": 120.0, "committed": 120.0, "published": 200.0}[kind]
+            return KillAtPoint(FailPoint(kind, max(1, round(limit ** rng.random()))))
 
 
 def sweep(first: int, every: int) -> Iterator[Ending]:
-    """Every step in turn: before the n-th commit, behind it, behind its publication; then the next n."""
+    """Every step in turn: before the n-th commit, after it, after its publication; then the next n."""
     count = first
     while True:
-        for where in FAIL_POINT_KINDS[1:]:
-            yield KillAtPoint(FailPoint(where, count))
+        for kind in FAIL_POINT_KINDS[1:]:
+            yield KillAtPoint(FailPoint(kind, count))
         count += every
 
 
 def hammer(rng: random.Random) -> Iterator[Ending]:
-    """The same early step again and again, so that runs die more often than they are taken up."""
+    """The same early step again and again, so that runs are interrupted more often than the server resumes them."""
     while True:
-        where: FailPointKind = rng.choice(FAIL_POINT_KINDS[1:])
-        yield from [KillAtPoint(FailPoint(where, rng.randint(3, 14)))] * 6
+        kind: FailPointKind = rng.choice(FAIL_POINT_KINDS[1:])
+        yield from [KillAtPoint(FailPoint(kind, rng.randint(3, 14)))] * 6

@@ -1,13 +1,13 @@
-"""Fail points: at a chosen step of its own a server kills itself, as if somebody had pulled the plug at that moment.
+"""Fail points: a server kills itself at a chosen step, as if the power had failed at that moment.
 
-Runs inside the server's process, around the store, and nowhere in the product. A step is one of these:
+Runs inside the server's process, around the store; the product does not contain it. The steps are:
 
-    statement   before a statement of a transaction (or of a connection's set-up) is run
-    commit      all statements are run, the transaction is not committed
-    committed   the transaction is durable, and nobody has been told
-    published   what a session wrote is given to its readers, and no byte of it has left
+    statement   before a statement of a transaction (or of a connection's set-up) is executed
+    commit      all statements have been executed, the transaction is not committed
+    committed   the transaction is durable, and nothing has been acknowledged
+    published   readers were given what a session wrote, and no byte of it has been sent
 
-Migrations, claims, appends, deletions, keys and the rehearsal agent's tally all pass through them.
+Migrations, claims, appends, deletions, keys and the rehearsal agent's tally all pass through these steps.
 """
 
 import os
@@ -22,7 +22,7 @@ FAIL_POINT_KINDS: tuple[FailPointKind, ...] = get_args(FailPointKind)
 
 
 class FailPoint(NamedTuple):
-    """The `time`-th time, from 1, that a process comes to a step of that kind."""
+    """The n-th time, from 1, that a process reaches a step of this kind."""
 
     kind: FailPointKind
     occurrence: int
@@ -32,9 +32,9 @@ class FailPoint(NamedTuple):
 
 
 def parse_fail_point(text: str) -> FailPoint:
-    """Read what `str` writes."""
-    where, _, time = text.partition(":")
-    return FailPoint(next(each for each in FAIL_POINT_KINDS if each == where), int(time))
+    """Parse the output of `str`."""
+    kind, _, occurrence = text.partition(":")
+    return FailPoint(next(each for each in FAIL_POINT_KINDS if each == kind), int(occurrence))
 
 
 def die() -> None:
@@ -57,11 +57,13 @@ class FailPointCounter:
 
 
 def install(counter: FailPointCounter) -> None:
-    """Put the fuse into every connection that writes, and behind every publication."""
+    """Count the steps of every connection that writes, and every publication."""
     from dragoman.engine.sessions.live_session import LiveSession
 
-    class Watched(sqlite3.Connection):
-        """A connection that tells its steps. Those of a reading one are not durable and do not count."""
+    class CountedConnection(sqlite3.Connection):
+        """A connection that reports its steps. Those of a read-only connection do not count, because they are not
+        durable.
+        """
 
         _reads = False
 
@@ -71,10 +73,10 @@ def install(counter: FailPointCounter) -> None:
             if self._reads or sql == "ROLLBACK":
                 return super().execute(sql, parameters)
             counter.reach("commit" if sql == "COMMIT" else "statement")
-            done = super().execute(sql, parameters)
+            cursor = super().execute(sql, parameters)
             if sql == "COMMIT":
                 counter.reach("committed")
-            return done
+            return cursor
 
         def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
             counter.reach("statement")
@@ -90,11 +92,11 @@ def install(counter: FailPointCounter) -> None:
 
     connect = sqlite3.connect
 
-    def connect_watched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*args, **{**kwargs, "factory": Watched})
+    def connect_counted(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **{**kwargs, "factory": CountedConnection})
         return connection
 
-    sqlite3.connect = connect_watched  # type: ignore[assignment]  # the overloads say the same
+    sqlite3.connect = connect_counted  # type: ignore[assignment]  # the overloads are the same
     publish = LiveSession.publish
 
     def published(session: LiveSession) -> None:

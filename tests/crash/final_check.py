@@ -1,4 +1,4 @@
-"""The last server is asked about everything that its clients know."""
+"""Asks the last server about everything that its clients know."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,18 +11,18 @@ from tests.crash.turn_plans import counting
 
 Json = Any
 REPLAYS = 3
-"""Turns of a session that are told again."""
+"""How many turns of a session are replayed."""
 
 
 class FinalCheck:
-    """Finds the promises that were broken."""
+    """Finds broken promises."""
 
     def __init__(self, port: int, actors: list[Actor]) -> None:
         self._port = port
         self._sessions = [session for actor in actors for session in actor.sessions]
 
     async def run(self) -> list[str]:
-        """Ask about every session, and talk once more in each."""
+        """Check every session, and run one more turn in each."""
         faults = await self._listing()
         histories = []
         for session in self._sessions:
@@ -44,7 +44,7 @@ class FinalCheck:
         return expect(await send_request(self._port, "GET", path), 200).json
 
     async def _listing(self) -> list[str]:
-        """Every session that was acknowledged is listed, once, and no other with its tag."""
+        """Check that every acknowledged session is listed once, and no other session has its tag."""
         listed: list[Json] = []
         path = "/sessions?limit=200"
         while True:
@@ -53,14 +53,14 @@ class FinalCheck:
             if "next" not in page:
                 break
             path = f"/sessions?limit=200&after={page['next']}"
-        found: dict[str, list[str]] = {}
+        listed_ids: dict[str, list[str]] = {}
         for each in listed:
-            found.setdefault(each["agent"]["options"]["greeting"], []).append(each["sessionId"])
+            listed_ids.setdefault(each["agent"]["options"]["greeting"], []).append(each["sessionId"])
         expected = {session.tag: [] if session.is_deleted else [session.session_id] for session in self._sessions}
         faults = [
-            f"session {tag} was made as {ids}, and is listed as {found.get(tag, [])}"
+            f"session {tag} was created as {ids}, and is listed as {listed_ids.get(tag, [])}"
             for tag, ids in expected.items()
-            if found.get(tag, []) != ids
+            if listed_ids.get(tag, []) != ids
         ]
         faults += [f"session {each['sessionId']} is still running" for each in listed if is_running(each)]
         return faults
@@ -74,16 +74,16 @@ class FinalCheck:
         return faults
 
     async def _check_usable(self, session: SessionRecord) -> list[str]:
-        """The session takes a next turn."""
+        """Check that the session accepts another turn."""
         answer = await send_request(self._port, "POST", turns_of(session), {"messages": [user("hello")]})
         if answer.status == 200 and answer.json["stopReason"] == "end_turn":
             return []
         return [f"the next turn of session {session.session_id} got {answer}"]
 
     async def _starts(self, tags: list[str]) -> Mapping[str, int]:
-        """How often the rehearsal's slow tool was started with each tag, over all lives."""
-        made = await send_request(self._port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
-        path = f"/sessions/{expect(made, 201).json['sessionId']}/turns"
+        """How often the rehearsal agent's slow tool was started with each tag, over all lives."""
+        created = await send_request(self._port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
+        path = f"/sessions/{expect(created, 201).json['sessionId']}/turns"
         answer = expect(await send_request(self._port, "POST", path, {"messages": [user(counting(tags))]}), 200).json
         text = "".join(block["text"] for message in answer["messages"] for block in message["content"])
         return dict(zip(tags, map(int, text.split()), strict=True))

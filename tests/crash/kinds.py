@@ -1,4 +1,4 @@
-"""The kinds of campaigns, and how they are divided among servers that run at the same time."""
+"""The kinds of campaigns, and how they are divided among servers that run concurrently."""
 
 import asyncio
 import random
@@ -19,18 +19,18 @@ def random_options(seed: int, kills: int) -> Iterator[Options]:
 
 
 def sweep_options(seed: int, kills: int) -> Iterator[Options]:
-    """One step after the other, on one folder. Neighbouring seeds take the odd and the even ones."""
+    """One step after the other, on one folder. Even and odd seeds take alternating steps."""
     yield Options(seed=seed, endings=list(islice(sweep(1 + seed % 2, 2), kills)), actors=3)
 
 
 def hammer_options(seed: int, kills: int) -> Iterator[Options]:
-    """The same early step again and again, on one folder: servers die before their runs can get anywhere."""
+    """The same early step again and again, on one folder: servers die before their runs can progress."""
     rng = random.Random(f"hammer {seed}")
     yield Options(seed=seed, endings=list(islice(hammer(rng), kills)), actors=8)
 
 
 def power_options(seed: int, kills: int) -> Iterator[Options]:
-    """Deaths of the machine: with the process goes what was not synced."""
+    """Deaths of the machine, which also discard what was not synced."""
     rng = random.Random(f"power {seed}")
     yield Options(
         seed=seed,
@@ -42,17 +42,17 @@ def power_options(seed: int, kills: int) -> Iterator[Options]:
 
 
 def first_start_options(seed: int, kills: int) -> Iterator[Options]:
-    """Deaths while the data folder is made: each on a folder of its own."""
+    """Deaths while the data folder is created, each on a new folder."""
     rng = random.Random(f"first {seed}")
     for number in range(kills):
-        where: FailPointKind = rng.choice(("statement", "statement", "commit", "committed"))
-        most = 40 if where == "statement" else 3
-        point = FailPoint(where, rng.randint(1, most))
+        kind: FailPointKind = rng.choice(("statement", "statement", "commit", "committed"))
+        limit = 40 if kind == "statement" else 3
+        point = FailPoint(kind, rng.randint(1, limit))
         yield Options(seed=seed * 1000 + number, endings=[KillAtPoint(point)], actors=0)
 
 
 def stop_options(seed: int, kills: int) -> Iterator[Options]:
-    """Servers that are told to stop under load; some are killed while they drain."""
+    """Servers that are asked to stop under load; some are killed while they drain."""
     rng = random.Random(f"stop {seed}")
     endings: list[Ending] = [
         StopGracefully(rng.uniform(0.1, 0.6), rng.choice([None, None, rng.uniform(0, 0.4)])) for _ in range(kills)
@@ -80,7 +80,7 @@ KINDS: Mapping[str, Callable[[int, int], Iterator[Options]]] = MappingProxyType(
 
 
 async def run(kind: str, folder: Path, *, seed: int, kills: int, shards: int) -> Report:
-    """Play campaigns of a kind side by side. The kills are divided among them; shard n has seed `seed + n`."""
+    """Run campaigns of a kind concurrently. The kills are divided among them; shard n has seed `seed + n`."""
     total = Report()
     share = -(-kills // shards)
     for report in await asyncio.gather(
@@ -96,7 +96,7 @@ async def _shard(kind: str, folder: Path, seed: int, kills: int) -> Report:
         report = await Campaign(folder / str(options.seed), options).play()
         total.add(report)
         if report.faults:
-            again = f"python -m tests.crash --kind {kind} --seed {seed} --kills {kills} --shards 1"
-            total.faults.append(f"to see it again: {again}")
+            command = f"python -m tests.crash --kind {kind} --seed {seed} --kills {kills} --shards 1"
+            total.faults.append(f"to repeat it: {command}")
             break
     return total

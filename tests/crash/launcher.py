@@ -1,6 +1,6 @@
-"""Starts the real server with something wrong about it: `python -m tests.crash.launcher [--…] serve …`.
+"""Starts the real server with a fault: `python -m tests.crash.launcher [--…] serve …`.
 
-The arguments behind ours are the server's own. Nothing here is needed to run it; everything here is around it.
+The remaining arguments are the server's own. The server does not need anything of this module.
 """
 
 import argparse
@@ -13,15 +13,15 @@ from tests.crash import failpoints, sabotage, unsynced_disk
 
 
 def main() -> None:
-    """Parse our own arguments, put things in place, and be the server."""
+    """Parse the launcher's arguments, install the faults, and run the server."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fail", type=failpoints.parse_fail_point, default=None)
-    parser.add_argument("--platter", type=Path, default=None)
+    parser.add_argument("--synced-copies", type=Path, default=None)
     parser.add_argument("--sabotage", choices=sabotage.SABOTAGES, default=None)
     ours, theirs = parser.parse_known_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if ours.platter is not None:
-        unsynced_disk.copy_on_sync(ours.platter)
+    if ours.synced_copies is not None:
+        unsynced_disk.copy_on_sync(ours.synced_copies)
     if ours.fail is not None:
         failpoints.install(failpoints.FailPointCounter(ours.fail))
     if ours.sabotage is not None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Never outlive the test: its end closes our standard input."""
+    """End with the test, which closes the standard input when it ends."""
     os.read(0, 1)
     os._exit(3)
 

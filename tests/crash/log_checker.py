@@ -1,7 +1,7 @@
-"""What a data folder at rest tells about itself: the log of a dead server, held against the rules of logs.
+"""Checks the log in the data folder of a dead server against the rules of logs.
 
-Reads copies, so that nothing is repaired or checkpointed by looking. It knows the tables and the core's fold, and
-nothing of what clients saw.
+It reads copies, so that opening them repairs and checkpoints nothing. It knows the tables and the core's fold, but not
+what clients saw.
 """
 
 import shutil
@@ -36,18 +36,18 @@ from dragoman.stores.times import from_us
 
 BY_ID = ("pieces", "names")
 BY_NUMBER = ("events", "messages", "calls", "runs", "once")
-"""What holds rows of sessions, by their ids and by their numbers. The latter go a while after their session."""
+"""Tables with rows of sessions, by id and by number. Rows by number are deleted some time after their session."""
 NEWEST = sum(1 for _ in resources.files("dragoman.stores.sqlite").joinpath("migrations").iterdir())
-"""The schema that the servers make, one migration after the other."""
+"""The number of the latest schema: one for each migration."""
 STARTS_FILE_NAME = STARTS_FILE
-"""Where the rehearsal agent's slow tool notes each start, under a word that every call has for itself."""
+"""Where the rehearsal agent's slow tool records each start, under the tag of its call."""
 ATTEMPTS = EngineOptions().max_attempts
 RESUME_LIMIT_S = 2.0
-"""Within this time of the start a run that was cut goes on or has ended."""
+"""How long after the start an interrupted run may take to continue or end."""
 
 
 class ServerLife(NamedTuple):
-    """When a life of the server was: times of this machine's clock. `ready` is None when it never got there."""
+    """When a life of the server began and ended, by this machine's clock. `ready` is None if it never became ready."""
 
     started: float
     ready: float | None
@@ -58,27 +58,27 @@ class InterruptedRun(NamedTuple):
     """A run that had not stopped when its server died."""
 
     after: int
-    """The last event of its session then."""
+    """The last event of its session at that time."""
     waited_s: float
-    """How long servers have been ready since without going on with it."""
+    """How long servers have been ready since then without resuming it."""
 
 
 class LogChecker:
-    """Looks at a data folder again and again, each time when the server has died."""
+    """Checks a data folder each time the server has died."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self._folder = folder
         self._scratch = scratch
         self._checked: dict[str, tuple[int, int]] = {}
         self._unfinished: dict[str, InterruptedRun] = {}
-        """Runs that had not stopped at the last look."""
+        """Runs that had not stopped at the last check."""
         self.resume_times_s: list[float] = []
-        """Seconds from the ready line until a run that was cut went on or ended; negative: before that line."""
+        """Seconds from the ready line until an interrupted run continued or ended; negative if before that line."""
         self.resumed = 0
         self.events = 0
 
     def copy(self) -> None:
-        """Keep the folder as it is now, for `check`, and the copy before this one, for whoever looks into a fault."""
+        """Copy the folder for `check`, and keep the previous copy for debugging."""
         before = self._scratch / "before"
         before.mkdir(exist_ok=True)
         for name in ("dragoman.db", "dragoman.db-wal", STARTS_FILE_NAME):
@@ -92,32 +92,32 @@ class LogChecker:
         """Check the copy.
 
         Args:
-            died: the life that had just ended when it was made.
-            deleted: sessions whose deletion was acknowledged by then.
+            life: the life that had ended when the copy was made.
+            deleted: the sessions whose deletion was acknowledged by then.
 
         Returns:
-            The rules that are broken.
+            The broken rules.
         """
         path = self._scratch / "dragoman.db"
-        twice = [*check_tally(self._scratch / STARTS_FILE_NAME)]
+        repeated = [*check_tally(self._scratch / STARTS_FILE_NAME)]
         if not path.exists():
-            return []  # it died before it made its database
+            return []  # it died before it created its database
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             if connection.execute("PRAGMA user_version").fetchone()[0] < NEWEST:
-                return []  # … or before it had all tables
-            return [*twice, *self._check(connection, life, deleted)]
+                return []  # or before it had all tables
+            return [*repeated, *self._check(connection, life, deleted)]
 
     def _check(self, connection: sqlite3.Connection, life: ServerLife, deleted: Sequence[str]) -> Iterator[str]:
-        verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
-        if verdict != "ok":
-            yield f"the database is damaged: {verdict}"
-        connection.execute("CREATE INDEX IF NOT EXISTS by_id ON events (session_id, seq)")  # of this copy
+        integrity = connection.execute("PRAGMA quick_check").fetchone()[0]
+        if integrity != "ok":
+            yield f"the database is damaged: {integrity}"
+        connection.execute("CREATE INDEX IF NOT EXISTS by_id ON events (session_id, seq)")  # only in this copy
         self.events = connection.execute("SELECT count(*) FROM events").fetchone()[0]
         yield from check_owners(connection, deleted)
-        strangers = (
+        misplaced = (
             "SELECT DISTINCT e.session_id FROM events e JOIN sessions s USING (session_id) WHERE e.session <> s.number"
         )
-        for (session_id,) in connection.execute(strangers):
+        for (session_id,) in connection.execute(misplaced):
             yield f"events with the number of another session (session {session_id})"
         yield from self._check_promptness(connection, life)
         rows = connection.execute(
@@ -134,7 +134,7 @@ class LogChecker:
                 yield f"{fault} (session {session_id})"
 
     def _check_promptness(self, connection: sqlite3.Connection, life: ServerLife) -> Iterator[str]:
-        """Runs that were cut before this life have gone on in it, in time."""
+        """Check that runs interrupted before this life continued in it, in time."""
         left: dict[str, InterruptedRun] = {}
         for run_id, cut in self._unfinished.items():
             row = connection.execute(
@@ -143,18 +143,18 @@ class LogChecker:
             if row is None:
                 continue  # its session was deleted
             if life.ready is None:
-                left[run_id] = cut  # nobody was there to take it up
+                left[run_id] = cut  # no server was ready to resume it
                 continue
-            found = connection.execute(
+            resumed_at = connection.execute(
                 "SELECT min(at) FROM events WHERE session_id = ? AND seq > ? AND run_id = ?"
                 " AND type IN ('run_resumed', 'run_stopped')",
                 (row[0], cut.after, run_id),
             ).fetchone()[0]
-            if found is None:
+            if resumed_at is None:
                 waited_s = cut.waited_s + life.ended - life.ready
                 left[run_id] = InterruptedRun(cut.after, waited_s)
             else:
-                waited_s = cut.waited_s + from_us(found).timestamp() - life.ready
+                waited_s = cut.waited_s + from_us(resumed_at).timestamp() - life.ready
                 self.resume_times_s.append(waited_s)
             if waited_s > RESUME_LIMIT_S:
                 yield f"run {run_id} was cut, and had not gone on {waited_s:.2f} s after the start (session {row[0]})"
@@ -170,12 +170,12 @@ class LogChecker:
 
     @property
     def unfinished(self) -> list[str]:
-        """Runs that had not stopped at the last look."""
+        """The runs that had not stopped at the last check."""
         return list(self._unfinished)
 
 
 def check_tally(path: Path) -> Iterator[str]:
-    """No call of a tool that must not be repeated was started twice."""
+    """Check that no call of a non-repeatable tool was started twice."""
     tags = Counter(path.read_bytes().split()) if path.exists() else Counter()
     for tag, count in tags.items():
         if count > 1:
@@ -183,12 +183,14 @@ def check_tally(path: Path) -> Iterator[str]:
 
 
 def check_owners(connection: sqlite3.Connection, deleted: Sequence[str]) -> Iterator[str]:
-    """Each row belongs to a session that is there; what has many rows of one may go a moment after it."""
+    """Check that each row belongs to an existing session. Tables with many rows for each session may lag behind a
+    deletion.
+    """
     for session_id in deleted:
         for table in ("sessions", *BY_ID):
             left = connection.execute(f"SELECT count(*) FROM {table} WHERE session_id = ?", (session_id,))
-            if found := left.fetchone()[0]:
-                yield f"{found} rows of the deleted session {session_id} are in {table}"
+            if row_count := left.fetchone()[0]:
+                yield f"{row_count} rows of the deleted session {session_id} are in {table}"
     for table in BY_ID:
         orphans = f"SELECT DISTINCT session_id FROM {table} WHERE session_id NOT IN (SELECT session_id FROM sessions)"
         for (session_id,) in connection.execute(orphans):
@@ -200,7 +202,9 @@ def check_owners(connection: sqlite3.Connection, deleted: Sequence[str]) -> Iter
 
 
 def check_log(connection: sqlite3.Connection, session_id: str, owner: str, head: SessionState) -> Iterator[str]:
-    """One session's log: gapless, foldable, one run at a time, one result for each call, and the tables agree."""
+    """Check a session's log: no gaps, valid for the fold, one run at a time, one result for each call, consistent
+    tables.
+    """
     rows = connection.execute(
         "SELECT seq, at, run_id, payload FROM events WHERE session_id = ? ORDER BY seq", (session_id,)
     )
@@ -239,22 +243,24 @@ def check_log(connection: sqlite3.Connection, session_id: str, owner: str, head:
 
 
 def check_rest(state: SessionState) -> Iterator[str]:
-    """Where no run is active, every open call waits for the application, or for one beside or below it that does."""
+    """Check that, without an active run, every open call waits for the client, or for a sibling or sub-agent's call
+    that does.
+    """
     if state.run is not None:
         return
     awaited = {call.call.call_id for call in state.waiting_calls()}
     for call in state.waiting_calls():
-        above = state.parent_call(call.loop)
-        while above is not None:
-            awaited.add(above.call.call_id)
-            above = state.parent_call(above.loop)
-        awaited |= {beside.call.call_id for beside in state.calls_in_loop(call.loop) if beside.granted is not None}
+        parent = state.parent_call(call.loop)
+        while parent is not None:
+            awaited.add(parent.call.call_id)
+            parent = state.parent_call(parent.loop)
+        awaited |= {sibling.call.call_id for sibling in state.calls_in_loop(call.loop) if sibling.granted is not None}
     for call_id in state.calls.keys() - awaited:
-        yield f"call {call_id} is open, and nobody can do anything about it"
+        yield f"call {call_id} is open, and nothing can settle it"
 
 
 def check_calls(log: Sequence[LoggedEvent]) -> Iterator[str]:
-    """Each call is settled at most once, started before that, and decided at most once."""
+    """Check that each call is settled and answered at most once, and never started after its result."""
     settled: Counter[CallId] = Counter()
     answered: Counter[CallId] = Counter()
     opened: set[CallId] = set()
@@ -280,7 +286,9 @@ def check_calls(log: Sequence[LoggedEvent]) -> Iterator[str]:
 
 
 def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[LoggedEvent]) -> Iterator[str]:
-    """Each run starts once, stops at most once and tells what its steps used; the table knows where runs start."""
+    """Check that each run starts once, stops at most once and reports its usage, and that the table has the start of
+    each.
+    """
     started: dict[RunId, int] = {}
     stopped: set[RunId] = set()
     used = Usage()
@@ -298,41 +306,41 @@ def check_runs(connection: sqlite3.Connection, session_id: str, log: Sequence[Lo
             stopped.add(logged.event.run_id)
             if logged.event.usage != used:
                 yield f"run {logged.event.run_id} used {used}, and says {logged.event.usage}"
-    found = dict(
+    stored = dict(
         connection.execute(
             "SELECT run_id, first_seq FROM runs JOIN sessions ON number = session WHERE session_id = ?", (session_id,)
         ).fetchall()
     )
-    if found != started:
-        yield f"the table of runs says {found}, the log {started}"
+    if stored != started:
+        yield f"the table of runs says {stored}, the log {started}"
 
 
 def check_pieces(
     connection: sqlite3.Connection, session_id: str, state: SessionState, log: Sequence[LoggedEvent]
 ) -> Iterator[str]:
-    """Pieces belong to blocks that are open, or still lie there from one that was; closed blocks tell theirs."""
+    """Check that stored pieces belong to open blocks or to closed ones that have the same text."""
     rows = connection.execute(
         "SELECT after, place, message_id, block, loop FROM pieces WHERE session_id = ? ORDER BY after, place",
         (session_id,),
     ).fetchall()
-    told: dict[tuple[int, int], tuple[str, int]] = {}
+    in_closed_blocks: dict[tuple[int, int], tuple[str, int]] = {}
     for logged in log:
         if not isinstance(logged.event, BlockClosed):
             continue
         for cut in logged.event.cuts:
             for place in range(cut.first, cut.first + len(cut.lengths)):
-                if (cut.after, place) in told:
-                    yield f"two pieces stand at {cut.after}:{place}"
-                told[cut.after, place] = (logged.event.message_id, logged.event.index)
-    seen: set[tuple[int, int]] = set(told)
+                if (cut.after, place) in in_closed_blocks:
+                    yield f"two pieces are at {cut.after}:{place}"
+                in_closed_blocks[cut.after, place] = (logged.event.message_id, logged.event.index)
+    seen: set[tuple[int, int]] = set(in_closed_blocks)
     for after, place, message_id, block, loop in rows:
-        if told.get((after, place)) == (message_id, block):
+        if in_closed_blocks.get((after, place)) == (message_id, block):
             continue
         opened = state.open_messages.get(loop)
         if opened is None or (opened.message_id, opened.closed_block_count) != (message_id, block):
             yield f"piece {after}:{place} belongs to block {block} of {message_id}, which is not open"
         if (after, place) in seen:
-            yield f"two pieces stand at {after}:{place}"
+            yield f"two pieces are at {after}:{place}"
         seen.add((after, place))
     for after, place in seen:
         if place > 1 and (after, place - 1) not in seen:

@@ -1,4 +1,4 @@
-"""Server processes: started, waited for, signalled and ended, each by its own handle."""
+"""Server processes. Each is started, awaited, signalled and ended through its own handle."""
 
 import asyncio
 import signal
@@ -37,9 +37,9 @@ class Server:
         sabotage: str | None = None,
         arguments: Sequence[str] = (),
     ) -> "Server":
-        """Start a server on a data folder. It is not ready yet; what it logs goes to `server.log` beside the folder."""
+        """Start a server on a data folder. It is not ready yet. It logs to `server.log` beside the folder."""
         ours: list[str] = []
-        for name, value in (("--fail", fail), ("--platter", synced_copies), ("--sabotage", sabotage)):
+        for name, value in (("--fail", fail), ("--synced-copies", synced_copies), ("--sabotage", sabotage)):
             if value is not None:
                 ours += [name, str(value)]
         command = [sys.executable, "-m", "tests.crash.launcher", *ours]
@@ -56,7 +56,7 @@ class Server:
         return cls(process)
 
     async def ready(self) -> bool:
-        """Wait until it accepts requests. False: it died before.
+        """Wait until the server accepts requests. False if it died before.
 
         Raises:
             NotReady: it did neither in time.
@@ -75,7 +75,7 @@ class Server:
         return False
 
     async def wait_while_alive(self, seconds: float) -> bool:
-        """Let it be for a while. False: it ended meanwhile."""
+        """Wait for some time. False if the server ended meanwhile."""
         try:
             await asyncio.wait_for(self._process.wait(), seconds)
         except TimeoutError:
@@ -83,12 +83,12 @@ class Server:
         return False
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if there is still somebody to get it."""
+        """Send a signal if the process is still running."""
         if self._process.returncode is None:
             self._process.send_signal(number)
 
     async def wait_for_exit(self, within_s: float) -> int:
-        """Wait for the end and give the exit status. One that is late is killed. Raises TimeoutError."""
+        """Wait for the end and return the exit status. A process that takes too long is killed. Raises TimeoutError."""
         try:
             return await asyncio.wait_for(self._process.wait(), within_s)
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Servers that break the promises on purpose: what the suite has to find, or it would prove nothing.
+"""Servers that break the promises on purpose. The campaigns must find them; otherwise they would prove nothing.
 
 Runs inside the server's process.
 """
@@ -11,7 +11,7 @@ COMMIT_DELAY_S = 0.1
 
 
 def acknowledge_first() -> None:
-    """Tell everybody that a commit is done, and write it a while later."""
+    """Acknowledge a commit at once, and write it later."""
     from dragoman.ports.log import Append
     from dragoman.stores.sqlite.log import SqliteLog
 
@@ -34,7 +34,7 @@ def acknowledge_first() -> None:
 
 
 def repeat_started_tools() -> None:
-    """After a crash run every tool again, whatever its policy says."""
+    """After a crash, run every tool again, whatever its policy."""
     from dragoman.core.session import OpenCall
     from dragoman.engine.runs.calls import CallingLoop, CallRunner
 
@@ -45,7 +45,7 @@ def repeat_started_tools() -> None:
 
 
 def abandon_runs() -> None:
-    """Take up no run that died with the server before."""
+    """Never resume runs that a crash interrupted."""
     from dragoman.engine.runs.runner import Runner
     from dragoman.engine.sessions.live_session import LiveSession
 

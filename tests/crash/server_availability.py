@@ -1,4 +1,4 @@
-"""Where the server is at this moment, if it is anywhere: clients wait here for its next life."""
+"""Tells clients where the server is, and lets them wait for its next life."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from tests.crash.client_records import Violation
 
 RESTART_TIMEOUT_S = 60.0
 EARLY_END_TOLERANCE_S = 1.0
-"""A connection may break so long before anybody sees that the process is dead; both are seen by one busy loop."""
+"""How long a connection may be broken before the process is seen to be dead. One busy loop notices both."""
 
 
 class Life:
@@ -18,14 +18,14 @@ class Life:
     def __init__(self, port: int) -> None:
         self.port = port
         self.is_draining = False
-        """It was asked to stop: it may refuse work and end streams early."""
+        """It was asked to stop: it may refuse requests and end streams early."""
         self.ended_at: float | None = None
         """When it was killed, or found dead."""
         self.over = asyncio.Event()
 
 
 class ServerAvailability:
-    """Lets clients through to a living server."""
+    """Gives clients the port of a running server."""
 
     def __init__(self) -> None:
         self._is_closing = False
@@ -33,20 +33,20 @@ class ServerAvailability:
         self._has_started = asyncio.Event()
 
     def is_closing(self) -> bool:
-        """Whether clients should come to an end."""
+        """Whether clients should finish."""
         return self._is_closing
 
     def close(self) -> None:
-        """Ask the clients to come to an end."""
+        """Ask the clients to finish."""
         self._is_closing = True
 
     def begin(self, life: Life) -> None:
-        """A server is there."""
+        """Record that a server is running."""
         self._life = life
         self._has_started.set()
 
     def end(self, at: float) -> None:
-        """It is no more, since that time."""
+        """Record that the server ended at that time."""
         assert self._life is not None, "it was there"
         self._life.ended_at = at
         self._life.over.set()
@@ -55,11 +55,11 @@ class ServerAvailability:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[int]:
-        """Wait for a server and give its port. When it goes meanwhile, wait until it is really gone.
+        """Wait for a server and return its port. If it dies during the block, wait until it is known to be dead.
 
         Raises:
-            Gone: from inside; by now there is another server, or will be.
-            Violation: the server broke a connection and lived on.
+            ConnectionBroken: raised in the block; another server runs or will run.
+            Violation: the server broke a connection and continued to run.
         """
         async with asyncio.timeout(RESTART_TIMEOUT_S):
             await self._has_started.wait()

@@ -1,4 +1,4 @@
-"""A second client of a session, which only looks on: its stream goes over all turns and all lives of the server."""
+"""A second client of a session, which only reads: its stream covers all turns and all lives of the server."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from tests.protocols.aap.stream import Frame
 
 @asynccontextmanager
 async def watch(session: SessionRecord, rng: random.Random, availability: ServerAvailability) -> AsyncIterator[None]:
-    """Have a session watched meanwhile. Raises Violation when what was watched is not what happened."""
+    """Watch a session during the block. Raises Violation if the stream differs from what happened."""
     watcher = Watcher(session, random.Random(rng.random()), availability)
     watching = asyncio.create_task(watcher.run())
     try:
@@ -27,12 +27,12 @@ async def watch(session: SessionRecord, rng: random.Random, availability: Server
 
 
 class Watcher:
-    """Follows a session from some moment on, for as long as the session is there."""
+    """Follows a session from some moment until it is deleted."""
 
     def __init__(self, session: SessionRecord, rng: random.Random, availability: ServerAvailability) -> None:
         self.session = session
         self.frames_by_run: dict[str, list[Frame]] = {}
-        """What it saw of each turn, in the order in which the turns came. Always as deltas."""
+        """The events of each turn in the order of the turns. Always as deltas."""
         self._rng = rng
         self._availability = availability
         self._last: str | None = None
@@ -48,7 +48,7 @@ class Watcher:
                 continue
 
     async def _watch(self, port: int) -> bool:
-        """Watch for a while. True: there is nothing more to see."""
+        """Watch for some time. True if the session is gone."""
         headers = {} if self._last is None else {"last-event-id": self._last}
         path = f"/sessions/{self.session.session_id}/events?stream=delta"
         leave_after = self._rng.randint(0, 60) if self._rng.random() < 0.3 else None
@@ -59,7 +59,7 @@ class Watcher:
                 if answer.status == 503:
                     raise ConnectionBroken(answer)
                 if answer.status in (400, 404) and self.session.is_deleting:
-                    return True  # 400: its events went while its stream was being opened
+                    return True  # 400: its events were deleted while its stream was being opened
                 raise Violation(f"watching behind {self._last} got {answer} (session {self.session.session_id})")
             async for frame in exchange.frames(is_busy=False):
                 self._note(frame)
@@ -88,13 +88,13 @@ class Watcher:
         self._last = frame.id
 
     def check(self) -> None:
-        """What was seen is a piece of the session's turns without a hole, each as its own client saw it.
+        """Check that the watched turns have no gaps and equal those that the session's own client received.
 
         Raises:
-            Violation: it is not.
+            Violation: they differ.
         """
         runs = {run.run_id: run for run in self.session.runs if run.run_id is not None}
-        seen = [run_id for run_id in self.frames_by_run if run_id in runs]  # a turn cut by a deletion has no record
+        seen = [run_id for run_id in self.frames_by_run if run_id in runs]  # a turn that a deletion ended has no record
         order = list(runs)
         if seen:
             first = order.index(seen[0])

@@ -1,4 +1,4 @@
-"""The judges themselves: what is whole passes, and whatever is taken away, doubled or changed is found."""
+"""Tests of the checkers: correct data passes, and anything missing, doubled or changed is found."""
 
 import asyncio
 import sqlite3
@@ -40,7 +40,7 @@ HISTORY = [
 
 
 def a_session() -> SessionRecord:
-    """A session with one turn, in which the first step was cut by a crash."""
+    """A session with one turn, in which a crash cut off the first step."""
     slow = PlannedCall("slow", {"tag": "t"}, "server", frozenset({"done t", INTERRUPTED}), "t")
     plan = TurnPlan(
         "any", "go", (PlannedStep((("text", "let me see"),), (slow,)), PlannedStep((("text", "it is {result}"),)))
@@ -55,7 +55,7 @@ def changed_session(**changes: Json) -> Json:
     return {"agent": {**agent, **changes}, "tools": []}
 
 
-def test_a_whole_history_with_a_cut_step_is_right() -> None:
+def test_a_complete_history_with_a_cut_off_step_passes() -> None:
     assert list(client_checker.check_session(a_session(), changed_session(), HISTORY)) == []
 
 
@@ -77,12 +77,12 @@ LAST = assistant_message("it is done t")
         (lambda history: [*history[:4], assistant_message("it is done t never")], "left never behind"),
     ],
 )
-def test_what_is_wrong_with_a_history_is_found(change: Callable[[list[Json]], list[Json]], fault: str) -> None:
+def test_an_error_in_a_history_is_found(change: Callable[[list[Json]], list[Json]], fault: str) -> None:
     faults = list(client_checker.check_session(a_session(), changed_session(), change(deepcopy(HISTORY))))
     assert [each for each in faults if fault in each], faults
 
 
-def test_settings_that_were_lost_are_found() -> None:
+def test_lost_settings_are_found() -> None:
     assert list(client_checker.check_session(a_session(), changed_session(options={}), HISTORY))
     assert list(client_checker.check_session(a_session(), changed_session(tools=[]), HISTORY))
 
@@ -108,22 +108,22 @@ def test_a_tool_that_was_started_twice_or_never_is_found() -> None:
     assert list(client_checker.check_starts({"t": 0}, [HISTORY]))
 
 
-def test_a_tally_with_a_word_twice_is_found(tmp_path: Path) -> None:
+def test_a_tally_with_a_repeated_tag_is_found(tmp_path: Path) -> None:
     (tmp_path / "tally").write_bytes(b'"a"\n"b"\n')
     assert list(check_tally(tmp_path / "tally")) == []
     (tmp_path / "tally").write_bytes(b'"a"\n"b"\n"a"\n')
     assert list(check_tally(tmp_path / "tally"))
 
 
-def test_a_fuse_burns_at_its_step_and_at_no_other() -> None:
-    burnt: list[str] = []
-    fuse = FailPointCounter(parse_fail_point(str(FailPoint("commit", 2))), lambda: burnt.append("now"))
-    for where in ("statement", "commit", "committed", "statement", "statement", "published"):
-        fuse.reach(where)
-    assert burnt == []
-    fuse.reach("commit")
-    fuse.reach("commit")
-    assert burnt == ["now"]
+def test_a_fail_point_triggers_at_its_step_and_no_other() -> None:
+    triggered: list[str] = []
+    counter = FailPointCounter(parse_fail_point(str(FailPoint("commit", 2))), lambda: triggered.append("now"))
+    for kind in ("statement", "commit", "committed", "statement", "statement", "published"):
+        counter.reach(kind)
+    assert triggered == []
+    counter.reach("commit")
+    counter.reach("commit")
+    assert triggered == ["now"]
 
 
 # --- the log of a real server -----------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_a_fuse_burns_at_its_step_and_at_no_other() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder at rest, as a short campaign left it."""
+    """The data folder that a short campaign left."""
     root = tmp_path_factory.mktemp("campaign")
     report = asyncio.run(
         Campaign(root, Options(seed=7, endings=[KillAfterReady(0.3), KillAfterReady(0.3)], actors=4)).play()
@@ -142,9 +142,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def check_after_corruption(folder: Path, tmp_path: Path) -> Callable[[str], list[str]]:
-    """Copies the folder, changes its database by a statement, and gives what is found in it."""
+    """Copies the folder, changes its database with a statement, and returns what the checker finds."""
 
-    def spoil(statement: str) -> list[str]:
+    def check(statement: str) -> list[str]:
         data, scratch = tmp_path / "data", tmp_path / "scratch"
         for each in (data, scratch):
             each.mkdir()
@@ -155,10 +155,10 @@ def check_after_corruption(folder: Path, tmp_path: Path) -> Callable[[str], list
         log.copy()
         return log.check(ServerLife(0, 1, 2), [])
 
-    return spoil
+    return check
 
 
-def test_a_log_as_it_was_left_is_right(check_after_corruption: Callable[[str], list[str]]) -> None:
+def test_an_unchanged_log_passes(check_after_corruption: Callable[[str], list[str]]) -> None:
     assert check_after_corruption("UPDATE meta SET value = value + 1 WHERE name = 'epoch'") == []
 
 
@@ -189,7 +189,7 @@ UNKNOWN_CALL_EVENT = """'{"type":"call_started","call_id":"none"}'"""
         ),
     ],
 )
-def test_what_is_wrong_with_a_log_is_found(
+def test_an_error_in_a_log_is_found(
     check_after_corruption: Callable[[str], list[str]], statement: str, fault: str
 ) -> None:
     faults = check_after_corruption(statement)

@@ -1,7 +1,7 @@
-"""Servers that die, and what their clients find afterwards. `python -m tests.crash` plays longer campaigns.
+"""Servers that die, and what their clients find afterwards. `python -m tests.crash` runs longer campaigns.
 
-Every campaign is held against all promises at once (see `checker` and `logcheck`); the tests differ in how the servers
-die. A failure prints its seed, and the command that plays it again.
+Every campaign checks all promises (see `client_checker` and `log_checker`); the tests differ in how the servers die. A
+failure prints its seed, and the command that repeats it.
 """
 
 from pathlib import Path
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "lives", "kills"),
     [
-        ("random", 100, 80),  # at any time and at any step, while starting and while stopping
-        ("sweep", 60, 60),  # before, after and behind the publication of every commit in turn
+        ("random", 100, 80),  # at any time and at any step, including start and stop
+        ("sweep", 60, 60),  # before every commit in turn, after it and after its publication
         ("hammer", 24, 24),  # so early and so often that runs are given up
-        ("first-start", 10, 10),  # while the database is made
-        ("stop", 16, 0),  # told to stop under load; some are killed while they drain
+        ("first-start", 10, 10),  # while the database is created
+        ("stop", 16, 0),  # asked to stop under load; some are killed while they drain
     ],
 )
 async def test_nothing_acknowledged_is_lost_when_servers_die(kind: str, lives: int, kills: int, tmp_path: Path) -> None:
@@ -43,28 +43,28 @@ async def test_nothing_acknowledged_is_lost_when_servers_die(kind: str, lives: i
     assert (report.endings.total(), report.kills >= kills) == (lives, True), str(report)
 
 
-@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python holds an SQLite that cannot be reached from outside")
+@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python's SQLite cannot be accessed from outside")
 async def test_nothing_acknowledged_is_lost_when_the_machine_dies(tmp_path: Path) -> None:
     report = await run("power", tmp_path, seed=SEED, kills=24, shards=SHARDS)
     assert not report.faults, str(report)
     assert (report.kills, report.dropped_unsynced > 0) == (24, True), str(report)
 
 
-# --- what would be found ----------------------------------------------------------------------------------------------
+# --- sabotaged servers -----------------------------------------------------------------------------------------------
 
 
 LIVES: list[Ending] = [KillAfterReady(0.2 + 0.05 * (place % 7)) for place in range(20)]
 
 
 @pytest.mark.parametrize("way", ["acknowledge-first", "repeat-tools", "leave-runs"])
-async def test_a_server_that_breaks_a_promise_is_found_out(way: str, tmp_path: Path) -> None:
+async def test_a_server_that_breaks_a_promise_is_found(way: str, tmp_path: Path) -> None:
     report = await Campaign(tmp_path, Options(seed=SEED, endings=LIVES, sabotage=way)).play()
     assert report.faults != []
 
 
-@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python holds an SQLite that cannot be reached from outside")
-async def test_a_server_that_does_not_sync_is_found_out(tmp_path: Path) -> None:
-    """`synchronous=normal` promises less, and says so: a power cut may take what was acknowledged last."""
+@pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python's SQLite cannot be accessed from outside")
+async def test_a_server_that_does_not_sync_is_found(tmp_path: Path) -> None:
+    """`synchronous=normal` promises less, as documented: a power cut may discard what was acknowledged last."""
     options = Options(seed=SEED, endings=LIVES, loses_power=True, arguments=("--synchronous", "normal"))
     report = await Campaign(tmp_path, options).play()
     assert report.faults != []

@@ -1,7 +1,7 @@
-"""Turns to be played, with what must come of them: scripts for the rehearsal agent, and the steps that they make.
+"""Plans of turns: scripts for the rehearsal agent, and the steps that they must lead to.
 
-Pure. A plan knows nothing of crashes: what a crash may add to it (a step that was cut and played again, a tool that
-was interrupted) is the checker's knowledge.
+Pure. A plan does not cover crashes. The checker knows what a crash may add: a step that is cut off and repeated, or an
+interrupted tool.
 """
 
 import json
@@ -18,28 +18,29 @@ CLIENT_TOOL = "paint"
 RESULT, RESULTS = "{result}", "{results}"
 
 Decider = Literal["server", "permission", "client", "question", "fork"]
-"""Who settles a call: the server at once, the server when it is allowed to, the application, the user, a sub-agent.
+"""Who settles a call: the server at once, the server after approval, the client, the user, or a sub-agent.
 
-A sub-agent whose own call waits is answered like that call."""
+A sub-agent whose own call waits is answered like that call.
+"""
 
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call that the agent makes. `results` are the texts that it may end with when the server settles it."""
+    """A call of the agent. `results` are the possible texts if the server settles it."""
 
     name: str
     arguments: Json
     decided_by: Decider
     results: frozenset[str] = frozenset()
     tag: str | None = None
-    """Of a tool that must not be repeated: what its starts are counted under."""
+    """For a non-repeatable tool: the tag under which its starts are counted."""
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A model step: its blocks as they must come out, neighbours of a kind joined, and its calls.
+    """A model step: its blocks, with adjacent blocks of a kind joined, and its calls.
 
-    A text may hold `RESULT` or `RESULTS`, which stand for the results of the calls before.
+    A text may contain `RESULT` or `RESULTS`, which stand for the results of the previous calls.
     """
 
     blocks: tuple[tuple[str, str], ...]
@@ -48,7 +49,7 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class TurnPlan:
-    """A turn: what the user sends, the steps that it makes, and how it ends."""
+    """A turn: the user's text, the steps that it leads to, and how it ends."""
 
     name: str
     text: str
@@ -58,13 +59,13 @@ class TurnPlan:
 
     @property
     def tags(self) -> list[str]:
-        """The tags of its tools that must not be repeated."""
+        """The tags of its non-repeatable tools."""
         return [call.tag for step in self.steps for call in step.calls if call.tag is not None]
 
 
 @dataclass
 class ScriptBuilder:
-    """A script that is being written, step by step."""
+    """Builds a script step by step."""
 
     name: str
     actions: list[Json] = field(default_factory=list)
@@ -72,12 +73,12 @@ class ScriptBuilder:
     blocks: list[tuple[str, str]] = field(default_factory=list)
 
     def say(self, text: str, kind: str = "text", **how: Json) -> None:
-        """Some words of the open step."""
+        """Add text to the open step."""
         self.actions.append({"say" if kind == "text" else "think": text, **how})
         self._add(kind, text)
 
     def emit(self, text: str, count: int, every_ms: int) -> None:
-        """Many deltas; `{i}` in the text is the number of each."""
+        """Add many deltas; `{i}` in the text is the number of each."""
         self.actions.append({"emit": {"count": count, "text": text, "every_ms": every_ms}})
         self._add("text", "".join(text.replace("{i}", str(place)) for place in range(count)))
 
@@ -87,14 +88,14 @@ class ScriptBuilder:
         self._close(())
 
     def call(self, *calls: PlannedCall, action: Json = None) -> str:
-        """End the step with calls. Gives what stands for their results in a text."""
-        asked = [{"name": call.name, "input": call.arguments} for call in calls]
-        self.actions.append(action or ({"calls": asked} if len(asked) > 1 else {"call": asked[0]}))
+        """End the step with calls. Returns the placeholder for their results."""
+        requests = [{"name": call.name, "input": call.arguments} for call in calls]
+        self.actions.append(action or ({"calls": requests} if len(requests) > 1 else {"call": requests[0]}))
         self._close(calls)
-        return RESULTS if len(asked) > 1 else RESULT
+        return RESULTS if len(requests) > 1 else RESULT
 
     def end(self, *last: Json, stop: str = "end_turn", code: str | None = None) -> TurnPlan:
-        """The whole turn. Words after the last step make a step of their own."""
+        """Return the whole turn. Text after the last step becomes its own step."""
         self.actions += last
         if self.blocks:
             self._close(())
@@ -115,7 +116,7 @@ PlanMaker = Callable[[random.Random, str, frozenset[str]], TurnPlan]
 
 
 def text_turn(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
-    """Words and thoughts over several steps, slowly and at once."""
+    """Text and thinking in several steps, slow and fast."""
     script = ScriptBuilder("talk")
     for number in range(rng.randint(1, 3)):
         if rng.random() < 0.4:
@@ -139,7 +140,7 @@ def text_turn(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> Turn
 
 
 def server_tools(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
-    """Calls that the server runs at once, alone and in parallel, some of which take their time."""
+    """Calls that the server runs at once, one by one and in parallel; some take time."""
     script = ScriptBuilder("server_tools")
     script.say(f"[{mark}] ")
     calls = [_add(rng), _lookup(mark), _slow(rng, f"{mark}-a", untrusted), _slow(rng, f"{mark}-b", untrusted), _boom()]
@@ -151,7 +152,7 @@ def server_tools(rng: random.Random, mark: str, untrusted: frozenset[str]) -> Tu
 
 
 def hidden_tool(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
-    """A call of a tool that no client knows and that comes with its call."""
+    """A call of a tool that no client knows, with the tool's result in the script."""
     script = ScriptBuilder("hidden_tool")
     output = f"secret {mark}"
     played = {"tool": {"name": "peek", "input": {"at": mark}, "output": output}}
@@ -180,18 +181,18 @@ def approvals(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnP
 def question(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
     """A question to the user."""
     script = ScriptBuilder("question")
-    asked = {"questions": [{"question": f"{mark}?", "header": "Q", "options": [{"label": "yes"}, {"label": "no"}]}]}
-    script.call(PlannedCall("AskUserQuestion", asked, "question"), action={"ask": asked})
+    request = {"questions": [{"question": f"{mark}?", "header": "Q", "options": [{"label": "yes"}, {"label": "no"}]}]}
+    script.call(PlannedCall("AskUserQuestion", request, "question"), action={"ask": request})
     script.say("thanks", size=2, every_ms=2)
     return script.end()
 
 
 def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
-    """A sub-agent that talks, uses tools, or waits for somebody."""
+    """A sub-agent that sends text, uses tools, or waits for an answer."""
     script = ScriptBuilder("fork")
     inner: list[Json] = [{"say": f"below {mark} ", "size": 4, "every_ms": rng.choice([0, 2])}]
     last = f"fork of {mark} is done"
-    who: Decider = "fork"
+    decider: Decider = "fork"
     results = {last}
     tag = None
     match rng.randrange(4):
@@ -205,12 +206,12 @@ def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
             slow = {"name": "slow", "input": {"seconds": rng.choice([0.05, 0.2]), "tag": tag}}
             inner += [{"call": slow}, {"say": "{result}"}]
             results = {f"done {tag}", INTERRUPTED}
-            who = "permission" if "slow" in untrusted else "fork"
+            decider = "permission" if "slow" in untrusted else "fork"
         case _:
             inner += [{"call": {"name": "stamp", "input": {"text": mark}}}, {"say": "{result}"}]
-            who, results = "permission", {f"stamped {mark}"}
+            decider, results = "permission", {f"stamped {mark}"}
     arguments = {"description": f"look into {mark}", "script": inner}
-    calls = [PlannedCall("Agent", arguments, who, frozenset(results), tag)]
+    calls = [PlannedCall("Agent", arguments, decider, frozenset(results), tag)]
     script.say(f"[{mark}] ")
     script.call(*calls, action={"fork": arguments})
     script.say(f"fork said {RESULT}")
@@ -218,7 +219,7 @@ def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
 
 
 def failure(rng: random.Random, mark: str, _untrusted: frozenset[str]) -> TurnPlan:
-    """A turn that does not end well."""
+    """A turn that fails or is truncated."""
     script = ScriptBuilder("failure")
     script.say(f"[{mark}] about to ", size=3, every_ms=1)
     if rng.random() < 0.5:
@@ -238,12 +239,12 @@ KINDS: tuple[tuple[PlanMaker, int], ...] = (
 
 
 def any_plan(rng: random.Random, mark: str, untrusted: frozenset[str] = frozenset()) -> TurnPlan:
-    """A turn of some kind.
+    """A random turn.
 
     Args:
-        rng: chooses.
-        mark: a word that occurs in no other turn.
-        untrusted: server tools that the session has to ask the user about.
+        rng: the source of randomness.
+        mark: a text that occurs in no other turn.
+        untrusted: the server tools that need the user's approval.
     """
     makers, weights = zip(*KINDS, strict=True)
     maker: PlanMaker = rng.choices(makers, weights)[0]
@@ -265,10 +266,10 @@ def _boom() -> PlannedCall:
 
 def _slow(rng: random.Random, tag: str, untrusted: frozenset[str]) -> PlannedCall:
     arguments = {"seconds": rng.choice([0, 0.02, 0.1, 0.25]), "tag": tag}
-    who: Decider = "permission" if "slow" in untrusted else "server"
-    return PlannedCall("slow", arguments, who, frozenset({f"done {tag}", INTERRUPTED}), tag)
+    decider: Decider = "permission" if "slow" in untrusted else "server"
+    return PlannedCall("slow", arguments, decider, frozenset({f"done {tag}", INTERRUPTED}), tag)
 
 
 def counting(tags: Iterable[str]) -> str:
-    """A user's text that is answered by how often each tag's tool was started, with spaces between."""
+    """A user text that is answered with the number of starts of each tag's tool, separated by spaces."""
     return json.dumps({"script": [step for tag in tags for step in ({"starts": tag}, {"say": " "})]})

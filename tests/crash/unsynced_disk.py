@@ -1,10 +1,10 @@
-"""A disk that keeps only what was synced: what would be left of a database if the machine had died.
+"""A disk that keeps only what was synced: what a database would look like if the machine had died.
 
-Runs inside the server's process. SQLite's own layer for files (its "VFS") is told to call us after each `xSync`, and
-we copy the file as it is then: the copies are the platter. Whatever SQLite wrote without syncing it is not on it.
-The copy is made before the sync returns, so nothing that waited for the sync can have been told to anybody earlier.
+Runs inside the server's process. SQLite's file layer (its "VFS") calls this module after each `xSync`, and the file is
+copied as it is then. The copies lack anything that SQLite wrote without syncing it. A copy is made before the sync
+returns, so nothing that waited for the sync can have been acknowledged earlier.
 
-What it does not show: other files than the database's, directories, and disks that lie about syncing.
+Not covered: files other than the database's, directories, and disks that acknowledge a sync too early.
 Source: sqlite.org/c3ref/vfs.html, sqlite.org/c3ref/io_methods.html.
 """
 
@@ -46,7 +46,7 @@ class _File(Structure):
 
 _Open = CFUNCTYPE(
     c_int, c_void_p, c_void_p, POINTER(_File), c_int, c_void_p
-)  # the name is kept by SQLite: no copy of it
+)  # SQLite keeps this pointer, so the name must not be copied
 
 
 class _Vfs(Structure):
@@ -64,34 +64,34 @@ class _Vfs(Structure):
 
 
 class UnsyncedDiskUnavailable(Exception):
-    """This Python's SQLite cannot be reached from outside."""
+    """This Python's SQLite cannot be accessed from outside."""
 
 
-_keep_alive: list[Any] = []  # what C holds a pointer to must not be collected
+_keep_alive: list[Any] = []  # objects that C holds pointers to must not be collected
 
 
 def sqlite_library() -> ctypes.CDLL:
-    """The SQLite that this process uses.
+    """Load the SQLite that this process uses.
 
     Raises:
-        NoPlatter: it is built into Python, or this is no Linux.
+        UnsyncedDiskUnavailable: it is built into Python, or this is not Linux.
     """
     import _sqlite3
 
     if not sys.platform.startswith("linux"):
         raise UnsyncedDiskUnavailable("the shared library is looked up in /proc")
     maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    found = re.search(r"(/\S*libsqlite3\S*\.so\S*)", maps)
-    if found is None:
-        raise UnsyncedDiskUnavailable(f"{_sqlite3.__file__ or 'Python'} holds an SQLite of its own")
-    return ctypes.CDLL(found[1])
+    match = re.search(r"(/\S*libsqlite3\S*\.so\S*)", maps)
+    if match is None:
+        raise UnsyncedDiskUnavailable(f"{_sqlite3.__file__ or 'Python'} has an SQLite of its own")
+    return ctypes.CDLL(match[1])
 
 
 def copy_on_sync(target: Path) -> None:
-    """From now on keep a copy of every database file of this process as it was when it was last synced.
+    """Keep a copy of every database file of this process as it was after its last sync.
 
     Raises:
-        NoPlatter: see `library`.
+        UnsyncedDiskUnavailable: see `sqlite_library`.
     """
 
     def copying(path: Path, sync: Callable[[], int]) -> int:
@@ -104,9 +104,9 @@ def copy_on_sync(target: Path) -> None:
 
 
 def on_sync(hook: Callable[[Path, Callable[[], int]], int]) -> None:
-    """From now on call this in place of every sync of a database file: with the file, and with what syncs it.
+    """Call a hook instead of every sync of a database file, with the file and a function that syncs it.
 
-    It returns SQLite's code for what came of it. Raises NoPlatter, see `library`.
+    The hook returns SQLite's result code. Raises UnsyncedDiskUnavailable, see `sqlite_library`.
     """
     find = sqlite_library().sqlite3_vfs_find
     find.restype, find.argtypes = POINTER(_Vfs), [c_char_p]
@@ -116,7 +116,7 @@ def on_sync(hook: Callable[[Path, Callable[[], int]], int]) -> None:
     ours: dict[int, Any] = {}
 
     def with_ours(methods: Any) -> Any:
-        """The file's methods, with our sync in place of its own. One set for all files of a kind."""
+        """The file's methods with the sync replaced. Files of a kind share one set of methods."""
         address = ctypes.addressof(methods.contents)
         if address not in ours:
             copied = _Methods.from_buffer_copy(methods.contents)
@@ -147,16 +147,16 @@ def on_sync(hook: Callable[[Path, Callable[[], int]], int]) -> None:
 def _copy(file: Path, to: Path) -> None:
     beside = to / f".{file.name}"
     shutil.copyfile(file, beside)
-    beside.replace(to / file.name)  # whole or not at all: the process may be killed here too
+    beside.replace(to / file.name)  # atomically: the process may be killed here too
 
 
 def discard_unsynced(folder: Path, synced_copies: Path, rng: random.Random) -> int:
-    """Make a data folder at rest what a power cut would have left of it.
+    """Change a data folder at rest to what a power cut would have left.
 
-    Each sector that was written and not synced is there or not, by chance, as a disk is free to do.
+    Each sector that was written and not synced is kept or discarded at random, as a real disk may do.
 
     Returns:
-        How many sectors were in doubt.
+        The number of unsynced sectors.
     """
     doubtful = 0
     for name in DATABASE_FILES:
@@ -171,7 +171,7 @@ def discard_unsynced(folder: Path, synced_copies: Path, rng: random.Random) -> i
                     mixed[start : start + len(written)] = written
         if synced or live:
             (folder / name).write_bytes(mixed)
-    (folder / "dragoman.db-shm").unlink(missing_ok=True)  # memory, not disk
+    (folder / "dragoman.db-shm").unlink(missing_ok=True)  # in memory, not on disk
     return doubtful
 
 

@@ -1,4 +1,4 @@
-"""Servers whose clocks are minutes apart, or jump. Case 46."""
+"""Servers whose clocks differ by minutes, or jump. Case 46."""
 
 from pathlib import Path
 
@@ -19,16 +19,16 @@ def aap_client_of(server: Server) -> AapClient:
 
 @requirement("faults:46:apart", "faults:46:jump")
 @pytest.mark.slow
-async def test_servers_whose_clocks_are_apart_and_jump_report_one_history(tmp_path: Path, postgres_url: str) -> None:
-    async with running_cluster(tmp_path, postgres_url, default_agent="rehearsal", manual_clock=True) as houses:
-        for house, minutes in zip(houses.servers, (0, 5, -5), strict=True):
-            house.clock.advance(minutes=minutes)
+async def test_servers_whose_clocks_differ_and_jump_show_one_history(tmp_path: Path, postgres_url: str) -> None:
+    async with running_cluster(tmp_path, postgres_url, default_agent="rehearsal", manual_clock=True) as cluster:
+        for server, minutes in zip(cluster.servers, (0, 5, -5), strict=True):
+            server.clock.advance(minutes=minutes)
 
         def jump(place: int) -> bool:
-            houses.servers[place % 3].clock.advance(hours=-1 if place % 2 else 1)
+            cluster.servers[place % 3].clock.advance(hours=-1 if place % 2 else 1)
             return False
 
         for conversation in CONVERSATIONS:
             if conversation.name in NAMES:
                 assert isinstance(conversation, Conversation)
-                await play(conversation, AapDriver("delta", aap_client_of), houses, restart_before=jump)
+                await play(conversation, AapDriver("delta", aap_client_of), cluster, restart_before=jump)

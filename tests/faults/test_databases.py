@@ -1,4 +1,4 @@
-"""PostgreSQL without a free connection, with somebody else's locks, and one that goes silent. Case 44."""
+"""PostgreSQL without free connections, with foreign locks, and without responses. Case 44."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import psycopg
 
 from tests.requirements import requirement
 from tests.servers import running_server
-from tests.stores.postgres import server
+from tests.stores.postgres import server as postgres_server
 
 DEADLINE_S = 20.0
 
@@ -19,7 +19,7 @@ OTHERS = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND NOT pi
 
 
 def take_all_connections(url: str, connections: ExitStack) -> None:
-    """Take every connection that there is, also from who has one."""
+    """Take all connections, also those that are in use."""
     mine = [connections.enter_context(psycopg.connect(url, autocommit=True))]
     while True:
         pids = [each.info.backend_pid for each in mine]
@@ -33,7 +33,7 @@ def take_all_connections(url: str, connections: ExitStack) -> None:
 
 @contextmanager
 def unresponsive_postgres(folder: Path) -> Iterator[None]:
-    """PostgreSQL takes everything and gives nothing back, with all connections open."""
+    """PostgreSQL accepts everything and answers nothing, with all connections open."""
     processes = [each for each in psutil.process_iter() if is_of(each, folder)]
     assert len(processes) > 3, "it has its helpers and backends"
     for each in processes:
@@ -46,7 +46,7 @@ def unresponsive_postgres(folder: Path) -> Iterator[None]:
 
 
 def is_of(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process is one of the PostgreSQL in that folder."""
+    """Whether a process belongs to the PostgreSQL server in that folder."""
     try:
         return process.name() == "postgres" and Path(process.cwd()) == folder / "files"
     except psutil.Error:
@@ -55,25 +55,25 @@ def is_of(process: psutil.Process, folder: Path) -> bool:
 
 @requirement("faults:44:exhausted")
 async def test_a_database_without_a_free_connection_is_waited_for(tmp_path: Path) -> None:
-    with server(settings={"max_connections": "16"}) as postgres, ExitStack() as held:
+    with postgres_server(settings={"max_connections": "16"}) as postgres, ExitStack() as stack:
         url = postgres.url("postgres")
-        async with running_server(tmp_path, database=url) as house:
-            session = await house.aap_client("alice").create()
+        async with running_server(tmp_path, database=url) as server:
+            session = await server.aap_client("alice").create()
             await session.run("before")
-            await asyncio.to_thread(take_all_connections, url, held)
+            await asyncio.to_thread(take_all_connections, url, stack)
             running = asyncio.create_task(session.run("meanwhile"))
             await asyncio.sleep(0.3)
             assert not running.done(), "there is no connection for it"
-            held.close()
+            stack.close()
             async with asyncio.timeout(DEADLINE_S):
                 assert (await running).stop == "end_turn"
             assert len(await session.history()) == 4
 
 
 @requirement("faults:44:long-lock")
-async def test_a_lock_that_somebody_else_holds_is_waited_for(tmp_path: Path, postgres_url: str) -> None:
-    async with running_server(tmp_path, database=postgres_url) as house:
-        session = await house.aap_client("alice").create()
+async def test_a_foreign_lock_is_waited_for(tmp_path: Path, postgres_url: str) -> None:
+    async with running_server(tmp_path, database=postgres_url) as server:
+        session = await server.aap_client("alice").create()
         with psycopg.connect(postgres_url) as other:
             other.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
             running = asyncio.create_task(session.run("patiently"))
@@ -85,10 +85,10 @@ async def test_a_lock_that_somebody_else_holds_is_waited_for(tmp_path: Path, pos
 
 
 @requirement("faults:44:silence")
-async def test_a_database_that_gives_nothing_back_for_a_while_is_borne(tmp_path: Path) -> None:
-    with server() as postgres:
-        async with running_server(tmp_path, database=postgres.url("postgres")) as house:
-            session = await house.aap_client("alice").create()
+async def test_a_database_that_is_unresponsive_for_a_while_is_tolerated(tmp_path: Path) -> None:
+    with postgres_server() as postgres:
+        async with running_server(tmp_path, database=postgres.url("postgres")) as server:
+            session = await server.aap_client("alice").create()
             with unresponsive_postgres(postgres.folder):
                 running = asyncio.create_task(session.run("into the silence"))
                 await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""A disk that fails, fills up or takes no writes, and files that others touch. Case 43."""
+"""A disk that fails, fills up or becomes read-only, and files that other programs change. Case 43."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ asyncio.run(main())
 
 @requirement("faults:43:fsync")
 @pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python holds an SQLite that cannot be reached from outside")
-async def test_after_a_sync_that_failed_another_handle_writes_and_what_was_refused_is_not_there(tmp_path: Path) -> None:
+async def test_after_a_failed_sync_a_new_handle_writes_and_refused_data_is_not_stored(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", FAILING, str(tmp_path)),
         stdout=subprocess.PIPE,
@@ -92,8 +92,8 @@ async def test_after_a_sync_that_failed_another_handle_writes_and_what_was_refus
 
 @pytest.fixture
 async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path) as house:
-        yield house
+    async with running_server(tmp_path) as server:
+        yield server
 
 
 def writer_connection_of(server: AppServer) -> Any:
@@ -114,14 +114,14 @@ async def history_texts(server: AppServer, path: str) -> tuple[int, Any]:
 
 
 @requirement("faults:43:read-only")
-async def test_a_disk_that_takes_no_writes_refuses_new_work_lets_be_read_and_says_so(app_server: AppServer) -> None:
-    face = app_server.aap_client("alice")
-    session = await face.create()
+async def test_with_a_read_only_disk_new_work_is_refused_reading_works_and_it_is_logged(app_server: AppServer) -> None:
+    aap = app_server.aap_client("alice")
+    session = await aap.create()
     await session.run("before")
     connection = writer_connection_of(app_server)._connection
-    connection.execute("PRAGMA query_only = ON")  # SQLite's answer is that of a disk that became read-only
+    connection.execute("PRAGMA query_only = ON")  # SQLite answers like this for a disk that became read-only
     for _ in range(3):
-        assert await assert_refused(face) == (503, "unavailable")
+        assert await assert_refused(aap) == (503, "unavailable")
     assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable"})
     assert len(await session.history()) == 2
     connection.execute("PRAGMA query_only = OFF")
@@ -131,11 +131,11 @@ async def test_a_disk_that_takes_no_writes_refuses_new_work_lets_be_read_and_say
 
 
 @requirement("faults:43:locked")
-async def test_a_lock_of_another_program_is_waited_for_and_then_refused_for_as_long_as_it_lasts(
+async def test_a_lock_of_another_program_is_waited_for_and_then_work_is_refused_until_it_ends(
     app_server: AppServer,
 ) -> None:
-    face = app_server.aap_client("alice")
-    session = await face.create()
+    aap = app_server.aap_client("alice")
+    session = await aap.create()
     with closing(sqlite3.connect(app_server.folder / "dragoman.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(session.run("patiently"))
@@ -145,7 +145,7 @@ async def test_a_lock_of_another_program_is_waited_for_and_then_refused_for_as_l
         assert (await waiting).stop == "end_turn"
         writer_connection_of(app_server)._connection.execute("PRAGMA busy_timeout = 50")
         other.execute("BEGIN IMMEDIATE")
-        assert await assert_refused(face) == (503, "unavailable")
+        assert await assert_refused(aap) == (503, "unavailable")
         assert len(await session.history()) == 2
         other.execute("ROLLBACK")
     await session.run("again")
@@ -153,7 +153,7 @@ async def test_a_lock_of_another_program_is_waited_for_and_then_refused_for_as_l
 
 
 @requirement("faults:43:log-deleted")
-async def test_a_log_that_is_deleted_under_the_server_takes_nothing_acknowledged_with_it(tmp_path: Path) -> None:
+async def test_deleting_the_log_of_a_running_server_loses_nothing_acknowledged(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.start()
     store = SqliteLog(database)
@@ -163,11 +163,11 @@ async def test_a_log_that_is_deleted_under_the_server_takes_nothing_acknowledged
         for _ in range(3):
             assert await commit_accepted(store, writing.text_events("x" * 5000)) == [True]
             left = tmp_path / "left"
-            left.write_bytes((tmp_path / "dragoman.db").read_bytes())  # what a death of the process would leave
-            with closing(sqlite3.connect(left)) as found:
-                count = found.execute("SELECT count(*) FROM events").fetchone()[0]
+            left.write_bytes((tmp_path / "dragoman.db").read_bytes())  # what the death of the process would leave
+            with closing(sqlite3.connect(left)) as connection:
+                count = connection.execute("SELECT count(*) FROM events").fetchone()[0]
                 assert count == len(writing.log)
-                assert found.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             left.unlink()
             (tmp_path / "left-wal").unlink(missing_ok=True)
             (tmp_path / "left-shm").unlink(missing_ok=True)

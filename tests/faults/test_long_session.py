@@ -36,7 +36,7 @@ def event(seq: int) -> Event:
 
 
 async def stored(world: World) -> SessionId:
-    """The session, written in parts."""
+    """Store the session in parts."""
     session_id = SessionId(world.ids.new())
     epoch, at = await world.store.claim_epoch(), world.clock.now()
     state = None
@@ -95,11 +95,11 @@ async def test_a_session_of_100_000_events_is_opened_paged_resumed_and_deleted_i
     assert await world.store.load(session_id) is None, "it is gone at once"
     with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection:
         async with asyncio.timeout(DEADLINE_S):
-            while any(count_rows(connection).values()):  # noqa: ASYNC110  # rows go in portions, and nobody is told
+            while any(count_rows(connection).values()):  # noqa: ASYNC110  # rows are deleted in batches, without a notification
                 await asyncio.sleep(0.02)
 
 
 def count_rows(connection: sqlite3.Connection) -> dict[str, int]:
-    """How many rows there are of sessions."""
+    """The number of rows of sessions in each table."""
     tables = ("sessions", "events", "messages", "runs", "calls", "pieces", "names", "once")
     return {each: connection.execute(f"SELECT count(*) FROM {each}").fetchone()[0] for each in tables}

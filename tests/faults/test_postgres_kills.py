@@ -1,4 +1,4 @@
-"""A server over PostgreSQL that is killed again and again while it speaks: nothing told is lost or taken back."""
+"""A server on PostgreSQL that is killed repeatedly while it streams: nothing sent is lost or taken back."""
 
 import asyncio
 import json
@@ -22,11 +22,11 @@ KILLS = 6
 CLIENTS = 3
 WORDS = 12
 DEADLINE_S = 15.0
-"""Within which a run that was cut off has ended."""
+"""How long an interrupted run may take to end."""
 
 
 class Client:
-    """Opens a session, asks for a turn, and keeps what it saw of it."""
+    """Opens a session, runs a turn, and records what it received."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -34,7 +34,7 @@ class Client:
         self.streamed_text = ""
 
     async def run_turn(self) -> None:
-        """Until the turn or the connection ends."""
+        """Read until the turn or the connection ends."""
         steps = [step for number in range(WORDS) for step in ({"say": f"word {number} "}, {"wait_ms": 15})]
         try:
             reading = await self.session.open(json.dumps({"script": steps}))
@@ -43,19 +43,19 @@ class Client:
                 if frame.event == "text_delta":
                     self.streamed_text += frame.data["delta"]
         except (httpx2.TransportError, AssertionError):
-            pass  # the server is gone, perhaps in the middle of a frame
+            pass  # the server died, possibly in the middle of a frame
 
     async def history_text(self, aap_client: AapClient) -> str:
-        """What the agent said in the history."""
+        """The agent's text in the history."""
         history = await self.session.as_client(aap_client).history()
         blocks = [block for message in history if message["role"] == "assistant" for block in message["content"]]
         return "".join(block["text"] for block in blocks)
 
 
 async def kill_while_talking(running: ServerProcess, after_s: float) -> list[Client]:
-    """Let clients talk, and kill the server meanwhile. They come back without it, and it starts again."""
-    face = AapClient(running.connection, running.key("alice"))
-    clients = [Client(await face.create()) for _ in range(CLIENTS)]
+    """Run turns of several clients and kill the server meanwhile. The server is running again at the end."""
+    aap = AapClient(running.connection, running.key("alice"))
+    clients = [Client(await aap.create()) for _ in range(CLIENTS)]
     talking = [asyncio.create_task(client.run_turn()) for client in clients]
     await asyncio.sleep(after_s)
     await running.crash()
@@ -64,15 +64,15 @@ async def kill_while_talking(running: ServerProcess, after_s: float) -> list[Cli
 
 
 async def at_rest(log: PostgresLog) -> None:
-    """Wait until no run is under way."""
+    """Wait until no run is active."""
     async with asyncio.timeout(DEADLINE_S):
-        while await log.unfinished_sessions():  # noqa: ASYNC110  # what the server does is seen in the database alone
+        while await log.unfinished_sessions():  # noqa: ASYNC110  # only the database shows what the server does
             await asyncio.sleep(0.05)
 
 
 @requirement("faults:41:postgres")
 @pytest.mark.slow
-async def test_what_was_reported_outlives_every_kill_and_every_run_ends(tmp_path: Path) -> None:
+async def test_what_was_sent_survives_every_kill_and_every_run_ends(tmp_path: Path) -> None:
     chance = Random(7)
     with server(fsync=True) as postgres:
         url = postgres.url("postgres")
@@ -83,11 +83,11 @@ async def test_what_was_reported_outlives_every_kill_and_every_run_ends(tmp_path
                 for _ in range(KILLS):
                     clients = await kill_while_talking(running, chance.uniform(0.02, 0.4))
                     await at_rest(log)
-                    face = AapClient(running.connection, running.key("alice"))
+                    aap = AapClient(running.connection, running.key("alice"))
                     for client in clients:
-                        said = await client.history_text(face)
-                        assert said.startswith(client.streamed_text)
-                        assert bool(said) or not client.is_accepted
+                        text = await client.history_text(aap)
+                        assert text.startswith(client.streamed_text)
+                        assert bool(text) or not client.is_accepted
                         accepted += client.is_accepted
                         cut += client.is_accepted and client.streamed_text.count("word") < WORDS
                         await check_session(log, SessionId(client.session.id), {})

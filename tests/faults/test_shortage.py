@@ -1,4 +1,4 @@
-"""Too few descriptors, too little memory, a processor that somebody keeps to himself. Case 50."""
+"""Too few descriptors, too little memory, a processor that is busy. Case 50."""
 
 import asyncio
 import json
@@ -25,17 +25,17 @@ SPARE_BYTES = 24 * 1024 * 1024
 
 @asynccontextmanager
 async def limited(folder: Path) -> AsyncIterator[tuple[ServerProcess, int, AapClient]]:
-    """A server as a program, its process, and its face."""
+    """A server in its own process, its process id, and a client."""
     async with server_process(folder) as running:
         yield running, running._process.pid, AapClient(running.connection, running.key("alice"))
 
 
 @requirement("faults:50:descriptors")
-async def test_without_free_descriptors_who_comes_is_turned_away_what_is_open_goes_on_and_all_is_well_after(
+async def test_without_free_descriptors_new_clients_are_refused_and_open_streams_continue(
     tmp_path: Path,
 ) -> None:
-    async with limited(tmp_path) as (running, process, face):
-        session = await face.create()
+    async with limited(tmp_path) as (running, process, aap):
+        session = await aap.create()
         turn = await session.open(json.dumps({"script": [{"say": "a "}, {"wait_ms": 700}, {"say": "b"}]}))
         await turn.until("text_delta")
         used = psutil.Process(process).num_fds()
@@ -44,10 +44,10 @@ async def test_without_free_descriptors_who_comes_is_turned_away_what_is_open_go
         port = int(running.connection.url.rpartition(":")[2])
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         async with asyncio.timeout(DEADLINE_S):
-            while psutil.Process(process).num_fds() < used + 5:  # noqa: ASYNC110  # nobody else is told
+            while psutil.Process(process).num_fds() < used + 5:  # noqa: ASYNC110  # there is no notification
                 await asyncio.sleep(0.01)
         with pytest.raises(httpx2.TransportError):
-            await face.get(session.path)
+            await aap.get(session.path)
         assert [frame.event for frame in await turn.read_to_end()][-1] == "turn_stop", "what is open goes on"
         for each in idle:
             each.close()
@@ -58,9 +58,9 @@ async def test_without_free_descriptors_who_comes_is_turned_away_what_is_open_go
 
 
 @requirement("faults:50:memory")
-async def test_a_request_that_is_too_large_for_the_memory_left_fails_alone(tmp_path: Path) -> None:
-    async with limited(tmp_path) as (_, process, face):
-        session = await face.create()
+async def test_a_request_too_large_for_the_free_memory_fails_alone(tmp_path: Path) -> None:
+    async with limited(tmp_path) as (_, process, aap):
+        session = await aap.create()
         await session.run("before")
         size = psutil.Process(process).memory_info().vms
         resource.prlimit(process, resource.RLIMIT_AS, (size + SPARE_BYTES, resource.RLIM_INFINITY))
@@ -69,7 +69,7 @@ async def test_a_request_that_is_too_large_for_the_memory_left_fails_alone(tmp_p
         failed = 0
         for _ in range(3):
             try:
-                answer = await face.open("POST", f"{session.path}/turns", body)
+                answer = await aap.open("POST", f"{session.path}/turns", body)
                 failed += answer.status >= 500
                 await answer.read()
             except (httpx2.TransportError, AssertionError):
@@ -81,13 +81,13 @@ async def test_a_request_that_is_too_large_for_the_memory_left_fails_alone(tmp_p
 
 
 @requirement("faults:50:processor")
-async def test_a_loop_that_computes_for_longer_than_the_lease_does_not_lose_it(postgres_url: str) -> None:
+async def test_a_busy_event_loop_does_not_lose_its_lease(postgres_url: str) -> None:
     lease_s = 1.0
     with closing(Database(postgres_url, access="shared")) as database:
         nodes = PostgresCluster(database, folder_id="here", lease_s=lease_s)
         await nodes.join()
         over = time.monotonic() + 2 * lease_s
-        while time.monotonic() < over:  # the loop stands still, and the lock of the interpreter is wanted all the time
+        while time.monotonic() < over:  # the event loop is blocked, and the GIL is in constant demand
             sum(range(1000))
         assert nodes.lease_remaining_s() > 0
         assert not nodes.is_lease_expired

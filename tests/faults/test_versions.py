@@ -1,4 +1,4 @@
-"""Data folders of earlier schemas, and servers that die while they bring one up to date. Cases 41 and 49."""
+"""Data folders of earlier schemas, and servers that die while they migrate one. Cases 41 and 49."""
 
 import asyncio
 import signal
@@ -29,7 +29,7 @@ MOMENTS = ("statement:6", "commit:1", "committed:1", "commit:2")
 
 
 def made_at(folder: Path, version: int) -> None:
-    """A data folder as a release with that schema left it, with a key in it."""
+    """Create a data folder with the schema of an earlier release, with a row in it."""
     folder.mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / "dragoman.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -40,7 +40,7 @@ def made_at(folder: Path, version: int) -> None:
 
 
 def schema(folder: Path) -> tuple[int, list[tuple[str, str]]]:
-    """The schema's number, and its statements."""
+    """The schema's number and statements."""
     with closing(sqlite3.connect(folder / "dragoman.db")) as connection:
         assert connection.execute("SELECT value FROM meta WHERE name = 'kept'").fetchone() == (41,)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -50,7 +50,7 @@ def schema(folder: Path) -> tuple[int, list[tuple[str, str]]]:
 
 @requirement("faults:49:older")
 @pytest.mark.parametrize("version", range(1, NEWEST))
-def test_a_folder_of_every_earlier_schema_becomes_as_one_that_was_made_now(tmp_path: Path, version: int) -> None:
+def test_a_folder_of_every_earlier_schema_is_migrated_to_the_current_one(tmp_path: Path, version: int) -> None:
     made_at(tmp_path / "old", version)
     made_at(tmp_path / "new", NEWEST)
     Database(tmp_path / "old").close()
@@ -59,8 +59,8 @@ def test_a_folder_of_every_earlier_schema_becomes_as_one_that_was_made_now(tmp_p
 
 
 @requirement("faults:41:migration", "faults:49:half")
-async def test_a_server_that_is_killed_inside_a_migration_leaves_a_step_done_or_not(tmp_path: Path) -> None:
-    """Killed at one moment after the other, on a folder for each; the next start finishes it."""
+async def test_a_server_killed_during_a_migration_leaves_each_step_done_or_not_done(tmp_path: Path) -> None:
+    """Killed at one step after the other, each on a new folder; the next start completes the migration."""
 
     async def killed(moment: str) -> None:
         folder = tmp_path / moment
