@@ -92,7 +92,7 @@ CASES: dict[int, Case] = {
             "test_head_answers_as_get_without_a_body_and_ends_where_a_stream_would_begin",
             "test_options_without_a_preflight_is_405_and_reveals_nothing",
             "test_no_spelling_of_a_path_bypasses_the_key",
-            "asgi/test_routing.py::test_a_web_socket_at_a_protocol_path_is_closed_and_reaches_no_protocol",
+            "asgi/test_routing.py::test_a_websocket_at_a_protocols_path_is_closed_and_reaches_no_protocol",
         ),
     ),
     12: Case(
@@ -266,8 +266,8 @@ CASES: dict[int, Case] = {
         "cards with scripts",
         (
             "console/test_cards.py::test_a_hostile_card_runs_in_its_frame_and_reaches_nobody",
-            "console/test_cards.py::test_the_frame_of_cards_has_rights_to_nothing",
-            "console/test_cards.py::test_an_action_for_the_application_is_shown_and_done_by_nobody",
+            "console/test_cards.py::test_the_frame_of_cards_has_no_rights",
+            "console/test_cards.py::test_an_action_for_the_application_is_shown_and_not_performed",
         ),
     ),
 }
