@@ -1,5 +1,5 @@
-# All that a fresh machine needs is make and Python 3.11 or newer with venv and pip. The rest goes into .venv, from the
-# pinned and hashed lists in requirements/. Nothing is installed again until one of those lists changes.
+# A fresh machine needs only make, and Python 3.11 or newer with venv and pip. Everything else is installed into .venv,
+# from the pinned and hashed lists in requirements/, and again only when one of those lists changes.
 
 ifndef PYTHON
 PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -15,8 +15,8 @@ CLIENTS := tests/protocols/agui/clients tests/protocols/blade/clients
 CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
 
-# A file's tests share what they set up; ARGS="-n 0" runs all of them in one process. Files come in their order: by their
-# number of tests, the few long ones of the crash suite would come last, and alone.
+# Tests of a file share their setup, so a file runs in one worker; ARGS="-n 0" runs everything in one process. Files keep
+# their order: sorted by the number of tests, the few long ones of the crash suite would come last and run alone.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 # make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
@@ -26,16 +26,16 @@ PORT ?= 8000
 .PHONY: help run test check static format bench lock clean clients console
 .DELETE_ON_ERROR:
 
-help: ## show this list
+help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman console ## serve the embedded model on 127.0.0.1:8000
 	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
 
-test: static clients console ## format, lint, types and every test (ARGS="…" for pytest)
+test: static clients console ## format, lint, types and all tests (ARGS="…" for pytest)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-check: static clients console ## the same without the slow tests: under two minutes
+check: static clients console ## the same without the slow tests, in under two minutes
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 static: $(INSTALLED)-test $(INSTALLED)-dragoman
@@ -44,31 +44,31 @@ static: $(INSTALLED)-test $(INSTALLED)-dragoman
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
-format: $(INSTALLED)-test ## write the code as `make check` wants it
+format: $(INSTALLED)-test ## format the code as `make check` expects it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## measure, and print the table of docs/performance.md
+bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## run the benchmarks and print the table of docs/performance.md
 	$(BIN)/python -m bench $(ARGS)
 
-lock: $(INSTALLED)-venv ## choose the versions in requirements/ anew (ARGS=--upgrade takes the newest)
+lock: $(INSTALLED)-venv ## update requirements/ (ARGS=--upgrade selects the newest versions)
 	$(BIN)/python tools/lock.py $(ARGS)
 
-console: $(INSTALLED)-venv ## build the web console, with a Node of its own; nothing is done when it is up to date
+console: $(INSTALLED)-venv ## build the web console if it has changed, with its own Node
 	@$(MAKE) --silent --no-print-directory $(CONSOLE) || \
-		echo "the console could not be built: the server runs without it, and its front page says how to go on" >&2
+		echo "the console could not be built: the server runs without it, and its front page explains what to do" >&2
 
-clients: $(INSTALLED)-test ## install the official clients for the tests; without them those are left out
+clients: $(INSTALLED)-test ## install the official clients; without them their tests are skipped
 	@for folder in $(CLIENTS); do \
 		stamp="$(CURDIR)/$$folder/node_modules/.installed"; \
 		test -e "$$stamp" -a "$$stamp" -nt $$folder/package-lock.json || \
 		{ echo "installing the official clients in $$folder"; cd "$(CURDIR)/$$folder" && \
 		PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --silent && touch "$$stamp"; } || \
-		echo "they could not be installed: their tests will be left out, and say so"; \
+		echo "the clients could not be installed: their tests are skipped"; \
 		cd "$(CURDIR)"; done
-	@$(BIN)/python tools/blade_kit.py || echo "it could not be installed: its tests will be left out, and say so"
+	@$(BIN)/python tools/blade_kit.py || echo "the client could not be installed: its tests are skipped"
 
-clean: ## remove what make and the tools made; the server's data stays
+clean: ## remove generated files; keeps the server's data
 	rm -rf $(VENV) build dist src/*.egg-info src/dragoman/console web/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src tests tools $(wildcard bench examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -76,18 +76,18 @@ clean: ## remove what make and the tools made; the server's data stays
 
 $(INSTALLED)-venv:
 	@test -n "$(PYTHON)" || { \
-		echo "Dragoman needs Python 3.11 or newer, and found: $$(python3 --version 2>&1 || echo none)." >&2; \
-		echo "Install one, or name it: make PYTHON=/path/to/python3.12 …" >&2; exit 1; }
+		echo "Dragoman needs Python 3.11 or newer, but found: $$(python3 --version 2>&1 || echo none)." >&2; \
+		echo "Install it, or specify its path: make PYTHON=/path/to/python3.12 …" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Dragoman needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; exit 1; }
-	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@echo "creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { \
-		echo "Python's venv module did not work; Debian and Ubuntu have it in the package python3-venv." >&2; exit 1; }
+		echo "Python's venv module does not work; on Debian and Ubuntu, install the package python3-venv." >&2; exit 1; }
 	@touch $@
 
-# One list after the other, also under `make -j`: two pips in one environment break it.
+# One list at a time, even with `make -j`: concurrent pips corrupt the environment.
 $(INSTALLED)-%: requirements/%.txt | $(INSTALLED)-venv
-	@echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, checked against their hashes)"
+	@echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, with verified hashes)"
 	@$(PIP) $(QUIET) --require-hashes -r $<
 	@touch $@
 
@@ -99,7 +99,7 @@ $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(IN
 		node_modules/.bin/vite build --logLevel warn
 	@touch $@
 
-# After the lists, because it is built with the setuptools that they pin.
+# After the lists, because the build uses the setuptools that they pin.
 $(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv
 	@echo "installing dragoman itself"
 	@$(PIP) --quiet --no-build-isolation --editable .

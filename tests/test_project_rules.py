@@ -67,17 +67,17 @@ IO_PACKAGES = {
 
 # Written so that no pattern matches its own line.
 FORBIDDEN_PATTERNS = {
-    "a path of somebody's machine": r"(?<![\w.:])/(work|root|tmp|home/\w+|Users/\w+)/",
+    "an absolute path of a machine": r"(?<![\w.:])/(work|root|tmp|home/\w+|Users/\w+)/",
     "a package registry's host": r"\b(pypi\.org|pythonhosted\.org|npmjs\.org|npmjs\.com|debian\.org)\b",
     "a key": r"\b(sk-[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|ghp_[A-Za-z0-9]{30,})\b|-----BEGIN [A-Z ]*PRIVATE KEY",
-    "something put off": r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b",
-    "how the project is worked on": r"\b(issue \d|iss[u]es show|C[E]O|the br[i]ef|sh[a]red/\w+\.md)\b",
+    "a deferred task": r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b",
+    "a reference to the working process": r"\b(issue \d|iss[u]es show|C[E]O|the br[i]ef|sh[a]red/\w+\.md)\b",
 }
 
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Everything that is or would be committed."""
+    """All files that are or would be committed."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     return tuple(path for name in sorted(listed.split("\0")) if name and (path := PROJECT_ROOT / name).is_file())
@@ -326,12 +326,12 @@ def words_of(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("what", FORBIDDEN_PATTERNS)
-def test_no_file_holds(what: str) -> None:
+def test_no_file_contains(what: str) -> None:
     assert list(lines_with(FORBIDDEN_PATTERNS[what])) == []
 
 
 def nodes_of_tests(*words: str) -> Iterator[tuple[str, ast.AST]]:
-    """The nodes of the tests in which one of these words stands: reading all takes seconds."""
+    """The syntax nodes of test files that contain one of these words: parsing all files takes seconds."""
     for path in python_files():
         if relative_path(path).startswith("tests/") and any(word in text_of(path) for word in words):
             for node in ast.walk(ast.parse(text_of(path))):
@@ -345,11 +345,11 @@ def is_sleep(node: ast.AST) -> bool:
 
 
 def test_no_test_sleeps() -> None:
-    """Tests wait for what they wait for, under a deadline."""
+    """Tests wait for a condition, with a deadline."""
     assert [where for where, node in nodes_of_tests("time.sleep", "from time import") if is_sleep(node)] == []
 
 
-def test_a_test_that_is_left_out_says_why() -> None:
+def test_every_skipped_test_gives_a_reason() -> None:
     marks = {"skip", "skipif", "xfail"}
     used, explained = [], set()
     for where, node in nodes_of_tests(*marks):
@@ -398,7 +398,7 @@ def make_targets() -> set[str]:
 
 
 def commands_in_prose() -> set[tuple[str, str]]:
-    """Every `make TARGET` that a page shows as code, with the page."""
+    """Every `make TARGET` in the code of a page, with the page."""
     code = r"(?:^|`|\$ )make ([a-z][a-z-]*)"
     pages = [path for path in files() if path.suffix == ".md"]
     return {(relative_path(page), each) for page in pages for each in re.findall(code, text_of(page), re.MULTILINE)}
@@ -422,7 +422,7 @@ def test_every_example_is_run_by_a_test() -> None:
 
 
 def locked(name: str) -> dict[str, str]:
-    """The versions in one of the lists."""
+    """The versions in a list."""
     text = text_of(PROJECT_ROOT / "requirements" / f"{name}.txt")
     return dict(re.findall(r"^([a-z0-9.-]+)==([^ ]+)", text, re.MULTILINE))
 
@@ -435,7 +435,7 @@ def locked(name: str) -> dict[str, str]:
         *((extra, [extra]) for extra in PROJECT["optional-dependencies"] if extra not in {"embedded", "dev"}),
     ],
 )
-def test_a_list_holds_what_the_project_asks_for(name: str, extras: list[str]) -> None:
+def test_a_list_satisfies_the_requirements_of_the_project(name: str, extras: list[str]) -> None:
     wanted = [*PROJECT["dependencies"], *(each for extra in extras for each in PROJECT["optional-dependencies"][extra])]
     pins = locked(name)
     missing = [
@@ -446,7 +446,7 @@ def test_a_list_holds_what_the_project_asks_for(name: str, extras: list[str]) ->
     assert missing == [], "run `make lock`"
 
 
-def test_lists_hold_hashes_and_agree_and_name_no_place() -> None:
+def test_lists_contain_hashes_agree_with_each_other_and_name_no_index() -> None:
     everything = locked("test")
     for path in sorted((PROJECT_ROOT / "requirements").glob("*.txt")):
         entries = re.split(r"\n(?=[a-z0-9])", text_of(path).split("\n", 1)[1])

@@ -1,4 +1,4 @@
-"""The two directions between requirements and tests: each has the other."""
+"""Every requirement has a test, and every test of a protocol has a requirement."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PROTOCOLS = TESTS.parent / "src" / "dragoman" / "protocols"
 
 
 class WrittenTest(NamedTuple):
-    """A test function as it stands in its file."""
+    """A test function, as written in its file."""
 
     place: str
     requirements: tuple[str, ...]
@@ -22,7 +22,7 @@ class WrittenTest(NamedTuple):
 
 
 def written_tests() -> Iterator[WrittenTest]:
-    """Read every test file; what runs depends on the command line, what is written does not."""
+    """Read every test file, independently of which tests this run selects."""
     for path in sorted(TESTS.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
@@ -32,7 +32,7 @@ def written_tests() -> Iterator[WrittenTest]:
 
 
 def marked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
-    """The ids in `@requirement(…)` over a function, which have to be written out."""
+    """The IDs in the `@requirement(…)` decorators of a function, which must be literals."""
     return tuple(
         ast.literal_eval(argument)
         for mark in function.decorator_list
@@ -53,19 +53,19 @@ def test_every_test_of_a_protocol_has_a_requirement() -> None:
 def test_every_protocol_has_requirements() -> None:
     folders = {path.name for path in PROTOCOLS.iterdir() if path.is_dir() and not path.name.startswith("_")} - {"kit"}
     tables = {path.stem.partition("_")[0] for path in (TESTS / "requirements").glob("[!_]*.py")}
-    assert folders == tables - {"faults"}, "what breaks is no protocol"
+    assert folders == tables - {"faults"}, "faults are not a protocol"
 
 
-def test_every_gap_and_every_source_says_something() -> None:
+def test_no_requirement_has_an_empty_text_source_or_gap() -> None:
     assert [each.id for each in KNOWN.values() if each.gap == "" or not each.source or not each.text] == []
 
 
-def test_an_unknown_requirement_fails_where_it_is_named() -> None:
+def test_naming_an_unknown_requirement_fails() -> None:
     with pytest.raises(LookupError, match="there is no requirement 'nowhere:at:all'"):
         requirement("nowhere:at:all")
 
 
-def test_marks_add_up() -> None:
+def test_several_decorators_add_up() -> None:
     first, second = list(KNOWN)[:2]
 
     @requirement(first)
@@ -75,7 +75,7 @@ def test_marks_add_up() -> None:
     assert requirements_of(function) == (second, first)
 
 
-def test_an_id_stands_once() -> None:
+def test_a_duplicate_id_is_rejected() -> None:
     twice = Requirement("a:b:c", "something", "somewhere")
-    with pytest.raises(ValueError, match="'a:b:c' stands twice"):
+    with pytest.raises(ValueError, match="'a:b:c' is defined twice"):
         table(twice, twice)

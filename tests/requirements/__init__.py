@@ -1,11 +1,11 @@
-"""What each protocol demands, as data, and the mark that ties a test to it.
+"""The requirements of each protocol, as data, and the decorator that links a test to them.
 
-Every module of this package holds one protocol's `REQUIREMENTS`. A test says which of them it holds:
+Every module of this package contains the `REQUIREMENTS` of one protocol. A test names those that it verifies:
 
     @requirement("aap:health:ok")
     def test_health_answers_ok() -> None: ...
 
-An unknown id fails at import. `tests/test_requirements.py` checks both directions: no requirement without a test, and
+An unknown ID fails at import. `tests/test_requirements.py` checks both directions: no requirement without a test, and
 no test of a protocol without a requirement.
 """
 
@@ -18,18 +18,19 @@ from typing import TypeVar
 TestFunction = TypeVar("TestFunction", bound=Callable[..., object])
 
 MARK = "__requirements__"
-"""The attribute of a test function in which its requirements' ids stand."""
+"""The attribute of a test function that contains the IDs of its requirements."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing that a protocol demands.
+    """One requirement of a protocol.
 
     Args:
         id: `protocol:subject:rule`, in lower case.
-        text: the demand, in our own words.
-        source: the document and section where it stands.
-        gap: why we knowingly differ or are not there yet; None when it is met. One with a gap needs no test.
+        text: the requirement, in our own words.
+        source: the document and section that state it.
+        gap: why the server deliberately differs, or does not meet it yet; None if it does. A requirement with a gap
+            needs no test.
     """
 
     id: str
@@ -39,21 +40,21 @@ class Requirement:
 
 
 def table(*requirements: Requirement) -> Mapping[str, Requirement]:
-    """Put requirements under their ids.
+    """Index requirements by ID.
 
     Raises:
-        ValueError: two have the same id.
+        ValueError: two have the same ID.
     """
-    found: dict[str, Requirement] = {}
+    by_id: dict[str, Requirement] = {}
     for each in requirements:
-        if each.id in found:
-            raise ValueError(f"requirement {each.id!r} stands twice")
-        found[each.id] = each
-    return found
+        if each.id in by_id:
+            raise ValueError(f"requirement {each.id!r} is defined twice")
+        by_id[each.id] = each
+    return by_id
 
 
 def load() -> Mapping[str, Requirement]:
-    """Gather `REQUIREMENTS` of every module of this package."""
+    """Collect the `REQUIREMENTS` of all modules in this package."""
     everything: list[Requirement] = []
     for module in pkgutil.iter_modules(__path__):
         requirements: Iterable[Requirement] = importlib.import_module(f"{__name__}.{module.name}").REQUIREMENTS
@@ -62,10 +63,10 @@ def load() -> Mapping[str, Requirement]:
 
 
 def requirement(*ids: str) -> Callable[[TestFunction], TestFunction]:
-    """Mark a test as one that holds these requirements.
+    """Mark a test that verifies these requirements.
 
     Raises:
-        LookupError: there is no such requirement; raised while the test's module is imported.
+        LookupError: there is no such requirement. Raised when the test's module is imported.
     """
     for each in ids:
         if each not in KNOWN:
@@ -79,9 +80,9 @@ def requirement(*ids: str) -> Callable[[TestFunction], TestFunction]:
 
 
 def requirements_of(function: object) -> tuple[str, ...]:
-    """The ids that a test function was marked with."""
-    found: tuple[str, ...] = getattr(function, MARK, ())
-    return found
+    """Return the IDs of a test function's requirements."""
+    ids: tuple[str, ...] = getattr(function, MARK, ())
+    return ids
 
 
 KNOWN = load()

@@ -25,8 +25,8 @@ export function Field({
     children,
 }: Frame & { children: (inputProps: InputProps) => ComponentChildren }) {
     const id = useId();
-    const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
-    const inputProps: InputProps = { id, class: "input", ...(described && { "aria-describedby": described }) };
+    const hintId = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
+    const inputProps: InputProps = { id, class: "input", ...(hintId && { "aria-describedby": hintId }) };
     if (error) inputProps["aria-invalid"] = true;
     return (
         <div class="field">
