@@ -1,4 +1,4 @@
-"""Settings: which of four places wins, what is refused and how, what is shown, and that every one is documented."""
+"""Settings: precedence of the sources, refused values, `config show`, and that every setting is documented."""
 
 import re
 import tomllib
@@ -29,22 +29,22 @@ def write(folder: Path, text: str, name: str = "dragoman.toml") -> Path:
     return file
 
 
-# --- where a value comes from -----------------------------------------------------------------------------------------
+# --- sources ----------------------------------------------------------------------------------------------------------
 
 
-def test_without_any_choice_the_defaults_hold(tmp_path: Path) -> None:
-    settings, places = load({}, {}, folder=tmp_path)
+def test_without_any_source_the_defaults_apply(tmp_path: Path) -> None:
+    settings, sources = load({}, {}, folder=tmp_path)
     assert settings == Settings()
-    assert set(places.values()) == {"default"}
-    assert set(places) == set(Settings.__struct_fields__)
+    assert set(sources.values()) == {"default"}
+    assert set(sources) == set(Settings.__struct_fields__)
 
 
-def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> None:
+def test_flags_override_environment_overrides_file_overrides_defaults(tmp_path: Path) -> None:
     file = write(tmp_path, 'host = "127.0.0.2"\nport = 1\nseeds = 1\n')
     loaded = load({"port": "3", "host": None}, {"DRAGOMAN_PORT": "2", "DRAGOMAN_SEEDS": "2"}, folder=tmp_path)
-    settings, places = loaded
+    settings, sources = loaded
     assert (settings.port, settings.seeds, settings.host, settings.auth) == (3, 2, "127.0.0.2", True)
-    assert {name: places[name] for name in ("port", "seeds", "host", "auth")} == {
+    assert {name: sources[name] for name in ("port", "seeds", "host", "auth")} == {
         "port": "flag --port",
         "seeds": "environment DRAGOMAN_SEEDS",
         "host": f"file {file}",
@@ -59,7 +59,7 @@ def test_another_file_can_be_named_by_flag_or_environment(tmp_path: Path) -> Non
     assert load({}, {"DRAGOMAN_CONFIG": str(two)}, folder=tmp_path).settings.port == 3
 
 
-def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_other_environment_variables_are_ignored(tmp_path: Path) -> None:
     assert load({}, {"PATH": "x", "DRAGON": "y", "dragoman_port": "1"}, folder=tmp_path).settings == Settings()
 
 
@@ -82,12 +82,14 @@ def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
         ("log_format", "json", "json"),
     ],
 )
-def test_texts_of_the_environment_stand_for_every_type(tmp_path: Path, name: str, text: str, value: Any) -> None:
+def test_strings_from_the_environment_are_converted_to_every_type(
+    tmp_path: Path, name: str, text: str, value: Any
+) -> None:
     assert getattr(load({}, {f"DRAGOMAN_{name.upper()}": text}, folder=tmp_path).settings, name) == value
 
 
-def test_every_setting_can_be_chosen_in_every_place(tmp_path: Path) -> None:
-    """What the defaults print is what the file and the environment take."""
+def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
+    """The file and the environment accept the defaults as they are printed."""
     for setting in all_settings():
         examples: dict[str, Any] = {"agents": ("app.py",), "cors_origins": ("https://a.example",)}
         value = examples.get(setting.name, setting.default)
@@ -104,16 +106,16 @@ def test_every_setting_can_be_chosen_in_every_place(tmp_path: Path) -> None:
             assert loaded.sources[setting.name] != "default"
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- refused values ---------------------------------------------------------------------------------------------------
 
 
-def refusal(flags: dict[str, object], environ: dict[str, str], here: Path) -> str:
+def refusal(flags: dict[str, object], environ: dict[str, str], folder: Path) -> str:
     with pytest.raises(SettingsError) as refused:
-        load(flags, environ, folder=here)
+        load(flags, environ, folder=folder)
     return str(refused.value)
 
 
-def test_an_unknown_name_is_refused_with_its_place_and_the_nearest_one(tmp_path: Path) -> None:
+def test_an_unknown_name_is_refused_with_its_source_and_the_closest_name(tmp_path: Path) -> None:
     message = refusal({}, {"DRAGOMAN_PROT": "1"}, tmp_path)
     assert message == "unknown setting DRAGOMAN_PROT (environment): did you mean DRAGOMAN_PORT?"
     file = write(tmp_path, "[server]\nport = 1")
@@ -125,11 +127,11 @@ def test_an_unknown_name_is_refused_with_its_place_and_the_nearest_one(tmp_path:
     [
         (
             {"PORT": "abc"},
-            "setting port (environment DRAGOMAN_PORT): expected a whole number from 0 to 65535, got 'abc'",
+            "setting port (environment DRAGOMAN_PORT): expected an integer from 0 to 65535, got 'abc'",
         ),
         (
             {"PORT": "65536"},
-            "setting port (environment DRAGOMAN_PORT): expected a whole number from 0 to 65535, got '65536'",
+            "setting port (environment DRAGOMAN_PORT): expected an integer from 0 to 65535, got '65536'",
         ),
         ({"DRAIN_S": "-1"}, "setting drain_s (environment DRAGOMAN_DRAIN_S): expected a number, at least 0, got '-1'"),
         (
@@ -144,26 +146,28 @@ def test_an_unknown_name_is_refused_with_its_place_and_the_nearest_one(tmp_path:
         ),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_was_expected(tmp_path: Path, environ: dict[str, str], message: str) -> None:
+def test_an_invalid_value_is_refused_with_what_was_expected(
+    tmp_path: Path, environ: dict[str, str], message: str
+) -> None:
     assert refusal({}, {f"DRAGOMAN_{name}": text for name, text in environ.items()}, tmp_path) == message
 
 
 @pytest.mark.parametrize("text", ["auth = 1", "port = true", "port = 1.5", "cors_origins = [1]", "port", "\xff"])
-def test_what_is_wrong_in_the_file_is_refused_with_the_files_name(tmp_path: Path, text: str) -> None:
+def test_an_error_in_the_file_is_refused_with_the_files_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "dragoman.toml"
     file.write_bytes(text.encode("latin-1"))
     assert str(file) in refusal({}, {}, tmp_path)
 
 
-def test_a_named_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_if_it_was_named(tmp_path: Path) -> None:
     assert "cannot read the configuration file" in refusal({"config": str(tmp_path / "no.toml")}, {}, tmp_path)
     assert "cannot read the configuration file" in refusal({"config": str(tmp_path)}, {}, tmp_path)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
-def test_keys_cannot_be_off_where_others_reach_the_server(tmp_path: Path, host: str) -> None:
+def test_keys_cannot_be_off_on_an_address_that_others_can_reach(tmp_path: Path, host: str) -> None:
     message = refusal({"auth": False, "host": host}, {}, tmp_path)
-    assert message.startswith(f"keys are off (flag --auth) and the server would listen on {host} (flag --host)")
+    assert message.startswith(f"keys are off (flag --auth), but the server would listen on {host} (flag --host)")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1"])
@@ -174,7 +178,7 @@ def test_keys_can_be_off_on_loopback(tmp_path: Path, host: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", "localhost.evil.example", "127.0.0.1.evil.example", "0177.0.0.1", "2130706433", "::ffff:192.0.2.1"]
 )
-def test_what_only_looks_like_loopback_is_none(name: str) -> None:
+def test_names_that_only_look_like_loopback_are_not(name: str) -> None:
     assert not is_loopback(name)
 
 
@@ -197,14 +201,14 @@ def test_a_value_that_could_never_work_is_refused(tmp_path: Path, name: str, tex
     assert message.endswith(f"got {text!r}")
 
 
-def test_without_keys_not_every_origin_can_be_let_in(tmp_path: Path) -> None:
+def test_without_keys_not_every_origin_can_be_allowed(tmp_path: Path) -> None:
     assert "cors_origins" in refusal({"auth": False, "cors_origins": "*"}, {}, tmp_path)
 
 
-# --- what is shown ----------------------------------------------------------------------------------------------------
+# --- showing settings -------------------------------------------------------------------------------------------------
 
 
-def test_config_show_is_a_file_that_gives_the_same_settings(tmp_path: Path) -> None:
+def test_the_output_of_config_show_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
     chosen = {"port": "1234", "cors_origins": "https://a.example", "default_model": "openai:x", "drain_s": "0.5"}
     loaded = load(chosen, {}, folder=tmp_path)
     shown = format_settings(loaded)
@@ -216,7 +220,7 @@ def test_config_show_is_a_file_that_gives_the_same_settings(tmp_path: Path) -> N
     }
 
 
-def test_secrets_are_visible_to_nobody(tmp_path: Path) -> None:
+def test_secrets_are_never_shown(tmp_path: Path) -> None:
     loaded = load({}, {"DRAGOMAN_OTEL_HEADERS": f"authorization={CANARY}"}, folder=tmp_path)
     assert 'otel_headers = "***"' in format_settings(loaded)
     assert CANARY not in format_settings(loaded)
@@ -224,26 +228,26 @@ def test_secrets_are_visible_to_nobody(tmp_path: Path) -> None:
     assert CANARY not in refusal({}, {}, tmp_path)
 
 
-def test_settings_never_change() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
-        Settings().port = 1  # type: ignore[misc]  # wrong on purpose
+        Settings().port = 1  # type: ignore[misc]  # deliberately wrong
     assert msgspec.structs.replace(Settings(), port=1).port == 1
 
 
-# --- what is documented -----------------------------------------------------------------------------------------------
+# --- documentation ----------------------------------------------------------------------------------------------------
 
 
-def test_every_setting_has_its_line_in_the_docs_and_no_other_has() -> None:
+def test_the_docs_have_a_row_for_every_setting_and_no_other() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     documented = {name: (default, text) for name, default, text in rows}
-    wanted = {}
+    expected = {}
     for setting in all_settings():
         default = "—" if setting.default in (None, ()) else f"`{as_toml(setting.default)}`"
-        wanted[setting.name] = (default, f"{setting.description} ({describe_expected_value(setting)})")
+        expected[setting.name] = (default, f"{setting.description} ({describe_expected_value(setting)})")
     missing = [
         f"| `{name}` | {default} | {text} |"
-        for name, (default, text) in wanted.items()
+        for name, (default, text) in expected.items()
         if documented.get(name) != (default, text)
     ]
     assert "\n".join(missing) == ""
-    assert sorted(documented) == sorted(wanted)
+    assert sorted(documented) == sorted(expected)

@@ -1,6 +1,6 @@
-"""The settings: one frozen struct, and how it is put together from flags, environment, file and defaults.
+"""The settings: one frozen struct, and the loader that merges flags, environment, file and defaults.
 
-Read once, by the command line and `server.py`, and passed down as values: no other module looks at the environment.
+The command line loads them once and passes them down; no other module reads the environment.
 """
 
 import ipaddress
@@ -17,195 +17,175 @@ from dragoman.core.content import Json
 ENVIRONMENT_PREFIX = "DRAGOMAN_"
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
 CONFIG_FILE = "dragoman.toml"
-"""Read from the current folder when no other file is named."""
+"""Read from the current folder if no other file is named."""
 
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-def setting_meta(
-    description: str, *, ge: float | None = None, le: float | None = None, is_secret: bool = False
-) -> Meta:
-    """What a setting is for, in the words of the help and of docs/configuration.md, and its bounds."""
+def doc(description: str, *, ge: float | None = None, le: float | None = None, is_secret: bool = False) -> Meta:
+    """A setting's description, for `--help` and docs/configuration.md, and its bounds."""
     return Meta(description=description, ge=ge, le=le, extra={"is_secret": is_secret})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that an operator may choose. Sizes are in bytes or characters, times in seconds."""
+    """All settings. Times are in seconds, and sizes in bytes unless a setting says otherwise."""
 
     agents: Annotated[
-        tuple[str, ...], setting_meta("Python files to serve agents from, each `FILE.py` or `FILE.py:NAME`")
+        tuple[str, ...], doc("Python files with the agents to serve, each `FILE.py` or `FILE.py:NAME`")
     ] = ()
-    default_agent: Annotated[
-        str | None, setting_meta("agent for clients that name none; else the first one served")
-    ] = None
-    default_model: Annotated[
-        str | None, setting_meta("model of agents that name none, such as `openai:gpt-5-mini`")
-    ] = None
-    rehearsal: Annotated[bool, setting_meta("also serve the two rehearsal agents, which need no model")] = False
+    default_agent: Annotated[str | None, doc("agent for clients that name none; not set: the first one served")] = None
+    default_model: Annotated[str | None, doc("model for agents that name none, such as `openai:gpt-5-mini`")] = None
+    rehearsal: Annotated[bool, doc("also serve the two rehearsal agents, which need no model")] = False
 
-    host: Annotated[str, setting_meta("address to listen on")] = "127.0.0.1"
-    port: Annotated[int, setting_meta("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
+    host: Annotated[str, doc("address to listen on")] = "127.0.0.1"
+    port: Annotated[int, doc("port to listen on; 0 picks a free one", ge=0, le=65535)] = 8000
     trusted_proxies: Annotated[
         tuple[str, ...],
-        setting_meta("addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed"),
+        doc("addresses of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted"),
     ] = ()
-    data: Annotated[str, setting_meta("data folder: database, blobs and secrets; made when it is not there")] = (
-        "dragoman-data"
-    )
+    data: Annotated[str, doc("data folder for database, blobs and secrets; created if missing")] = "dragoman-data"
     database: Annotated[
         str | None,
-        setting_meta(
-            "PostgreSQL database, `postgresql://USER@HOST/NAME`; not set: SQLite in the data folder", is_secret=True
-        ),
+        doc("PostgreSQL database, `postgresql://USER@HOST/NAME`; not set: SQLite in the data folder", is_secret=True),
     ] = None
     nats: Annotated[
         str | None,
-        setting_meta(
-            "NATS for hints between servers on one PostgreSQL, `nats://HOST:PORT`; they do without it", is_secret=True
-        ),
+        doc("NATS for hints between servers on one PostgreSQL database, `nats://HOST:PORT`; optional", is_secret=True),
     ] = None
     nats_credentials: Annotated[
-        str | None, setting_meta("file that says who this is to NATS: a user's `.creds`, or the seed of an NKey")
+        str | None, doc("file with the NATS credentials: a user's `.creds`, or the seed of an NKey")
     ] = None
     nats_subject: Annotated[
-        str, setting_meta("begins the subjects on NATS; one for each installation that shares it")
+        str, doc("prefix of the NATS subjects; use a different one for each installation on the same NATS")
     ] = "dragoman"
     blobs: Annotated[
         str | None,
-        setting_meta("bucket for attachments, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; not set: beside the rest"),
+        doc(
+            "bucket for attachments, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; not set: stored with the other data"
+        ),
     ] = None
-    workers: Annotated[int, setting_meta("processes that share the port; more than one needs `database`", ge=1)] = 1
+    workers: Annotated[int, doc("processes that share the port; more than one needs `database`", ge=1)] = 1
     lease_s: Annotated[
-        float, setting_meta("silence after which other servers on the database take over this one's runs", ge=4)
+        float, doc("silence after which other servers on the database take over this server's runs", ge=4)
     ] = 10.0
     synchronous: Annotated[
         Literal["full", "normal"],
-        setting_meta("`full` syncs each commit to the disk; with `normal` a power cut may take the last ones"),
+        doc("`full` syncs each commit to disk; with `normal` a power failure may lose the last commits"),
     ] = "full"
 
-    auth: Annotated[bool, setting_meta("ask for API keys; can only be switched off on a loopback address")] = True
+    auth: Annotated[bool, doc("require API keys; can only be turned off on a loopback address")] = True
     first_key: Annotated[
-        bool, setting_meta("make a key on the first start, keep it in the data folder, print it at every start")
+        bool, doc("create a key on the first start, store it in the data folder, and print it at every start")
     ] = False
-    public_meta: Annotated[bool, setting_meta("show the list of agents to callers without a key")] = False
+    public_meta: Annotated[bool, doc("list the agents for callers without a key")] = False
     public_metrics: Annotated[
         bool | None,
-        setting_meta("show `/metrics` without an admin key; not set: only when listening on a loopback address"),
+        doc("serve `/metrics` without an admin key; not set: only when listening on a loopback address"),
     ] = None
-    console: Annotated[bool, setting_meta("serve the web console at `/`")] = True
+    console: Annotated[bool, doc("serve the web console at `/`")] = True
     cors_origins: Annotated[
         tuple[str, ...],
-        setting_meta(
-            "origins of web pages that may call, and show the console; empty: any may call with keys on, none else"
+        doc(
+            "origins of web pages that may call and may embed the console; empty: any with keys on, none with keys off"
         ),
     ] = ()
     allowed_hosts: Annotated[
-        tuple[str, ...], setting_meta("names besides loopback ones that `Host` may hold when keys are off")
+        tuple[str, ...], doc("names besides loopback names that `Host` may contain when keys are off")
     ] = ()
 
-    body_bytes: Annotated[int, setting_meta("largest request body", ge=1024)] = 16 * 1024 * 1024
-    text_chars: Annotated[int, setting_meta("longest text block, in characters", ge=1)] = 1024 * 1024
-    seeds: Annotated[int, setting_meta("messages that a session may be opened with", ge=0)] = 1000
-    client_tools: Annotated[int, setting_meta("tools that an application may bring along", ge=0)] = 128
-    schema_bytes: Annotated[int, setting_meta("largest JSON Schema of such a tool", ge=2)] = 64 * 1024
-    max_runs_per_user: Annotated[
-        int, setting_meta("unfinished runs of one user, running and queued; 0 for no limit", ge=0)
-    ] = 1000
-    max_streams_per_user: Annotated[int, setting_meta("open streams of one user; 0 for no limit", ge=0)] = 10_000
+    body_bytes: Annotated[int, doc("largest request body", ge=1024)] = 16 * 1024 * 1024
+    text_chars: Annotated[int, doc("longest text block, in characters", ge=1)] = 1024 * 1024
+    seeds: Annotated[int, doc("most messages that a session may be created with", ge=0)] = 1000
+    client_tools: Annotated[int, doc("most tools that an application may declare in a session", ge=0)] = 128
+    schema_bytes: Annotated[int, doc("largest JSON Schema of such a tool", ge=2)] = 64 * 1024
+    max_runs_per_user: Annotated[int, doc("concurrent runs per user; 0 for no limit", ge=0)] = 1000
+    max_streams_per_user: Annotated[int, doc("open streams per user; 0 for no limit", ge=0)] = 10_000
     requests_per_minute: Annotated[
-        int, setting_meta("requests of one key, in bursts of as many; 0 for no limit", ge=0)
+        int, doc("requests per key and minute, in bursts of as many; 0 for no limit", ge=0)
     ] = 0
     wrong_keys_per_minute: Annotated[
-        int, setting_meta("wrong keys of one address before it gets 429 for them; 0 for no limit", ge=0)
+        int, doc("wrong keys per address and minute before it is answered with 429; 0 for no limit", ge=0)
     ] = 60
 
-    time_zone: Annotated[str, setting_meta("time zone of scheduled tasks that name none, for users without one")] = (
-        "UTC"
-    )
-    schedule_runs: Annotated[int, setting_meta("runs of schedules at the same time; further ones wait", ge=1)] = 50
-    run_timeout_s: Annotated[float, setting_meta("longest run", ge=1)] = 3600.0
-    drain_s: Annotated[float, setting_meta("grace that running runs get when the server stops", ge=0)] = 30.0
-    heartbeat_s: Annotated[float, setting_meta("silence after which a stream gets a sign of life", ge=0.1)] = 15.0
-    stalled_reader_s: Annotated[
-        float, setting_meta("how long a client may take nothing before it is cut off", ge=1)
-    ] = 60.0
-    sessions_in_memory: Annotated[int, setting_meta("sessions kept ready in memory", ge=1)] = 1000
+    time_zone: Annotated[str, doc("time zone of scheduled tasks that name none, for users without one")] = "UTC"
+    schedule_runs: Annotated[int, doc("concurrent runs of schedules; more have to wait", ge=1)] = 50
+    run_timeout_s: Annotated[float, doc("longest run", ge=1)] = 3600.0
+    drain_s: Annotated[float, doc("grace period for running runs when the server stops", ge=0)] = 30.0
+    heartbeat_s: Annotated[float, doc("silence after which a heartbeat is sent on a stream", ge=0.1)] = 15.0
+    stalled_reader_s: Annotated[float, doc("how long a client may read nothing before it is disconnected", ge=1)] = 60.0
+    sessions_in_memory: Annotated[int, doc("sessions cached in memory", ge=1)] = 1000
 
-    aap: Annotated[bool, setting_meta("serve AAP")] = True
-    aap_path: Annotated[str, setting_meta("where AAP is served")] = "/aap/v3"
-    ag_ui: Annotated[bool, setting_meta("serve AG-UI's standard endpoint")] = True
-    ag_ui_path: Annotated[str, setting_meta("where AG-UI's standard endpoint is served")] = "/ag-ui"
+    aap: Annotated[bool, doc("serve AAP")] = True
+    aap_path: Annotated[str, doc("path of AAP")] = "/aap/v3"
+    ag_ui: Annotated[bool, doc("serve AG-UI's standard endpoint")] = True
+    ag_ui_path: Annotated[str, doc("path of AG-UI's standard endpoint")] = "/ag-ui"
     ag_ui_on_disconnect: Annotated[
         Literal["cancel", "continue"],
-        setting_meta("what becomes of an AG-UI run when its client leaves and nobody else watches"),
+        doc("what happens to an AG-UI run when its client disconnects and nobody else is watching"),
     ] = "cancel"
     ag_ui_min_client: Annotated[
-        Literal["0.0.58", "0.0.59"], setting_meta("what AG-UI clients of 0.x understand; `0.0.58` knows no sub-agents")
+        Literal["0.0.58", "0.0.59"], doc("oldest AG-UI 0.x client to support; `0.0.58` has no sub-agents")
     ] = "0.0.59"
-    run_service: Annotated[bool, setting_meta("serve the AG-UI run service")] = True
-    run_service_path: Annotated[str, setting_meta("where the AG-UI run service is served")] = "/api/v1/agent"
+    run_service: Annotated[bool, doc("serve the AG-UI run service")] = True
+    run_service_path: Annotated[str, doc("path of the AG-UI run service")] = "/api/v1/agent"
     run_service_streams: Annotated[
-        int, setting_meta("open event streams of one user on the AG-UI run service; 0 for no limit", ge=0)
+        int, doc("open event streams per user on the AG-UI run service; 0 for no limit", ge=0)
     ] = 8
     public_url: Annotated[
         str | None,
-        setting_meta("address that clients reach the server at, for signed links; not set: as they asked for it"),
+        doc("address at which clients reach the server, for signed links; not set: taken from each request"),
     ] = None
     transcription_model: Annotated[
         str | None,
-        setting_meta("model for speech to text: `openai:NAME` or `openai-compatible:NAME@URL`; not set: none"),
+        doc("model for speech to text, `openai:NAME` or `openai-compatible:NAME@URL`; not set: none"),
     ] = None
-    agentscope: Annotated[bool, setting_meta("serve the Agent API of AgentScope Runtime")] = True
-    agentscope_path: Annotated[str, setting_meta("where runs of the Agent API begin")] = "/process"
+    agentscope: Annotated[bool, doc("serve the Agent API of AgentScope Runtime")] = True
+    agentscope_path: Annotated[str, doc("path at which runs of the Agent API start")] = "/process"
     blade: Annotated[
-        bool, setting_meta("serve Blade at `/api` and `/socket.io/`; left out where the extra `blade` is not installed")
+        bool, doc("serve Blade at `/api` and `/socket.io/`; skipped if the extra `blade` is not installed")
     ] = True
-    blade_memory: Annotated[
-        bool, setting_meta("new sessions over Blade, and of schedules, have memory on where nobody says otherwise")
+    blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
+    blade_public_sharing: Annotated[
+        bool, doc("allow share links, over Blade, that show a session to everybody who has the link")
     ] = True
-    blade_public_sharing: Annotated[bool, setting_meta("sessions can be shown to whoever has a link, over Blade")] = (
-        True
-    )
-    blade_key_prefix: Annotated[str, setting_meta("begins the keys that are made over Blade's REST")] = "sk-blade-v2-"
-    blade_level: Annotated[str, setting_meta("level of Blade that clients are told; those of the same number fit")] = (
-        "2608.0.4"
-    )
+    blade_key_prefix: Annotated[str, doc("prefix of keys that are created over Blade's REST API")] = "sk-blade-v2-"
+    blade_level: Annotated[
+        str, doc("level of Blade that is reported to clients; clients with the same major number are compatible")
+    ] = "2608.0.4"
     blade_sync_patch_ms: Annotated[
         int,
-        setting_meta("how often growing turns are also sent whole over Blade, as `sync` patches; 0 for never", ge=0),
+        doc("interval at which growing turns are also sent whole over Blade, as `sync` patches; 0 for never", ge=0),
     ] = 0
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], setting_meta("least important lines to log")] = (
-        "info"
-    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], doc("lowest level that is logged")] = "info"
     log_format: Annotated[
-        Literal["auto", "console", "json"], setting_meta("`auto` is `console` in a terminal and `json` elsewhere")
+        Literal["auto", "console", "json"], doc("`auto` is `console` in a terminal and `json` elsewhere")
     ] = "auto"
-    otel: Annotated[bool, setting_meta("send OpenTelemetry spans; needs the extra `otel`")] = False
+    otel: Annotated[bool, doc("send OpenTelemetry spans; needs the extra `otel`")] = False
     otel_endpoint: Annotated[
-        str | None, setting_meta("URL of the OTLP/HTTP collector's traces; not set: the SDK's own default")
+        str | None, doc("URL of the OTLP/HTTP collector's traces endpoint; not set: the SDK's default")
     ] = None
-    otel_headers: Annotated[
-        str | None, setting_meta("headers for the collector, `NAME=VALUE,NAME=VALUE`", is_secret=True)
-    ] = None
+    otel_headers: Annotated[str | None, doc("headers for the collector, `NAME=VALUE,NAME=VALUE`", is_secret=True)] = (
+        None
+    )
 
     @property
     def folder(self) -> Path:
-        """The data folder."""
+        """The data folder's path."""
         return Path(self.data).expanduser()
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Whether the server listens on a loopback address only."""
         return is_loopback(self.host)
 
 
 class SettingsError(Exception):
-    """A setting is unknown, or cannot be what it is. The message names the place and what to do."""
+    """A setting is unknown or invalid. The message names its source and what is expected."""
 
 
 class SettingInfo(NamedTuple):
-    """A setting as a thing to be described."""
+    """The name, type, default and description of one setting."""
 
     name: str
     type: Any
@@ -214,28 +194,28 @@ class SettingInfo(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What it is for."""
-        assert self.meta.description is not None, "every setting says what it is for"
+        """What the setting is for."""
+        assert self.meta.description is not None, "every setting has a description"
         return self.meta.description
 
     @property
     def is_secret(self) -> bool:
-        """Whether its value is shown to nobody."""
+        """Whether the value is masked wherever settings are shown."""
         return self.meta.extra is not None and bool(self.meta.extra["is_secret"])
 
     @property
     def flag(self) -> str:
-        """Its flag on the command line."""
+        """The flag on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """The environment variable."""
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
 class LoadedSettings(NamedTuple):
-    """The settings in force, and where each came from."""
+    """The settings in force, and the source of each."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -249,23 +229,23 @@ class _RawValue(NamedTuple):
 def all_settings() -> tuple[SettingInfo, ...]:
     """All settings, in the order in which they are documented."""
     hints = get_type_hints(Settings, include_extras=True)
-    found = []
+    infos = []
     for field in msgspec.structs.fields(Settings):
         kind, meta = get_args(hints[field.name])
-        found.append(SettingInfo(field.name, kind, field.default, meta))
-    return tuple(found)
+        infos.append(SettingInfo(field.name, kind, field.default, meta))
+    return tuple(infos)
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], *, folder: Path | None = None) -> LoadedSettings:
-    """Put the settings together: flags over environment over file over defaults.
+    """Load the settings: flags override the environment, which overrides the file, which overrides the defaults.
 
     Args:
-        flags: values by setting's name, and `config` for the file; those that are None were not given.
+        flags: values by setting name, and `config` for the file; None means that a flag was not given.
         environ: the process's environment.
-        here: the folder in which `dragoman.toml` is looked for; else the current one.
+        folder: where `dragoman.toml` is looked for; defaults to the current folder.
 
     Raises:
-        SettingsError: a name is unknown, a value is wrong, or two settings do not go together.
+        SettingsError: a name is unknown, a value is invalid, or two settings contradict each other.
     """
     settings = {each.name: each for each in all_settings()}
     config = flags.get("config") or environ.get(CONFIG_VARIABLE)
@@ -286,23 +266,23 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], *, folder: Pat
 
 
 def format_settings(loaded: LoadedSettings) -> str:
-    """The settings in force as TOML, each with the place that it came from; secrets as `***`."""
+    """The settings in force as TOML, each with its source; secrets as `***`."""
     lines = []
     for each in all_settings():
         value = getattr(loaded.settings, each.name)
-        shown = "***" if each.is_secret and value is not None else value
-        left = f"# {each.name} is not set" if value is None else f"{each.name} = {as_toml(shown)}"
-        lines.append(f"{left:<44} # {loaded.sources[each.name]}")
+        masked = "***" if each.is_secret and value is not None else value
+        setting = f"# {each.name} is not set" if value is None else f"{each.name} = {as_toml(masked)}"
+        lines.append(f"{setting:<44} # {loaded.sources[each.name]}")
     return "\n".join(lines)
 
 
 def as_toml(value: Json) -> str:
-    """A setting's value as TOML writes it."""
+    """A setting's value in TOML."""
     return str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address stands for this machine alone."""
+    """Whether a host name or address is a loopback one."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -311,11 +291,11 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# --- inside -----------------------------------------------------------------------------------------------------------
+# --- loading ----------------------------------------------------------------------------------------------------------
 
 
 def _from_file(file: Path, settings: Mapping[str, SettingInfo]) -> dict[str, _RawValue]:
-    import tomllib  # 10 ms that most starts save
+    import tomllib  # takes 10 ms, and most starts need none
 
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -350,7 +330,7 @@ def _unknown_setting_message(name: str, source: str, settings: Mapping[str, obje
 
 
 def _convert(setting: SettingInfo, raw: object, source: str) -> Json:
-    """Read a value. Texts, which is all that flags and the environment have, may stand for any type."""
+    """Convert a raw value to the setting's type. Flags and the environment provide strings for all types."""
     value = raw
     if isinstance(raw, str):
         if type(None) in get_args(setting.type) and not raw:
@@ -362,54 +342,54 @@ def _convert(setting: SettingInfo, raw: object, source: str) -> Json:
     try:
         return msgspec.convert(value, Annotated[setting.type, setting.meta], strict=not isinstance(raw, str))
     except msgspec.ValidationError as error:
-        shown = "***" if setting.is_secret else repr(raw)
+        masked = "***" if setting.is_secret else repr(raw)
         raise SettingsError(
-            f"setting {setting.name} ({source}): expected {describe_expected_value(setting)}, got {shown}"
+            f"setting {setting.name} ({source}): expected {describe_expected_value(setting)}, got {masked}"
         ) from error
 
 
 def describe_expected_value(setting: SettingInfo) -> str:
-    """What a setting takes, in words."""
+    """A description of the values that a setting accepts."""
     kind = next(each for each in (*get_args(setting.type), setting.type) if each is not type(None))
     if get_origin(setting.type) is Literal:
         return "one of " + ", ".join(get_args(setting.type))
     if get_origin(setting.type) is tuple:
-        return "a list of texts"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
+        return "a list of strings"
+    expected = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[kind]
     if setting.meta.ge is not None and setting.meta.le is not None:
-        return f"{words} from {setting.meta.ge} to {setting.meta.le}"
-    return words if setting.meta.ge is None else f"{words}, at least {setting.meta.ge}"
+        return f"{expected} from {setting.meta.ge} to {setting.meta.le}"
+    return expected if setting.meta.ge is None else f"{expected}, at least {setting.meta.ge}"
 
 
 def _check_nats(settings: Settings, sources: Mapping[str, str]) -> None:
     if settings.nats is not None and settings.database is None:
         raise SettingsError(
-            f"setting nats ({sources['nats']}): servers that talk share a PostgreSQL database: name it with"
-            " --database, or leave NATS out"
+            f"setting nats ({sources['nats']}): NATS connects servers on a shared PostgreSQL database: set database, or"
+            " remove nats"
         )
     if settings.nats_credentials is not None and settings.nats is None:
         raise SettingsError(
-            f"setting nats_credentials ({sources['nats_credentials']}): they are for NATS: name it with --nats"
+            f"setting nats_credentials ({sources['nats_credentials']}): only used with NATS: set nats too"
         )
     if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", settings.nats_subject) is None:
         raise SettingsError(
-            f"setting nats_subject ({sources['nats_subject']}): expected words with dots between them,"
+            f"setting nats_subject ({sources['nats_subject']}): expected a NATS subject such as dragoman.staging,"
             f" got {settings.nats_subject!r}"
         )
 
 
 def _check(loaded: LoadedSettings) -> None:
-    settings, places = loaded
+    settings, sources = loaded
     if not settings.auth and not settings.is_loopback:
         raise SettingsError(
-            f"keys are off ({places['auth']}) and the server would listen on {settings.host} ({places['host']}), where"
-            " others can reach it: leave keys on, or listen on 127.0.0.1"
+            f"keys are off ({sources['auth']}), but the server would listen on {settings.host} ({sources['host']}),"
+            " which other machines can reach: turn keys on, or listen on 127.0.0.1"
         )
-    _check_nats(settings, places)
+    _check_nats(settings, sources)
     if settings.workers > 1 and settings.database is None:
         raise SettingsError(
-            f"several workers ({places['workers']}) share a PostgreSQL database: name one with --database, or leave it"
-            " at one"
+            f"setting workers ({sources['workers']}): several workers need a PostgreSQL database: set database, or use"
+            " one worker"
         )
     for name, example in (
         ("aap_path", "/aap/v3"),
@@ -419,23 +399,23 @@ def _check(loaded: LoadedSettings) -> None:
     ):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):
-            raise SettingsError(f"setting {name} ({places[name]}): expected a path such as {example}, got {path!r}")
+            raise SettingsError(f"setting {name} ({sources[name]}): expected a path such as {example}, got {path!r}")
     if settings.public_url is not None and not settings.public_url.startswith(("http://", "https://")):
         raise SettingsError(
-            f"setting public_url ({places['public_url']}): expected a URL such as https://agents.example.org,"
+            f"setting public_url ({sources['public_url']}): expected a URL such as https://agents.example.org,"
             f" got {settings.public_url!r}"
         )
     if settings.otel_endpoint and not settings.otel_endpoint.startswith(("http://", "https://")):
         raise SettingsError(
-            f"setting otel_endpoint ({places['otel_endpoint']}): expected a URL such as"
+            f"setting otel_endpoint ({sources['otel_endpoint']}): expected a URL such as"
             f" http://127.0.0.1:4318/v1/traces, got {settings.otel_endpoint!r}"
         )
     for origin in settings.cors_origins:
         if origin == "*" and settings.auth:
-            continue  # the default, in words; without keys it would let every web page in
+            continue  # the same as the default; without keys it would allow every web page
         scheme, _, rest = origin.partition("://")
         if scheme not in ("http", "https") or not rest or "/" in rest:
             raise SettingsError(
-                f"setting cors_origins ({places['cors_origins']}): expected origins such as https://app.example,"
+                f"setting cors_origins ({sources['cors_origins']}): expected origins such as https://app.example,"
                 f" got {origin!r}"
             )

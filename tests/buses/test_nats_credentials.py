@@ -178,5 +178,5 @@ def test_a_seed_reads_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_credentials_without_nats_are_refused_with_what_to_do() -> None:
-    with pytest.raises(SettingsError, match=r"setting nats_credentials .*: name it with --nats"):
+    with pytest.raises(SettingsError, match=r"setting nats_credentials .*: only used with NATS: set nats too"):
         load({"nats_credentials": "here.creds"}, {})

@@ -1,4 +1,4 @@
-"""The command line: what it prints where, how it says what is wrong, and the program from its start to its end."""
+"""The command line: output, errors and exit codes, and the server as a program."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def run(*arguments: str, cwd: Path | None = None, **environ: str) -> subprocess.
 
 
 class Program:
-    """A server that runs as a program."""
+    """A server process."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
@@ -65,9 +65,9 @@ class Program:
         return httpx2.request(method, self.url + path, headers=headers, json=body, timeout=DEADLINE_S)
 
     def session(self, key: str | None = None) -> str:
-        """Open a session; its turns' path."""
-        made = self.request("POST", "/aap/v3/sessions", key, {"agent": {"name": "rehearsal"}})
-        return f"/aap/v3/sessions/{made.json()['sessionId']}"
+        """Create a session and return its path."""
+        created = self.request("POST", "/aap/v3/sessions", key, {"agent": {"name": "rehearsal"}})
+        return f"/aap/v3/sessions/{created.json()['sessionId']}"
 
     def stop(self, *signals: signal.Signals) -> int:
         for each in signals or (signal.SIGTERM,):
@@ -75,7 +75,7 @@ class Program:
         return self.process.wait(DEADLINE_S)
 
     def rest(self) -> str:
-        """What else came on standard output."""
+        """The rest of standard output."""
         assert self.process.stdout is not None
         return self.process.stdout.read()
 
@@ -100,7 +100,7 @@ def script(*steps: dict[str, Any]) -> list[dict[str, str]]:
 # --- serving ----------------------------------------------------------------------------------------------------------
 
 
-def test_serve_prints_one_line_when_it_is_ready_and_ends_when_asked(tmp_path: Path) -> None:
+def test_serve_prints_one_line_when_it_is_ready_and_stops_on_a_signal(tmp_path: Path) -> None:
     with program(tmp_path / "data") as running:
         assert re.fullmatch(r"ready http://127\.0\.0\.1:[1-9]\d*\n", running.ready)
         assert running.request("GET", "/readyz").json() == {"status": "ready"}
@@ -112,7 +112,9 @@ def test_serve_prints_one_line_when_it_is_ready_and_ends_when_asked(tmp_path: Pa
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
-def test_a_running_run_is_parked_and_its_stream_ends_whole(tmp_path: Path, signals: tuple[signal.Signals, ...]) -> None:
+def test_a_running_run_is_parked_and_its_stream_ends_after_a_whole_frame(
+    tmp_path: Path, signals: tuple[signal.Signals, ...]
+) -> None:
     grace = "0.2" if len(signals) == 1 else "60"
     with program(tmp_path / "data", "--no-auth", "--drain-s", grace) as running:
         path = running.session()
@@ -125,7 +127,7 @@ def test_a_running_run_is_parked_and_its_stream_ends_whole(tmp_path: Path, signa
                 while running.request("GET", "/readyz").json() != {"status": "draining"}:
                     pass
                 running.process.send_signal(each)
-            assert "event: turn_stop" not in list(lines), "it is not over: the next start goes on with it"
+            assert "event: turn_stop" not in list(lines), "the run is not over: it resumes at the next start"
         assert running.process.wait(DEADLINE_S) == 0
     with program(tmp_path / "data", "--no-auth") as again:
         assert again.request("GET", path).json()["_meta"]["status"] == "running"
@@ -133,13 +135,13 @@ def test_a_running_run_is_parked_and_its_stream_ends_whole(tmp_path: Path, signa
 
 
 @requirement("faults:48:refused")
-def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
+def test_a_second_server_on_a_folder_fails_and_says_what_to_do(tmp_path: Path) -> None:
     with program(tmp_path / "data"):
         second = run("serve", "--rehearsal", "--port", "0", "--data", str(tmp_path / "data"))
         assert (second.returncode, second.stdout) == (1, "")
-        told = second.stderr.splitlines()[-1]
-        assert told.startswith("dragoman: another server uses the data folder")
-        assert "--data" in told
+        error = second.stderr.splitlines()[-1]
+        assert error.startswith("dragoman: another server uses the data folder")
+        assert "--data" in error
         assert "Traceback" not in second.stderr
 
 
@@ -153,29 +155,27 @@ def test_a_second_server_on_the_folder_says_what_to_do(tmp_path: Path) -> None:
         (("--data", "{damaged}"), "is no database of this program"),
     ],
 )
-def test_what_keeps_the_server_from_starting_is_reported_in_a_sentence(
-    tmp_path: Path, arguments: tuple[str, ...], expected: str
-) -> None:
+def test_a_failed_start_is_reported_on_one_line(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     (tmp_path / "file").write_text("no folder")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "dragoman.db").write_bytes(b"no database" * 1000)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         names = {
-            "{taken}": str(listening.getsockname()[1]),
+            "{taken}": str(listener.getsockname()[1]),
             "{file}": str(tmp_path / "file"),
             "{damaged}": str(tmp_path / "damaged"),
         }
-        given = ["--port", "0", "--data", str(tmp_path / "data"), *(names.get(each, each) for each in arguments)]
-        ended = run("serve", "--rehearsal", *given, cwd=tmp_path)
-    assert (ended.returncode, ended.stdout) == (1, "")
-    last = ended.stderr.splitlines()[-1]
+        command_line = ["--port", "0", "--data", str(tmp_path / "data"), *(names.get(each, each) for each in arguments)]
+        result = run("serve", "--rehearsal", *command_line, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    last = result.stderr.splitlines()[-1]
     assert last.startswith("dragoman: ")
     assert expected in last
-    assert "Traceback" not in ended.stderr
+    assert "Traceback" not in result.stderr
 
 
 class SpanRequestHandler(BaseHTTPRequestHandler):
-    """Takes what is posted to it."""
+    """Records the requests that it receives."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -185,32 +185,32 @@ class SpanRequestHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002  # the base class's name
-        """Says nothing."""
+        """Log nothing."""
 
 
 class SpanCollector(ThreadingHTTPServer):
-    """A collector of spans."""
+    """A collector of OpenTelemetry spans."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), SpanRequestHandler)
         self.received: list[tuple[str, str, bytes]] = []
 
 
-def test_spans_of_runs_and_tools_reach_a_collector_without_what_was_said(tmp_path: Path) -> None:
-    with SpanCollector() as collecting:
-        threading.Thread(target=collecting.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{collecting.server_port}/v1/traces"
-        traced = ("--otel", "--otel-endpoint", endpoint, "--otel-headers", "x-canary=canary-4e1b")
-        with program(tmp_path / "data", "--no-auth", *traced) as running:
+def test_spans_of_runs_and_tools_reach_a_collector_without_message_text(tmp_path: Path) -> None:
+    with SpanCollector() as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{collector.server_port}/v1/traces"
+        otel_flags = ("--otel", "--otel-endpoint", endpoint, "--otel-headers", "x-canary=canary-4e1b")
+        with program(tmp_path / "data", "--no-auth", *otel_flags) as running:
             messages = [{"role": "user", "content": "add 40 and 2"}]
             agent = {"tools": [{"name": "add", "trust": True}]}
             turn = running.request("POST", f"{running.session()}/turns", body={"messages": messages, "agent": agent})
             assert turn.json()["stopReason"] == "end_turn"
             assert running.stop() == 0, "the last spans are sent before the end"
             assert "canary-4e1b" not in running.errors.read_text()
-        collecting.shutdown()
-    assert {(path, canary) for path, canary, _ in collecting.received} == {("/v1/traces", "canary-4e1b")}
-    sent = b"".join(body for _, _, body in collecting.received)
+        collector.shutdown()
+    assert {(path, canary) for path, canary, _ in collector.received} == {("/v1/traces", "canary-4e1b")}
+    sent = b"".join(body for _, _, body in collector.received)
     assert b"invoke_agent rehearsal" in sent
     assert b"execute_tool add" in sent
     assert b"The sum is" not in sent
@@ -219,46 +219,46 @@ def test_spans_of_runs_and_tools_reach_a_collector_without_what_was_said(tmp_pat
 # --- the first key ----------------------------------------------------------------------------------------------------
 
 
-def printed(running: Program, text: str) -> str:
-    found = re.search(rf"^{text} +(.*)$", running.errors.read_text(), re.MULTILINE)
-    assert found is not None, running.errors.read_text()
-    return found[1]
+def printed_value(running: Program, label: str) -> str:
+    match = re.search(rf"^{label} +(.*)$", running.errors.read_text(), re.MULTILINE)
+    assert match is not None, running.errors.read_text()
+    return match[1]
 
 
-def test_the_first_key_is_made_once_kept_and_printed_at_every_start(tmp_path: Path) -> None:
+def test_the_first_key_is_created_once_and_printed_at_every_start(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with program(folder, "--first-key") as running:
         assert running.request("GET", "/healthz").status_code == 200
-        key = printed(running, "key")
+        key = printed_value(running, "key")
         assert running.request("GET", "/aap/v3/meta", key).status_code == 200
         assert stat.S_IMODE((folder / "first-key").stat().st_mode) == 0o600
         assert running.stop() == 0
-        assert running.rest() == "", "the key is for people, so it is not on standard output"
+        assert running.rest() == "", "the key is for people and goes to standard error"
     with program(folder, "--first-key") as running:
         assert running.request("GET", "/healthz").status_code == 200
-        assert printed(running, "key") == key
+        assert printed_value(running, "key") == key
         run("keys", "revoke", "first key", "--data", str(folder))
         assert running.request("GET", "/aap/v3/meta", key).status_code == 401
         assert running.stop() == 0
     with program(folder, "--first-key") as running:
         assert running.request("GET", "/healthz").status_code == 200
-        assert printed(running, "key") != key, "a revoked key stays revoked"
-        assert running.request("GET", "/aap/v3/meta", printed(running, "key")).status_code == 200
+        assert printed_value(running, "key") != key, "a revoked key stays revoked"
+        assert running.request("GET", "/aap/v3/meta", printed_value(running, "key")).status_code == 200
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for curl, which is not installed")
 @pytest.mark.parametrize("arguments", [("--first-key",), ("--first-key", "--no-auth")])
-def test_the_printed_line_streams_an_answer_as_pasted(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_the_printed_curl_line_streams_an_answer(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with program(tmp_path / "data", *arguments) as running:
         assert running.request("GET", "/healthz").status_code == 200
-        line = printed(running, "try")
+        line = printed_value(running, "try")
         pasted = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert pasted.stdout.startswith("id: 1\nevent: turn_start\n")
     assert 'data: {"delta":"You said: What is the capital of France?"}' in pasted.stdout
     assert "event: turn_stop" in pasted.stdout
 
 
-def test_the_line_is_one_line_and_names_key_agent_and_address() -> None:
+def test_the_curl_line_is_one_line_with_key_agent_and_address() -> None:
     line = curl_line("http://127.0.0.1:8000/aap/v3", "sk-dragoman-x", "assistant")
     assert "\n" not in line
     assert line.count("Bearer sk-dragoman-x") == 2
@@ -266,7 +266,7 @@ def test_the_line_is_one_line_and_names_key_agent_and_address() -> None:
     assert "Bearer" not in curl_line("http://127.0.0.1:8000/aap/v3", None, "assistant")
 
 
-def test_a_server_without_any_key_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_server_without_keys_says_how_to_create_one(tmp_path: Path) -> None:
     with program(tmp_path / "data") as running:
         assert running.request("GET", "/healthz").status_code == 200
         assert "dragoman keys create --name NAME --data" in running.errors.read_text()
@@ -275,14 +275,18 @@ def test_a_server_without_any_key_says_how_to_make_one(tmp_path: Path) -> None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-def test_keys_are_made_listed_and_revoked_on_a_folder_at_rest(tmp_path: Path) -> None:
+def test_keys_are_created_listed_and_revoked_without_a_server(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
-    made = run("keys", "create", "--name", "laptop", "--user", "ann", "--scopes", "read,use", "--expires", "30", *data)
-    assert made.returncode == 0
-    secret = made.stdout.splitlines()[-1]
-    assert made.stdout == f"{secret}\n", "alone, so that a script can take it"
+    created = run(
+        "keys", "create", "--name", "laptop", "--user", "ann", "--scopes", "read,use", "--expires", "30", *data
+    )
+    assert created.returncode == 0
+    secret = created.stdout.splitlines()[-1]
+    assert created.stdout == f"{secret}\n", "alone, so that a script can read it"
     assert secret.startswith("sk-dragoman-")
-    assert f"of user ann, read use, in {tmp_path / 'data'};" in made.stderr, "only that folder's server knows it"
+    assert f"of user ann, read use, in {tmp_path / 'data'};" in created.stderr, (
+        "only a server on that folder accepts it"
+    )
     listed = run("keys", "list", *data)
     head, row = listed.stdout.splitlines()
     assert head.split() == ["ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED"]
@@ -294,7 +298,7 @@ def test_keys_are_made_listed_and_revoked_on_a_folder_at_rest(tmp_path: Path) ->
     assert len(run("keys", "list", *data).stdout.splitlines()) == 1
 
 
-def test_keys_are_kept_while_the_server_runs_and_a_revoked_ones_stream_ends(tmp_path: Path) -> None:
+def test_keys_are_managed_while_the_server_runs_and_a_revoked_keys_streams_end(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     data = ("--data", str(folder))
     with program(folder) as running:
@@ -310,7 +314,7 @@ def test_keys_are_kept_while_the_server_runs_and_a_revoked_ones_stream_ends(tmp_
         assert key not in running.errors.read_text()
 
 
-def test_a_users_profile_is_set_on_a_folder_at_rest(tmp_path: Path) -> None:
+def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     assert run("keys", "create", "--name", "laptop", *data).returncode == 0
     both = run("users", "set", "ann", "--timezone", "Europe/Berlin", "--locale", "de", *data)
@@ -322,31 +326,31 @@ def test_a_users_profile_is_set_on_a_folder_at_rest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("users", "set", "ann"), 2, "--timezone ZONE, --locale TAG or both were expected"),
-        (("users", "set", "ann", "--locale", "de"), 1, "there is no data in"),
+        (("users", "set", "ann"), 2, "expected --timezone ZONE, --locale TAG or both"),
+        (("users", "set", "ann", "--locale", "de"), 1, "contains no data: "),
         (("keys", "create"), 2, "Missing option '--name'"),
         (("keys", "create", "--name", ""), 1, "a key's name has 1 to 200 printable characters"),
         (("keys", "create", "--name", "x", "--scopes", "root"), 1, "scopes are read, use, admin; got root"),
-        (("keys", "create", "--name", "x", "--expires", "soon"), 2, "--expires takes a number of days"),
+        (("keys", "create", "--name", "x", "--expires", "soon"), 2, "--expires: expected a number of days"),
         (("keys", "create", "--name", "x", "--expires", "2020-01-01"), 1, "a key must expire in the future"),
-        (("keys", "revoke", "none"), 1, "there is no data in"),
-        (("keys", "list"), 1, "there is no data in"),
+        (("keys", "revoke", "none"), 1, "contains no data: "),
+        (("keys", "list"), 1, "contains no data: "),
         (
             ("serve", "--port", "http"),
             2,
-            "setting port (flag --port): expected a whole number from 0 to 65535, got 'http'",
+            "setting port (flag --port): expected an integer from 0 to 65535, got 'http'",
         ),
         (("serve", "--prot", "1"), 2, "No such option '--prot'"),
         (
             ("serve", "--no-auth", "--host", "0.0.0.0"),
             2,
-            "keys are off (flag --auth) and the server would listen on 0.0.0.0",
+            "keys are off (flag --auth), but the server would listen on 0.0.0.0",
         ),
         (("config", "show", "--config", "none.toml"), 2, "cannot read the configuration file none.toml"),
         (("nonsense",), 2, "No such command 'nonsense'"),
     ],
 )
-def test_what_is_wrong_is_one_readable_sentence_and_a_code(
+def test_an_error_is_one_line_and_an_exit_code(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -356,10 +360,10 @@ def test_what_is_wrong_is_one_readable_sentence_and_a_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["dragoman", *arguments])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as result:
         main()
     out, err = capfd.readouterr()
-    assert (ended.value.code, out) == (code, "")
+    assert (result.value.code, out) == (code, "")
     assert expected in err.splitlines()[-1]
     assert "Traceback" not in err
 
@@ -377,22 +381,24 @@ def test_help_names_every_setting_and_its_default() -> None:
 
 
 @pytest.mark.parametrize("command", [(), ("serve",), ("keys",), ("keys", "create"), ("config", "show")])
-def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
-    answered = invoke(*command, "--help")
-    assert answered.exit_code == 0
-    assert answered.output.startswith("Usage: dragoman")
+def test_every_command_has_a_help_text(command: tuple[str, ...]) -> None:
+    result = invoke(*command, "--help")
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: dragoman")
 
 
 def test_the_version_is_reported() -> None:
     assert re.fullmatch(r"dragoman \d+\.\d+\.\d+\n", invoke("--version").output)
 
 
-def test_config_show_reports_what_is_in_force_and_from_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_prints_the_settings_in_force_and_their_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dragoman.toml").write_text("seeds = 7\n")
-    shown = invoke("config", "show", "--no-auth", DRAGOMAN_PORT="9", DRAGOMAN_OTEL_HEADERS="a=secret").output
-    assert re.search(r"^seeds = 7 +# file dragoman\.toml$", shown, re.MULTILINE)
-    assert re.search(r"^port = 9 +# environment DRAGOMAN_PORT$", shown, re.MULTILINE)
-    assert re.search(r"^auth = false +# flag --auth$", shown, re.MULTILINE)
-    assert re.search(r'^host = "127\.0\.0\.1" +# default$', shown, re.MULTILINE)
-    assert "secret" not in shown
+    output = invoke("config", "show", "--no-auth", DRAGOMAN_PORT="9", DRAGOMAN_OTEL_HEADERS="a=secret").output
+    assert re.search(r"^seeds = 7 +# file dragoman\.toml$", output, re.MULTILINE)
+    assert re.search(r"^port = 9 +# environment DRAGOMAN_PORT$", output, re.MULTILINE)
+    assert re.search(r"^auth = false +# flag --auth$", output, re.MULTILINE)
+    assert re.search(r'^host = "127\.0\.0\.1" +# default$', output, re.MULTILINE)
+    assert "secret" not in output

@@ -85,5 +85,7 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
 
 
 def test_workers_want_a_database() -> None:
-    with pytest.raises(SettingsError, match="several workers \\(flag --workers\\) share a PostgreSQL database"):
+    with pytest.raises(
+        SettingsError, match=r"setting workers \(flag --workers\): several workers need a PostgreSQL database"
+    ):
         load({"workers": "2"}, {}, folder=Path(sys.prefix))

@@ -230,7 +230,7 @@ async def test_a_place_that_holds_something_is_left_alone(source: tuple[Stores, 
 
 
 def test_a_source_that_is_not_there_is_reported_and_not_made(tmp_path: Path, postgres_url: str) -> None:
-    with pytest.raises(DatabaseCommandError, match="there is no data in"):
+    with pytest.raises(DatabaseCommandError, match="contains no data"):
         copy_database(str(tmp_path / "nowhere"), postgres_url, ignore_progress)
     assert not (tmp_path / "nowhere").exists()
 

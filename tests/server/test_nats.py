@@ -75,7 +75,9 @@ async def test_two_servers_hear_of_each_other_over_nats(tmp_path: Path, postgres
 
 
 def test_nats_without_a_database_is_refused_with_what_to_do() -> None:
-    with pytest.raises(SettingsError, match=r"setting nats \(flag --nats\): servers that talk share a PostgreSQL"):
+    with pytest.raises(
+        SettingsError, match=r"setting nats \(flag --nats\): NATS connects servers on a shared PostgreSQL"
+    ):
         load({"nats": "nats://127.0.0.1:4222"}, {})
 
 

@@ -1,4 +1,4 @@
-"""Databases from the command line: brought up to date without serving, or copied into another."""
+"""`dragoman migrate` and `dragoman copy`."""
 
 import asyncio
 import sqlite3
@@ -14,17 +14,17 @@ from dragoman.stores.sqlite.database import Database
 
 
 class DatabaseCommandError(Exception):
-    """It did not work; the message says why, and what to do."""
+    """The command failed. The message says why and what to do."""
 
 
 def migrate_database(settings: Settings) -> tuple[int, int]:
-    """Bring the settings' database up to date; its schema's number before and now.
+    """Migrate the database, and return its schema version before and after.
 
     Raises:
-        CannotMove: a server uses it, it is from a newer release, or cannot be used.
+        DatabaseCommandError: a server uses the database, it is from a newer release, or it cannot be used.
     """
     try:
-        if settings.database is not None:  # servers of the release before may run on: the schema has a lock of its own
+        if settings.database is not None:  # servers of the previous release may keep running: migrations take a lock
             with closing(open_postgres(settings.database, use="beside")) as shared:
                 return shared.schema_versions
         with closing(Database(settings.folder)) as database:
@@ -38,28 +38,28 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
 def copy_database(
     source: str, target: str, progress: Progress, *, source_blobs: str | None = None, target_blobs: str | None = None
 ) -> CopyCounts:
-    """Copy everything from one place, a data folder or a database's address, into another, and compare both.
+    """Copy everything from one store into another, and compare both.
 
     Args:
-        source: the one.
-        target: the other.
-        progress: see `copy`.
-        source_blobs: the bucket that holds the source's blobs, if they are in one.
-        target_blobs: the bucket for the target's.
+        source: a data folder, or the address of a database.
+        target: the same; must be empty.
+        progress: called with the step, and how many of how many items are done.
+        source_blobs: the bucket with the source's blobs, if they are in one.
+        target_blobs: the bucket for the target's blobs.
 
     Raises:
-        CannotMove: there is nothing at the source, something at the target, a server uses one of them, or the copy
+        DatabaseCommandError: the source has no data, the target has some, a server uses one of them, or the copy
             differs.
     """
     if not is_database_url(source) and not (Path(source) / "dragoman.db").exists():
-        raise DatabaseCommandError(f"there is no data in {source}: name a data folder, or a database's address")
+        raise DatabaseCommandError(f"{source} contains no data: name a data folder, or the address of a database")
     try:
         with (
-            closing(open_stores_at(source, source_blobs)) as from_there,
-            closing(open_stores_at(target, target_blobs)) as to_there,
+            closing(open_stores_at(source, source_blobs)) as source_stores,
+            closing(open_stores_at(target, target_blobs)) as target_stores,
         ):
-            return asyncio.run(copy(from_there, to_there, progress))
+            return asyncio.run(copy(source_stores, target_stores, progress))
     except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable, CopyError) as error:
         raise DatabaseCommandError(str(error)) from error
     except (OSError, sqlite3.Error) as error:
-        raise DatabaseCommandError(f"a data folder cannot be used: {error}") from error
+        raise DatabaseCommandError(f"cannot use a data folder: {error}") from error

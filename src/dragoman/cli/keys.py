@@ -1,5 +1,7 @@
-"""Keys and profiles from the command line: in a data folder at rest, through the server that runs on it, or in a
-PostgreSQL database, where a server that runs on it sees the change within seconds.
+"""Admin requests from the command line, about keys and profiles.
+
+A request for a data folder goes to the server that runs on it, or directly to its database if none does. A request for
+a PostgreSQL database always goes to the database; servers on it notice the change within seconds.
 """
 
 import asyncio
@@ -31,22 +33,22 @@ from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 
 SERVER_TIMEOUT_S = 10.0
-"""How long a server may take between locking its folder and answering, or between the opposite."""
+"""How long a server may hold its folder's lock without answering, while it starts or stops."""
 RETRY_DELAY_S = 0.05
 
 
 class AdminRequestError(Exception):
-    """The folder's keys cannot be reached; the message says what to do."""
+    """The request could not be handled. The message says what to do."""
 
 
 def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVER_TIMEOUT_S) -> Reply:
-    """Do something with the keys or the profiles of a data folder, whether a server runs on it or not.
+    """Handle a request for a data folder, whether a server runs on it or not.
 
     Raises:
-        CannotKeep: there is no such folder, or its server does not answer.
+        AdminRequestError: the folder has no data, or its server does not answer.
     """
     if isinstance(request, ListKeys | RevokeKey | SetUser) and not (folder / "dragoman.db").exists():
-        raise AdminRequestError(f"there is no data in {folder}: name the server's data folder with --data")
+        raise AdminRequestError(f"{folder} contains no data: name the server's data folder with --data")
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -60,16 +62,16 @@ def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVE
         except ServerNotRunning as error:
             if time.monotonic() > deadline:
                 raise AdminRequestError(
-                    f"a process uses the data folder {folder}, but does not answer: wait for it, or stop it"
+                    f"another process uses the data folder {folder} but does not answer: wait for it, or stop it"
                 ) from error
         time.sleep(RETRY_DELAY_S)
 
 
 def handle_in_database(url: str, request: Request) -> Reply:
-    """Do something with the keys or the profiles of a PostgreSQL database, whether servers run on it or not.
+    """Handle a request for a PostgreSQL database, whether servers run on it or not.
 
     Raises:
-        CannotKeep: it cannot be used.
+        AdminRequestError: the database cannot be used.
     """
     try:
         return asyncio.run(_handle_in_database(url, request))
@@ -94,6 +96,6 @@ async def _handle_in_database(url: str, request: Request) -> Reply:
 async def _handle_with_stores(keys: ApiKeyStore, profiles: ProfileStore, request: Request) -> Reply:
     ring = KeyRing(keys, LocalBus(), SystemClock(), RandomIds())
     await ring.reload()
-    book = ProfileService(profiles, LocalBus())
-    await book.start()
-    return await handle(request, ring, book)
+    profile_service = ProfileService(profiles, LocalBus())
+    await profile_service.start()
+    return await handle(request, ring, profile_service)

@@ -1,4 +1,4 @@
-"""The command line. Thin: it reads what was asked, calls what does it, and puts errors into one sentence each."""
+"""The command line. Commands parse their arguments, call the code that does the work, and print errors on one line."""
 
 import os
 import shlex
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 FlagValue = str | bool | None
-"""A setting's flag as it was given; None when it was not."""
+"""The value of a setting's flag; None if it was not given."""
 MAX_EXPIRY_DAYS = 36_500
 
 
 class CliError(click.ClickException):
-    """Something did not work, through no fault of the command's."""
+    """A command failed."""
 
     exit_code = 1
 
     def show(self, file: Any = None) -> None:  # noqa: ANN401  # click's signature
-        """Say it in one line."""
+        """Print the error on one line."""
         click.echo(f"dragoman: {self.message}", err=True)
 
 
 class CliUsageError(CliError):
-    """The command itself is wrong."""
+    """The arguments of a command are invalid."""
 
     exit_code = 2
 
 
 def main() -> NoReturn:
-    """The program `dragoman`."""
+    """Run the program `dragoman`."""
     try:
         commands.main(standalone_mode=False, prog_name="dragoman")
     except click.exceptions.Abort:
@@ -66,17 +66,17 @@ def main() -> NoReturn:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="dragoman", message="dragoman %(version)s")
 def commands() -> None:
-    """Dragoman, an agent server: write an agent once, every application can talk to it."""
+    """Dragoman, an agent server: write an agent once, and every application can talk to it."""
 
 
 def settings_flags(*only: str) -> Callable[[F], F]:
-    """A flag for each setting, or for those named, and one for the file."""
+    """Add a flag for each setting, or for those named in `only`, and `--config` for the file."""
 
     def add(command: F) -> F:
         for setting in reversed(all_settings()):
             if setting.name != "agents" and (not only or setting.name in only):
                 command = _flag(setting)(command)
-        return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if there is one]")(command)
+        return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if it exists]")(command)
 
     return add
 
@@ -103,10 +103,10 @@ def _load(flags: Mapping[str, object]) -> LoadedSettings:
 @click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
 @settings_flags()
 def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
-    """Serve agents; without a file, an assistant with the default model.
+    """Serve agents. Without a file, serve an assistant with the default model.
 
-    Prints one line on standard output once requests are taken: ready http://HOST:PORT. Each setting may also stand in
-    the environment as DRAGOMAN_NAME, or in a TOML file.
+    Prints one line on standard output when the server accepts requests: ready http://HOST:PORT. Each setting can also
+    be set in the environment as DRAGOMAN_NAME, or in a TOML file.
     """
     loaded = _load({**flags, "agents": agents or None})
     from dragoman.server.runner import CannotStart, run
@@ -119,23 +119,23 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
         raise CliError(str(error)) from error
 
 
-# --- talking ----------------------------------------------------------------------------------------------------------
+# --- client commands --------------------------------------------------------------------------------------------------
 
 PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade"])
 
 
 @commands.command()
 @click.argument("url", required=False)
-@click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="how to talk to the server")
-@click.option("--agent", metavar="NAME", default="", help="whom to talk to  [the server's first]")
-@click.option("--key", metavar="KEY|@FILE", help="the API key  [the first key of the data folder, for this machine]")
-@click.option("--session", metavar="ID", default="", help="go on with this conversation")
-@click.option("--last", is_flag=True, help="go on with the last conversation with this server")
-@click.option("-m", "--message", metavar="TEXT", default="", help="say this, print the answer, and leave")
-@click.option("--image", "images", metavar="PATH", multiple=True, help="a picture that goes with --message")
-@click.option("-y", "--yes", is_flag=True, help="every tool may run without asking")
-@click.option("--plain", is_flag=True, help="no colours and no Markdown")
-@click.option("--json", "is_json", is_flag=True, help="print what happens as lines of JSON")
+@click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="protocol to use")
+@click.option("--agent", metavar="NAME", default="", help="agent to talk to  [the server's first]")
+@click.option("--key", metavar="KEY|@FILE", help="API key  [the data folder's first key, for servers on this machine]")
+@click.option("--session", metavar="ID", default="", help="continue this conversation")
+@click.option("--last", is_flag=True, help="continue the last conversation with this server")
+@click.option("-m", "--message", metavar="TEXT", default="", help="send this message, print the answer, and exit")
+@click.option("--image", "images", metavar="PATH", multiple=True, help="image to attach to --message")
+@click.option("-y", "--yes", is_flag=True, help="allow all tools without asking")
+@click.option("--plain", is_flag=True, help="no colors and no Markdown")
+@click.option("--json", "is_json", is_flag=True, help="print events as lines of JSON")
 @settings_flags("data")
 def chat(
     url: str | None,
@@ -153,24 +153,23 @@ def chat(
 ) -> None:
     """Talk to an agent in the terminal, at URL or on this machine.
 
-    In a pipe, standard input is one message and standard output the answer. The exit code is 0 for an answer, 1 for
-    none, 3 when the agent waits for something, and 130 after Ctrl-C.
+    In a pipe, standard input is one message and standard output is the answer. The exit code is 0 for an answer, 1 for
+    none, 3 if the run waits for a decision, and 130 after Ctrl-C.
     """
     settings = _load(flags).settings
-    from dragoman.terminal.chat_command import ChatOptions
-    from dragoman.terminal.chat_command import run_chat as hold
+    from dragoman.terminal.chat_command import ChatOptions, run_chat
     from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
 
     try:
-        where = resolve_url(url, settings)
-        again = ["dragoman", "chat", *([url] if url else [])]
-        again += ["--protocol", protocol] if protocol != "aap" else []
-        again += [word for name in ("data", "config") if flags[name] for word in (f"--{name}", str(flags[name]))]
-        talk = ChatOptions(
-            url=where,
-            key=resolve_key(key, where, settings.folder),
+        server_url = resolve_url(url, settings)
+        command = ["dragoman", "chat", *([url] if url else [])]
+        command += ["--protocol", protocol] if protocol != "aap" else []
+        command += [word for name in ("data", "config") if flags[name] for word in (f"--{name}", str(flags[name]))]
+        options = ChatOptions(
+            url=server_url,
+            key=resolve_key(key, server_url, settings.folder),
             protocol=protocol,
-            resume_command=shlex.join(again),
+            resume_command=shlex.join(command),
             state_folder=_state_folder(),
             agent=agent,
             session=session,
@@ -181,7 +180,7 @@ def chat(
             is_plain=plain,
             is_json=is_json,
         )
-        sys.exit(hold(talk))
+        sys.exit(run_chat(options))
     except CommandError as error:
         raise CliError(str(error)) from error
     except BrokenPipeError:
@@ -191,7 +190,7 @@ def chat(
 @commands.command()
 @click.argument("file", default="app.py", type=click.Path(path_type=Path))
 def init(file: Path) -> None:
-    """Write a first agent to FILE (app.py), and say how to serve it and talk to it."""
+    """Write a first agent to FILE (app.py), and print how to serve it and talk to it."""
     from dragoman.terminal.init_command import AgentFileNotWritable, write_first_agent
 
     serve = shlex.join([*_program_command(), "serve", "--first-key", str(file)])
@@ -199,13 +198,13 @@ def init(file: Path) -> None:
         write_first_agent(file, serve)
     except AgentFileNotWritable as error:
         raise CliError(str(error)) from error
-    click.echo(f"wrote {file}: an agent with two tools")
+    click.echo(f"created {file}: an agent with two tools")
     click.echo(f"serve it:    {serve}")
     click.echo(f"talk to it:  {shlex.join([*_program_command(), 'chat'])}   (in another terminal, in this folder)")
 
 
 def _program_command() -> list[str]:
-    """How this program is called here."""
+    """The command that runs this program here."""
     if shutil.which("dragoman"):
         return ["dragoman"]
     beside = Path(sys.executable).with_name("dragoman")
@@ -216,16 +215,16 @@ def _program_command() -> list[str]:
 
 @commands.group()
 def sessions() -> None:
-    """List, show and export conversations of a server: tables on a terminal, lines of JSON in a pipe."""
+    """List, show and export sessions of a server: as text in a terminal, as lines of JSON in a pipe."""
 
 
 def server_flags(command: F) -> F:
-    """Which server, with which key."""
+    """Add the flags that name the server and the API key."""
     for option in (
         settings_flags("data"),
-        click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="how to talk to it"),
-        click.option("--key", metavar="KEY|@FILE", help="its API key  [the first key of the data folder]"),
-        click.option("--url", help="the server  [the one on this machine]"),
+        click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="protocol to use"),
+        click.option("--key", metavar="KEY|@FILE", help="API key  [the data folder's first key]"),
+        click.option("--url", help="server  [the one on this machine]"),
     ):
         command = option(command)
     return command
@@ -235,7 +234,7 @@ def server_flags(command: F) -> F:
 @server_flags
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="the newest N  [all]")
 def sessions_list(limit: int | None, **server: FlagValue) -> None:
-    """List conversations, the newest first."""
+    """List sessions, newest first."""
     from dragoman.terminal.sessions_command import list_sessions
 
     with _open_client(server) as client:
@@ -246,7 +245,7 @@ def sessions_list(limit: int | None, **server: FlagValue) -> None:
 @click.argument("session_id", metavar="ID")
 @server_flags
 def sessions_show(session_id: str, **server: FlagValue) -> None:
-    """Show what was said in one."""
+    """Show a session's messages."""
     from dragoman.terminal.screen import screen_for
     from dragoman.terminal.sessions_command import show_session
 
@@ -259,7 +258,7 @@ def sessions_show(session_id: str, **server: FlagValue) -> None:
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="a new file  [standard output]")
 @server_flags
 def sessions_export(ids: tuple[str, ...], output: Path | None, **server: FlagValue) -> None:
-    """Write whole conversations, each as a line of JSON: those named, or all."""
+    """Export sessions with their messages, each as a line of JSON: those named, or all."""
     from dragoman.terminal.sessions_command import export_sessions
 
     with _open_client(server) as client:
@@ -274,8 +273,8 @@ def _open_client(flags: dict[str, Any]) -> Iterator["Client"]:
     from dragoman.terminal.sessions_command import open_client
 
     try:
-        where = resolve_url(url, settings)
-        with open_client(where, resolve_key(key, where, settings.folder), protocol) as client:
+        server_url = resolve_url(url, settings)
+        with open_client(server_url, resolve_key(key, server_url, settings.folder), protocol) as client:
             yield client
             sys.stdout.flush()
     except CommandError as error:
@@ -291,7 +290,7 @@ def _state_folder() -> Path:
 
 
 def _exit_quietly() -> NoReturn:
-    """Who read the output has left, as `head` does: nothing more can be said to it, not even at the exit."""
+    """Exit after the reader of standard output has closed it, as `head` does. Nothing may be flushed at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(1)
 
@@ -301,28 +300,28 @@ def _exit_quietly() -> NoReturn:
 
 @commands.group()
 def keys() -> None:
-    """Make, list and revoke API keys, whether the server runs or not."""
+    """Create, list and revoke API keys, whether a server is running or not."""
 
 
 @keys.command("create")
 @click.option("--name", required=True, help="what the key is for")
-@click.option("--user", default="local", show_default=True, help="whose sessions it opens")
+@click.option("--user", default="local", show_default=True, help="user whose sessions the key gives access to")
 @click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
-@click.option("--expires", metavar="DAYS|DATE", help="a number of days, or a date such as 2027-01-31; else never")
+@click.option("--expires", metavar="DAYS|DATE", help="number of days, or a date such as 2027-01-31  [never]")
 @settings_flags("data", "database")
 def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: FlagValue) -> None:
-    """Make a key. It is shown this one time, alone on the last line of standard output."""
+    """Create a key. It is shown only once, as the last line of standard output."""
     from dragoman.server.admin_socket import CreateKey
 
-    listed = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    scope_names = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     settings = _load(flags).settings
     reply = _send_admin_request(
-        settings, CreateKey(name=name, user=user, scopes=listed, expires_at=_parse_expiry(expires))
+        settings, CreateKey(name=name, user=user, scopes=scope_names, expires_at=_parse_expiry(expires))
     )
     key = reply.keys[0]
-    # A key opens the server of that place alone, and the default may be another one than the server's.
-    place = settings.folder if settings.database is None else "the database"
-    click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}, in {place}; shown only now:", err=True)
+    # The key works only for a server on this store, and the default data folder may be another than the server's.
+    store = settings.folder if settings.database is None else "the database"
+    click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}, in {store}; shown only now:", err=True)
     click.echo(reply.secret)
 
 
@@ -345,7 +344,7 @@ def keys_list(**flags: FlagValue) -> None:
 @click.argument("which")
 @settings_flags("data", "database")
 def keys_revoke(which: str, **flags: FlagValue) -> None:
-    """Revoke a key for good, named by its id, its masked form, its name or itself. Its open streams end."""
+    """Revoke a key permanently. WHICH is its ID, its masked form, its name, or the key itself. Its open streams end."""
     from dragoman.server.admin_socket import RevokeKey
 
     key = _send_admin_request(_load(flags).settings, RevokeKey(which=which)).keys[0]
@@ -357,7 +356,7 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
 
 @commands.group()
 def users() -> None:
-    """Say what holds for a user on all protocols, whether the server runs or not."""
+    """Manage user profiles, whether a server is running or not."""
 
 
 @users.command("set")
@@ -366,18 +365,18 @@ def users() -> None:
 @click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
 @settings_flags("data", "database")
 def users_set(user: str, timezone: str | None, locale: str | None, **flags: FlagValue) -> None:
-    """Set a user's time zone, locale or both; an empty value takes a setting back."""
+    """Set a user's time zone, locale or both. An empty value removes it."""
     from dragoman.server.admin_socket import SetUser
 
     if timezone is None and locale is None:
-        raise CliUsageError("--timezone ZONE, --locale TAG or both were expected")
+        raise CliUsageError("expected --timezone ZONE, --locale TAG or both")
     given = {"time_zone": timezone, "locale": locale}
     request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
     profile = _send_admin_request(_load(flags).settings, request).profile
     click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
 
 
-def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # the types come with an import that serve saves
+def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # avoids an import that slows `serve`
     from dragoman.cli.keys import AdminRequestError, handle_in_database, handle_in_folder
     from dragoman.server.logging import configure_logging
 
@@ -403,7 +402,7 @@ def _parse_expiry(text: str | None) -> datetime | None:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise CliUsageError(
-            f"--expires takes a number of days up to {MAX_EXPIRY_DAYS}, or a date such as 2027-01-31; got {text!r}"
+            f"--expires: expected a number of days up to {MAX_EXPIRY_DAYS}, or a date such as 2027-01-31, got {text!r}"
         ) from error
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
@@ -418,7 +417,7 @@ def _format_minute(at: datetime | None) -> str:
 @commands.command()
 @settings_flags("data", "database")
 def migrate(**flags: FlagValue) -> None:
-    """Bring the database up to date without serving: before an upgrade's first start, or as a step of its own."""
+    """Migrate the database without serving, for example as a separate step of an upgrade."""
     settings = _load(flags).settings
     from dragoman.cli.database import DatabaseCommandError, migrate_database
     from dragoman.server.logging import configure_logging
@@ -432,31 +431,31 @@ def migrate(**flags: FlagValue) -> None:
 
 
 @commands.command()
-@click.option("--from", "source", metavar="PLACE", required=True, help="a data folder, or a database's address")
-@click.option("--to", "target", metavar="PLACE", required=True, help="the same; nothing may be there yet")
-@click.option("--from-blobs", metavar="ADDRESS", help="the source's attachments are in this bucket, s3://…")
-@click.option("--to-blobs", metavar="ADDRESS", help="put the attachments into this bucket; nothing may be there yet")
+@click.option("--from", "source", metavar="STORE", required=True, help="data folder, or address of a database")
+@click.option("--to", "target", metavar="STORE", required=True, help="the same; must be empty")
+@click.option("--from-blobs", metavar="ADDRESS", help="bucket with the source's attachments, s3://…")
+@click.option("--to-blobs", metavar="ADDRESS", help="bucket for the target's attachments; must be empty")
 def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None) -> None:
-    """Copy everything to another place, from SQLite to PostgreSQL or back, and compare every session.
+    """Copy everything to another store, from SQLite to PostgreSQL or back, and compare every session.
 
-    No server may run on either. The keys of the secrets stay in their data folder: take secrets.key and links.key
-    along.
+    No server may use either of them. The encryption keys are not copied: copy secrets.key and links.key to the new data
+    folder yourself.
     """
     from dragoman.cli.database import DatabaseCommandError, copy_database
     from dragoman.server.logging import configure_logging
 
     configure_logging("console", "error")
     try:
-        done = copy_database(
+        counts = copy_database(
             source,
             target,
-            lambda what, count, total: click.echo(f"{what}: {count} of {total}", err=True),
+            lambda step, count, total: click.echo(f"{step}: {count} of {total}", err=True),
             source_blobs=from_blobs,
             target_blobs=to_blobs,
         )
     except DatabaseCommandError as error:
         raise CliError(str(error)) from error
-    click.echo(f"copied and compared: {done}")
+    click.echo(f"copied and compared: {counts}")
 
 
 # --- config -----------------------------------------------------------------------------------------------------------
@@ -464,11 +463,11 @@ def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None)
 
 @commands.group()
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @config.command("show")
 @settings_flags()
 def config_show(**flags: FlagValue) -> None:
-    """Show the settings in force, as TOML, each with the place that it came from."""
+    """Show the settings in force, as TOML, each with its source."""
     click.echo(format_settings(_load(flags)))
