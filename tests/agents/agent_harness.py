@@ -14,12 +14,12 @@ import msgspec
 from dragoman.agents import serving
 from dragoman.agents.compaction import INSTRUCTIONS
 from dragoman.buses.local import LocalBus
-from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
 from dragoman.core.content import AssistantMessage, InputBlock, JsonObject, Message, Usage, text_of
 from dragoman.core.events import CompactionMade, Event, RunStopped, StopReason
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, UserId
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.services.memories import MemoryService

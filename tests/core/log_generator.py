@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from dragoman.core import admission
-from dragoman.core.admission import Admission, InputLimits, kind_of_call
+from dragoman.core.admission import Admission, kind_of_call
 from dragoman.core.answers import settle_call
 from dragoman.core.content import Block, Call, Data, Image, Json, Text, Thinking, UserMessage
 from dragoman.core.events import (
@@ -39,6 +39,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
+from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Refused
 from dragoman.core.run_metadata import RunMetadata
@@ -192,7 +193,7 @@ class LogGenerator:
         self.append(admitted.events, admitted.run_id)
 
     def admit(self, request: Submit) -> Admission:
-        change = admission.check_change(SPEC, self.state.settings, request.change, encrypt, LIMITS)
+        change = check_change(SPEC, self.state.settings, request.change, encrypt, LIMITS)
         if admission.is_busy(self.state) and request.messages:
             return admission.queue_run(self.state, SPEC, request, change, self.new_id, LIMITS)
         known = {each.event.call.call_id for each in self.log if isinstance(each.event, CallOpened)}

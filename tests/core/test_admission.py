@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dragoman.core import admission
-from dragoman.core.admission import Admission, InputLimits, check_change, kind_of_call, offered_tools
+from dragoman.core.admission import Admission, kind_of_call, offered_tools
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -36,6 +36,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import messages_of
 from dragoman.core.ids import CallId, MessageId, SessionId
+from dragoman.core.input_checks import InputLimits, check_change, check_content
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import (
     CallAlreadySettled,
@@ -412,10 +413,10 @@ def test_images_that_an_agent_takes(url: str, http: bool, data: bool) -> None:
             takes = (http and image_http) or (data and image_data)
             content = (Text("look"), Image(url))
             if takes:
-                admission.check_content(spec, content, LIMITS)
+                check_content(spec, content, LIMITS)
             else:
                 with pytest.raises(ImageUnsupported):
-                    admission.check_content(spec, content, LIMITS)
+                    check_content(spec, content, LIMITS)
 
 
 def deep(levels: int) -> dict[str, Json]:
@@ -439,10 +440,10 @@ def deep(levels: int) -> dict[str, Json]:
 def test_content_that_is_too_much(content: Json) -> None:
     limits = InputLimits(text_chars=100, blocks=10)
     with pytest.raises(Invalid):
-        admission.check_content(SPEC, content, limits, "messages[3]")
-    admission.check_content(SPEC, "x" * 100, limits)
-    admission.check_content(SPEC, (Text("x"),) * 10, limits)
-    admission.check_content(SPEC, (Data(deep(5)),), limits)
+        check_content(SPEC, content, limits, "messages[3]")
+    check_content(SPEC, "x" * 100, limits)
+    check_content(SPEC, (Text("x"),) * 10, limits)
+    check_content(SPEC, (Data(deep(5)),), limits)
 
 
 def test_more_seeds_than_a_session_takes_at_once() -> None:

@@ -1,7 +1,8 @@
 """What a session may be set to beside its tools, and what may be called while the agent only plans."""
 
-from dragoman.core.admission import InputLimits, create, kind_of_call, offered_tools
+from dragoman.core.admission import create, kind_of_call, offered_tools
 from dragoman.core.events import EncryptedValue, SessionCreated, SessionSettings, SettingsChange
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Create
 from dragoman.core.session import apply_change
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec

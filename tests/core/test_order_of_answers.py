@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from dragoman.core.admission import InputLimits, admit
+from dragoman.core.admission import admit
 from dragoman.core.content import Call
 from dragoman.core.events import (
     CallOpened,
@@ -20,6 +20,7 @@ from dragoman.core.events import (
     SettingsChange,
 )
 from dragoman.core.ids import CallId, MessageId, SessionId, UserId
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Decision, Result, Submit
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.tools import AgentSpec

@@ -11,9 +11,9 @@ from typing import Any
 
 from dragoman.buses.local import LocalBus
 from dragoman.buses.nats import NatsBus
-from dragoman.core.admission import InputLimits
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId, UserId
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Create, Submit
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine, EngineOptions

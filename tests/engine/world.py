@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from dragoman.buses.local import LocalBus
-from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent, Run, RunnableTool, ToolContext
 from dragoman.core.content import AssistantMessage, Call, JsonObject, Message, UserMessage, text_of
 from dragoman.core.events import LoggedEvent, RunStopped, StopReason
 from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId, uuid7
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Create, Submit, UserInput
 from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record

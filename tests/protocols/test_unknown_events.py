@@ -46,6 +46,6 @@ async def test_every_protocol_skips_events_of_unknown_types(tmp_path: Path) -> N
             await live.until_durable(live.append((MOOD_CHANGED,), None))
         assert await everything_shown(server, engine, session.id) == before
         assert (await session.run("two")).stop == "end_turn"
-        async with engine.session(UserId("alice"), session.id) as live:
-            events = [logged.event for logged in await engine.history.events(live, 0)]
+        async with engine.session(UserId("alice"), session.id) as view:
+            events = [logged.event for logged in await engine.history.events(view, 0)]
         assert [encode(each) for each in events if isinstance(each, UnknownEvent)] == [encode(MOOD_CHANGED)]

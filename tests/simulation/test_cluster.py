@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dragoman.core import admission
-from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.cluster import log_tailer as following_module
 from dragoman.engine.cluster.cluster import Cluster

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from structlog.testing import capture_logs
 
-from dragoman.core.admission import InputLimits
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import Refused
 from dragoman.engine.cluster import claims as claims_module
 from dragoman.engine.cluster import cluster as cluster_module

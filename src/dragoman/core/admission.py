@@ -1,10 +1,9 @@
-"""What may enter a session: each function looks at the state and either refuses or tells the events to append. Pure.
+"""Admission of requests: each function looks at a session's state and either refuses or returns events to append. Pure.
 
-The order of the checks is the protocols' promise: settings first, then whether the session is busy, then the answers.
-A refusal changes nothing, because nothing is appended before all is checked.
+Protocols rely on the order of the checks: settings first, then whether the session is busy, then the answers. A refusal
+changes nothing, because nothing is appended before everything is checked.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, assert_never
 
@@ -12,26 +11,22 @@ import msgspec
 
 from dragoman.core.answers import choice_from, denied_result, settle_call, settle_choice
 from dragoman.core.content import (
-    DEPTH_LIMIT,
     AssistantMessage,
     Call,
-    Data,
     Image,
     InputBlock,
-    Json,
     Message,
     Text,
     ToolMessage,
     UserMessage,
-    is_too_deep,
 )
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
     CallKind,
     CallOpened,
+    CallOutcome,
     CallSettled,
-    EncryptedValue,
     Event,
     MessageAdded,
     MessageClosed,
@@ -44,64 +39,47 @@ from dragoman.core.events import (
     SettingsChanged,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
-from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, StoredImage, Submit, UserInput
+from dragoman.core.input_checks import (
+    EncryptFunction,
+    InputLimits,
+    check_client_tools,
+    check_content,
+    check_grants,
+    check_options,
+    tools_of_run,
+)
+from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, StoredImage, Submit
 from dragoman.core.refusals import (
     CallAlreadySettled,
-    ClientToolsUnsupported,
-    DuplicateToolName,
-    ImageUnsupported,
     Invalid,
     InvalidAnswer,
-    InvalidOptionValue,
     InvalidSeed,
     LimitExceeded,
     ResultsMissing,
     SessionBusy,
     UnknownCall,
-    UnknownOption,
-    UnknownTool,
 )
 from dragoman.core.session import OpenCall, SessionState, apply_change
-from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, ToolGrant, ToolSpec
 from dragoman.core.uploads import UPLOAD_SCHEME
 
-OPTION_LIMIT = 64 * 1024
-UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
 CANCELLED_BY_NEW_MESSAGE = "Tool call cancelled: a new user message arrived"
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_DATA_IMAGE = re.compile(r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}", re.IGNORECASE)
 
 NewId = Callable[[], str]
-EncryptFunction = Callable[[str], EncryptedValue]
 
 
-class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a session takes at once. The doors may be narrower (rulings, 27)."""
-
-    text_chars: int = 1024 * 1024
-    seeds: int = 1000
-    messages: int = 1000
-    """Of the user, in one request."""
-    blocks: int = 1000
-    """Of one message."""
-    queued_runs: int = 100
-    """Runs that wait in one session."""
-    client_tools: int = 128
-    schema_bytes: int = 64 * 1024
-
-
-# --- which kind a call is -----------------------------------------------------------------------------------------
+# --- kinds of calls ---------------------------------------------------------------------------------------------
 
 
 def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: AgentSpec | None = None) -> CallKind:
-    """Who has to act when the model calls a tool of that name, by the tools in force.
+    """Who has to act when the model calls a tool of that name.
 
     Args:
-        name: as the model has it.
-        spec: the agent that plays.
-        settings: the session's.
-        root: the session's own agent, where `spec` is a sub-agent of it. Clients know, and switch on, the tools of the
-            session's agent; about a tool that only the sub-agent has, its author alone decides.
+        name: the name that the model used.
+        spec: the agent that is executed.
+        settings: the session's settings.
+        root: the session's own agent, if `spec` is a sub-agent of it. Clients see and enable only the tools of the
+            session's agent; the author of a sub-agent decides about the tools that only the sub-agent has.
     """
     if settings.mode == "planning" and not is_offered_while_planning(name, spec):
         return "missing"
@@ -125,175 +103,18 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
 
 
 def is_offered_while_planning(name: str, spec: AgentSpec) -> bool:
-    """Whether a session that only plans may use a tool: one that changes nothing, a question, or a sub-agent.
+    """Whether a tool may be used in planning mode: one that only reads, a question, or a sub-agent, which plans too.
 
-    What an application's own tools do is not known, so they are not offered. A sub-agent plans too.
+    It is not known what an application's own tools do, so they are not offered.
     """
     tool = spec.tool(name)
     return name in spec.builtins if tool is None else tool.policy.reads_only
 
 
 def offered_tools(spec: AgentSpec, settings: SessionSettings, root: AgentSpec | None = None) -> list[ToolSpec]:
-    """The tools in force, as a model is told of them. What is switched off is not among them."""
+    """The specifications of the enabled tools, as a model receives them."""
     own = (tool.spec for tool in spec.tools if kind_of_call(tool.spec.name, spec, settings, root) != "missing")
     return [*(() if settings.mode == "planning" else settings.client_tools), *own]
-
-
-# --- settings -----------------------------------------------------------------------------------------------------
-
-
-def check_change(
-    spec: AgentSpec, settings: SessionSettings, change: SettingsChange, encrypt: EncryptFunction, limits: InputLimits
-) -> SettingsChange:
-    """Check what a client wants to set, and seal the secrets among it.
-
-    A secret sent as `***` means unchanged: clients send back what they were shown.
-
-    Raises:
-        Invalid: one of its kinds, for the first thing that is wrong.
-    """
-    if change.client_tools is not None:
-        check_client_tools(spec, change.client_tools, limits)
-    if change.tools is not None and change.tools != "all":
-        check_grants(spec, change.tools)
-    options = check_options(spec, {name: str(value) for name, value in change.options.items()}, encrypt)
-    checked = msgspec.structs.replace(change, options=options)
-    return SettingsChange() if apply_change(settings, checked) == settings else checked
-
-
-def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits) -> None:
-    """Check the application's own tools: allowed at all, few enough, with names that no other tool has."""
-    if tools and not spec.capabilities.client_tools:
-        raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's")
-    _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)
-
-
-def tools_of_run(
-    spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits
-) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
-    """The tools that an application brings for one run, and the names of those that are left out.
-
-    Left out, and not refused, is what the agent has itself or takes none of: front ends send their list to every agent.
-
-    Raises:
-        Invalid: one of its kinds, for a tool that no agent could take.
-    """
-    _check_client_tools(tools, set(), limits)
-    own = {tool.spec.name for tool in spec.tools} | spec.builtins
-    kept = tuple(tool for tool in tools if spec.capabilities.client_tools and tool.name not in own)
-    return kept, tuple(tool.name for tool in tools if tool not in kept)
-
-
-def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: InputLimits) -> None:
-    if len(tools) > limits.client_tools:
-        raise LimitExceeded("the number of tools", limits.client_tools, path="tools")
-    names = set(taken)
-    for place, tool in enumerate(tools):
-        if _TOOL_NAME.fullmatch(tool.name) is None:
-            raise Invalid(
-                f"a tool's name has 1 to 64 letters, digits, '_' or '-', got {tool.name[:80]!r}",
-                path=f"tools[{place}].name",
-            )
-        _check_depth(tool.parameters, f"tools[{place}].parameters")
-        if len(msgspec.json.encode(tool.parameters)) > limits.schema_bytes:
-            raise LimitExceeded("a tool's schema", limits.schema_bytes, path=f"tools[{place}].parameters")
-        if tool.name in names:
-            raise DuplicateToolName(tool.name)
-        names.add(tool.name)
-
-
-def check_grants(spec: AgentSpec, grants: Iterable[ToolGrant]) -> None:
-    """Check the server tools that are to be on: each exposed, each once."""
-    exposed = {tool.spec.name for tool in spec.exposed()}
-    seen: set[str] = set()
-    for grant in grants:
-        if grant.name not in exposed:
-            raise UnknownTool(grant.name, [tool.spec.name for tool in spec.exposed()])
-        if grant.name in seen:
-            raise DuplicateToolName(grant.name)
-        seen.add(grant.name)
-
-
-def check_options(spec: AgentSpec, values: dict[str, str], encrypt: EncryptFunction) -> dict[str, str | EncryptedValue]:
-    """Check option values against their declarations; secrets come back sealed."""
-    checked: dict[str, str | EncryptedValue] = {}
-    for name, value in values.items():
-        option = spec.option(name)
-        if option is None:
-            raise UnknownOption(name, [option.name for option in spec.options])
-        if len(value.encode("utf-8", "surrogatepass")) > OPTION_LIMIT:
-            raise InvalidOptionValue(name, f"the value of option {name!r} is longer than {OPTION_LIMIT} bytes")
-        if isinstance(option, SelectOption) and value not in option.options:
-            raise InvalidOptionValue(
-                name, f"option {name!r} takes one of {', '.join(option.options)}", allowed=option.options
-            )
-        if isinstance(option, SecretOption):
-            if value != UNCHANGED_SECRET:
-                checked[name] = encrypt(value)
-        else:
-            checked[name] = value
-    return checked
-
-
-# --- content ------------------------------------------------------------------------------------------------------
-
-
-def check_content(
-    spec: AgentSpec, content: str | Sequence[object], limits: InputLimits, path: str = "messages"
-) -> None:
-    """Check the size of texts, the number and depth of blocks, and whether the agent takes the images."""
-    if not isinstance(content, str) and len(content) > limits.blocks:
-        raise LimitExceeded("the number of a message's blocks", limits.blocks, path=path)
-    texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
-    if sum(map(len, texts)) > limits.text_chars:
-        raise LimitExceeded("a message's text", limits.text_chars, path=path)
-    for place, block in enumerate(() if isinstance(content, str) else content):
-        if isinstance(block, Image):
-            check_image(spec, block)
-        elif isinstance(block, StoredImage):
-            _check_stored_image(spec)
-        elif isinstance(block, Call):
-            _check_depth(block.input, f"{path}.content[{place}].input")
-        elif isinstance(block, Data):
-            _check_depth(block.data, f"{path}.content[{place}].data")
-
-
-def check_messages(spec: AgentSpec, messages: Sequence[UserInput], limits: InputLimits) -> None:
-    """Check the user messages of a request."""
-    if len(messages) > limits.messages:
-        raise LimitExceeded("the number of messages", limits.messages, path="messages")
-    for place, message in enumerate(messages):
-        check_content(spec, message.content, limits, f"messages[{place}]")
-
-
-def check_answer(spec: AgentSpec, answer: Answer, limits: InputLimits) -> None:
-    """Check the content of an answer as that of a message."""
-    if isinstance(answer, Result):
-        check_content(spec, answer.content, limits)
-
-
-def _check_depth(value: Json, path: str) -> None:
-    if is_too_deep(value):
-        raise Invalid(f"at most {DEPTH_LIMIT} levels of lists and objects were expected", path=path)
-
-
-def check_image(spec: AgentSpec, image: Image) -> None:
-    """Check that the agent takes an image of that form."""
-    if image.url.startswith("https://"):
-        taken = spec.capabilities.image_http
-        form = "images by URL"
-    elif _DATA_IMAGE.fullmatch(image.url):
-        taken = spec.capabilities.image_data
-        form = "images as data URIs"
-    else:
-        raise ImageUnsupported("an image's url is an https:// URL or a base64 data: URI of an image")
-    if not taken:
-        raise ImageUnsupported(f"agent {spec.name!r} takes no {form}")
-
-
-def _check_stored_image(spec: AgentSpec) -> None:
-    if not spec.capabilities.image_data:
-        raise ImageUnsupported(f"agent {spec.name!r} takes no images as data URIs")
 
 
 # --- new sessions -------------------------------------------------------------------------------------------------
@@ -303,7 +124,7 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
     """The events of a new session: its creation and its seeds.
 
     Raises:
-        Invalid: one of its kinds.
+        Invalid: the request does not fit the agent or the limits.
     """
     check_client_tools(spec, request.client_tools, limits)
     if request.tools is not None and request.tools != "all":
@@ -332,7 +153,7 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
 
 
 def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
-    """Match seeds' results with their calls; give the calls without one. Those may only be in the last answer."""
+    """Match the seeds' results with their calls. Returns the calls without a result; only the last answer may have any."""
     asked: dict[CallId, int] = {}
     answered: set[CallId] = set()
     last_answer = -1
@@ -358,10 +179,10 @@ def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
 def _open_seed_events(
     message: AssistantMessage, still_open: Collection[CallId], spec: AgentSpec, settings: SessionSettings
 ) -> list[Event]:
-    """A seed with open calls, as the events of a step. What its calls may do comes from the tools in force alone.
+    """A seed with open calls, as the events of a step. Only the enabled tools decide what its calls may do.
 
-    A seed is a client's word: it never makes a tool run unasked, so even a trusted tool's call waits for permission,
-    and a hidden tool's can only be answered.
+    A seed is a client's claim and never makes a tool run unasked: even the call of a trusted tool waits for permission,
+    and the call of a hidden tool can only be answered.
     """
     events: list[Event] = [MessageOpened(message_id=message.id)]
     blocks = (Text(message.content),) if isinstance(message.content, str) else message.content
@@ -378,11 +199,11 @@ def _open_seed_events(
     return events
 
 
-# --- going on -----------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------------
 
 
 class Admission(NamedTuple):
-    """What a request does: the events, and the run that starts or waits. No run: more answers are needed."""
+    """What a request leads to: events, and the run that starts or is queued. No run: more answers are needed."""
 
     events: list[Event]
     run_id: RunId | None
@@ -397,10 +218,10 @@ def is_busy(state: SessionState) -> bool:
 def queue_run(
     state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
 ) -> Admission:
-    """Let the request's messages and its change wait for the active run's end.
+    """Queue the request's messages and its change behind the active run.
 
     Raises:
-        SessionBusy: answers cannot wait, or too many runs wait already.
+        SessionBusy: the request has answers, which cannot wait, or too many runs are queued.
     """
     if request.answers or not request.messages:
         raise SessionBusy("a run of this session is active")
@@ -432,76 +253,102 @@ def admit(
     new_id: NewId,
     limits: InputLimits,
 ) -> Admission:
-    """Let a request into a session that is not running.
+    """Admit a request to a session without an active run.
+
+    Three steps: resolve which calls the answers mean, settle these calls, and start the run. No run starts while calls
+    are left that wait for an answer, unless the request has a message; then these calls are cancelled.
 
     Args:
-        change: what `check_change` made of the request's change.
-        by: who answers, for the record.
-        resolved: of the ids that answers name, those that the log knows as settled.
+        state: the session.
+        spec: its agent.
+        request: the input.
+        change: the request's change of settings, as `check_change` returned it.
+        by: the user who answers, for the record.
+        resolved: those call ids of the answers that the log knows as settled.
+        new_id: makes ids.
+        limits: of the run's tools.
 
     Raises:
         SessionBusy: a run is active.
-        UnknownCall, CallResolved, ResultsMissing, InvalidAnswer: the answers do not fit the open calls.
-        LimitExceeded, DuplicateToolName, Invalid: a tool of the run's is wrong.
+        UnknownCall, CallAlreadySettled, ResultsMissing, InvalidAnswer: the answers do not fit the open calls.
+        LimitExceeded, DuplicateToolName, Invalid: a tool of the run is wrong, or there is no input.
     """
-    own_tools, dropped = tools_of_run(spec, request.client_tools, limits)
+    own_tools, dropped_tools = tools_of_run(spec, request.client_tools, limits)
     if is_busy(state):
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:
         raise Invalid("there is neither a message nor an answer", path="messages")
-    targets = _match_answers(state, request.answers, resolved)
-    roots = {_root_id(state, call) for call in targets}
-    left = [call for call in state.pending_root_calls() if call.call.call_id not in roots]
-    if request.requires_all_answers and request.answers and left:
-        raise ResultsMissing(tuple(call.call.call_id for call in left))
-
-    events: list[Event] = []
+    targets = _resolve(state, request, resolved)
     change = _with_trust(state.settings, change, targets, request.answers)
-    if not change.is_empty():
-        events.append(SettingsChanged(change=change))
-    settings = apply_change(state.settings, change)
-    brought: list[Event] = []
-    decided: list[Event] = []
-    to_run = False
-    for place, (call, answer) in enumerate(zip(targets, request.answers, strict=True)):
-        try:
-            answer_events, runs = _answer_events(call, answer, spec, settings, by=by, new_id=new_id)
-        except InvalidAnswer as error:
-            raise InvalidAnswer(str(error), path=f"answers[{place}]") from error
-        (brought if isinstance(answer, Result) else decided).extend(answer_events)
-        to_run = to_run or runs
-    answered = brought + decided  # the application's own results first, whatever the order (AAP, section 6, steps 1, 2)
-    given = {call.call.call_id for call in targets}
+    events: list[Event] = [] if change.is_empty() else [SettingsChanged(change=change)]
+    settled = _settle(targets, request.answers, spec, apply_change(state.settings, change), by=by, new_id=new_id)
+    answered = {call.call.call_id for call in targets}
     if request.messages:
-        open_still = [call for call in state.calls.values() if not _is_answered(state, call, given)]
-        events += [
-            settle_call(call, "cancelled", CANCELLED_BY_NEW_MESSAGE, new_id)
-            for call in deepest_first(state, open_still)
-        ]
-    elif any(call.call.call_id not in given for call in state.waiting_calls()):
-        return Admission([*events, *answered], None)
-
-    run_id = RunId(new_id())
-    messages = _user_messages(request, new_id)
-    to_run = to_run or any(call.kind == "fork" and _is_answered(state, call, given) for call in state.calls.values())
+        open_calls = [call for call in state.calls.values() if not _is_answered(state, call, answered)]
+        events += _cancel_calls(state, open_calls, CANCELLED_BY_NEW_MESSAGE, new_id)
+    elif any(call.call.call_id not in answered for call in state.waiting_calls()):
+        return Admission([*events, *settled.events], None)
+    has_calls_to_run = settled.has_calls_to_run or any(
+        call.kind == "fork" and _is_answered(state, call, answered) for call in state.calls.values()
+    )
+    run_id, messages = RunId(new_id()), _user_messages(request, new_id)
     started = RunStarted(
         run_id=run_id,
         protocol=request.protocol,
-        inputs=messages if to_run else (),
+        inputs=messages if has_calls_to_run else (),  # they enter the history after the results of these calls
         client_run_id=request.client_run_id,
         client_tools=own_tools,
-        dropped_tools=dropped,
+        dropped_tools=dropped_tools,
         parameters=request.parameters,
         metadata=request.metadata,
     )
-    added = [] if to_run else [MessageAdded(message=message) for message in messages]
-    return Admission([*events, started, *answered, *added], run_id)
+    added = [] if has_calls_to_run else [MessageAdded(message=message) for message in messages]
+    return Admission([*events, started, *settled.events, *added], run_id)
+
+
+# Resolve: which calls do the answers mean?
+
+
+def _resolve(state: SessionState, request: Submit, resolved: Collection[CallId]) -> list[OpenCall]:
+    """The waiting call that each answer of the request means; no two mean the same."""
+    answerable = state.answerable_calls()
+    targets: dict[CallId, OpenCall] = {}
+    for place, answer in enumerate(request.answers):
+        call = answerable.get(answer.call_id)
+        if call is None:
+            raise CallAlreadySettled(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
+        if call.call.call_id in targets:
+            raise InvalidAnswer(f"tool call {answer.call_id!r} is answered twice", path=f"answers[{place}]")
+        targets[call.call.call_id] = call
+    if request.requires_all_answers and request.answers:
+        roots = {state.root_call(call).call.call_id for call in targets.values()}
+        missing = tuple(id_ for call in state.pending_root_calls() if (id_ := call.call.call_id) not in roots)
+        if missing:
+            raise ResultsMissing(missing)
+    return list(targets.values())
+
+
+def _is_answered(state: SessionState, call: OpenCall, answered: Collection[CallId]) -> bool:
+    """Whether a call is answered, or a call of its sub-agent is, so that the sub-agent continues."""
+    if call.call.call_id in answered:
+        return True
+    return call.kind == "fork" and any(
+        each.call.call_id in answered and _is_below(state, each, call) for each in state.calls.values()
+    )
+
+
+def _is_below(state: SessionState, call: OpenCall, above: OpenCall) -> bool:
+    parent = state.parent_call(call.loop)
+    return parent is not None and (parent is above or _is_below(state, parent, above))
+
+
+# Settle: what does each answer do to its call?
 
 
 def _with_trust(
     settings: SessionSettings, change: SettingsChange, targets: Sequence[OpenCall], answers: Sequence[Answer]
 ) -> SettingsChange:
-    """The change, and with it the tools that the user allows from here on (rulings, 17)."""
+    """The change, extended by the tools that the user allows from now on (rulings, 17)."""
     names = {
         call.call.name
         for call, answer in zip(targets, answers, strict=True)
@@ -516,6 +363,95 @@ def _with_trust(
     return msgspec.structs.replace(change, tools=grants)
 
 
+class _Settled(NamedTuple):
+    """The events of answers, and whether the run has calls to run before the agent continues."""
+
+    events: list[Event]
+    has_calls_to_run: bool
+
+
+def _settle(
+    targets: Sequence[OpenCall],
+    answers: Sequence[Answer],
+    spec: AgentSpec,
+    settings: SessionSettings,
+    *,
+    by: str,
+    new_id: NewId,
+) -> _Settled:
+    """The events of all answers: the application's own results first, in any order of the answers (AAP, section 6)."""
+    results: list[Event] = []
+    decisions: list[Event] = []
+    has_calls_to_run = False
+    for place, (call, answer) in enumerate(zip(targets, answers, strict=True)):
+        try:
+            settled = _settle_call(call, answer, spec, settings, by=by, new_id=new_id)
+        except InvalidAnswer as error:
+            raise InvalidAnswer(str(error), path=f"answers[{place}]") from error
+        (results if isinstance(answer, Result) else decisions).extend(settled.events)
+        has_calls_to_run |= settled.has_calls_to_run
+    return _Settled(results + decisions, has_calls_to_run)
+
+
+def _settle_call(
+    call: OpenCall, answer: Answer, spec: AgentSpec, settings: SessionSettings, *, by: str, new_id: NewId
+) -> _Settled:
+    """The events of one answer. A permission and a denial of a server tool's call are left to the run to settle."""
+    call_id = call.call.call_id
+    match answer:
+        case Result(content=content, is_error=is_error):
+            record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
+            if call.kind == "question":
+                choice = choice_from(call, content)
+                return _Settled([record, settle_choice(call, choice, new_id, content=content)], False)
+            outcome: CallOutcome = "failed" if is_error else "done"
+            return _Settled([record, settle_call(call, outcome, content, new_id, by_client=True)], False)
+        case Choice():
+            if call.kind != "question":
+                raise InvalidAnswer(f"tool call {call_id!r} asks no question")
+            record = AnswerGiven(call_id=call_id, granted=True, by=by)
+            return _Settled([record, settle_choice(call, answer, new_id)], False)
+        case Decision(granted=False, reason=reason):
+            record = AnswerGiven(call_id=call_id, granted=False, by=by, reason=reason)
+            if call.kind in ("client", "question"):
+                return _Settled([record, settle_call(call, "denied", denied_result(reason), new_id)], False)
+            return _Settled([record], True)
+        case Decision(reason=reason):
+            record = AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason)
+            if call.kind == "client":
+                raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
+            if call.kind == "question":
+                return _Settled([record, settle_choice(call, choice_from(call, reason or "yes"), new_id)], False)
+            is_own = call.loop == ROOT or spec.tool(call.call.name) is not None  # see `kind_of_call`
+            if is_own and not call.parked and kind_of_call(call.call.name, spec, settings) == "missing":
+                record = AnswerGiven(call_id=call_id, granted=False, by=by, reason="tool is disabled")
+            return _Settled([record], True)
+        case _ as never:
+            assert_never(never)
+
+
+def cancel_open_calls(state: SessionState, text: str, new_id: NewId) -> list[CallSettled]:
+    """Settle every open call as cancelled, those of sub-agents first."""
+    return _cancel_calls(state, state.calls.values(), text, new_id)
+
+
+def _cancel_calls(state: SessionState, calls: Iterable[OpenCall], text: str, new_id: NewId) -> list[CallSettled]:
+    return [settle_call(call, "cancelled", text, new_id) for call in deepest_first(state, calls)]
+
+
+def deepest_first(state: SessionState, calls: Iterable[OpenCall]) -> list[OpenCall]:
+    """The calls of sub-agents before those that started them; those of one loop in the order they were made."""
+    return sorted(calls, key=lambda call: -_depth(state, call))
+
+
+def _depth(state: SessionState, call: OpenCall) -> int:
+    parent = state.parent_call(call.loop)
+    return 0 if parent is None else 1 + _depth(state, parent)
+
+
+# Start: what does the run begin with?
+
+
 def _user_messages(request: Submit, new_id: NewId) -> tuple[UserMessage, ...]:
     return tuple(
         UserMessage(
@@ -526,90 +462,7 @@ def _user_messages(request: Submit, new_id: NewId) -> tuple[UserMessage, ...]:
 
 
 def _to_stored_content(content: str | tuple[InputBlock | StoredImage, ...]) -> str | tuple[InputBlock, ...]:
-    """The content as the log holds it. What a client writes into a URL itself never names an uploaded object."""
+    """The content as the log stores it. A URL that a client writes never names an uploaded object."""
     if isinstance(content, str):
         return content
     return tuple(Image(UPLOAD_SCHEME + block.path) if isinstance(block, StoredImage) else block for block in content)
-
-
-def _match_answers(state: SessionState, answers: Sequence[Answer], resolved: Collection[CallId]) -> list[OpenCall]:
-    """The waiting call that each answer is meant for."""
-    answerable = state.answerable_calls()
-    targets: dict[CallId, OpenCall] = {}
-    for place, answer in enumerate(answers):
-        call = answerable.get(answer.call_id)
-        if call is None:
-            raise CallAlreadySettled(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
-        if call.call.call_id in targets:
-            raise InvalidAnswer(f"tool call {answer.call_id!r} is answered twice", path=f"answers[{place}]")
-        targets[call.call.call_id] = call
-    return list(targets.values())
-
-
-def _root_id(state: SessionState, call: OpenCall) -> CallId:
-    return state.root_call(call).call.call_id
-
-
-def _is_answered(state: SessionState, call: OpenCall, answered: Collection[CallId]) -> bool:
-    """Whether a call is answered, or a call below it is, so that its sub-agent goes on."""
-    if call.call.call_id in answered:
-        return True
-    return call.kind == "fork" and any(
-        each.call.call_id in answered and _is_below(state, each, call) for each in state.calls.values()
-    )
-
-
-def _is_below(state: SessionState, call: OpenCall, above: OpenCall) -> bool:
-    parent = state.parent_call(call.loop)
-    return parent is not None and (parent is above or _is_below(state, parent, above))
-
-
-def _answer_events(
-    call: OpenCall, answer: Answer, spec: AgentSpec, settings: SessionSettings, *, by: str, new_id: NewId
-) -> tuple[list[Event], bool]:
-    """The events of one answer, and whether the run has something to do about it before the agent plays."""
-    call_id = call.call.call_id
-    match answer:
-        case Result(content=content, is_error=is_error):
-            record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
-            if call.kind == "question":
-                choice = choice_from(call, content)
-                return [record, settle_choice(call, choice, new_id, content=content)], False
-            return [record, settle_call(call, "failed" if is_error else "done", content, new_id, by_client=True)], False
-        case Choice():
-            if call.kind != "question":
-                raise InvalidAnswer(f"tool call {call_id!r} asks no question")
-            record = AnswerGiven(call_id=call_id, granted=True, by=by)
-            return [record, settle_choice(call, answer, new_id)], False
-        case Decision(granted=False, reason=reason):
-            record = AnswerGiven(call_id=call_id, granted=False, by=by, reason=reason)
-            if call.kind in ("client", "question"):
-                return [record, settle_call(call, "denied", denied_result(reason), new_id)], False
-            return [record], True
-        case Decision(reason=reason):
-            if call.kind == "client":
-                raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
-            if call.kind == "question":
-                record = AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason)
-                return [record, settle_choice(call, choice_from(call, reason or "yes"), new_id)], False
-            is_own = call.loop == ROOT or spec.tool(call.call.name) is not None  # see `kind_of_call`
-            if is_own and not call.parked and kind_of_call(call.call.name, spec, settings) == "missing":
-                return [AnswerGiven(call_id=call_id, granted=False, by=by, reason="tool is disabled")], True
-            return [AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason)], True
-        case _ as never:
-            assert_never(never)
-
-
-def cancel_open_calls(state: SessionState, text: str, new_id: NewId) -> list[CallSettled]:
-    """Settle every open call as cancelled."""
-    return [settle_call(call, "cancelled", text, new_id) for call in deepest_first(state, state.calls.values())]
-
-
-def deepest_first(state: SessionState, calls: Iterable[OpenCall]) -> list[OpenCall]:
-    """The calls of sub-agents before those that started them; those of one loop in the order of their making."""
-    return sorted(calls, key=lambda call: -_depth(state, call))
-
-
-def _depth(state: SessionState, call: OpenCall) -> int:
-    parent = state.parent_call(call.loop)
-    return 0 if parent is None else 1 + _depth(state, parent)

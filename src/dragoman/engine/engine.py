@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import admission
-from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
 from dragoman.core.events import (
     CompactionMade,
@@ -24,6 +23,7 @@ from dragoman.core.events import (
     SettingsChanged,
 )
 from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
+from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
@@ -348,7 +348,7 @@ class Engine:
         self._refuse_when_draining()
         live = to_live_session(session)
         spec = self.agent_for(live).spec
-        checked = admission.check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
+        checked = check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
         async with self._write_access.acquire(live):
             if admission.is_busy(live.state):
                 raise SessionBusy("a run of this session is active")

@@ -20,9 +20,9 @@ from dragoman.asgi.console import WebConsole
 from dragoman.asgi.ops_endpoints import OpsEndpoints
 from dragoman.asgi.routing import PathRouter
 from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
-from dragoman.core.admission import InputLimits
 from dragoman.core.agent import Agent
 from dragoman.core.content import JsonObject
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.time_zones import is_zone
 from dragoman.engine.engine import Engine, EngineOptions

@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import admission
-from dragoman.core.admission import InputLimits
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.ids import CallId, RunId, UserId
+from dragoman.core.input_checks import EncryptFunction, InputLimits, check_answer, check_change, check_messages
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import SessionBusy
 from dragoman.core.tools import AgentSpec
@@ -57,7 +57,7 @@ class Submissions:
         attachments: Attachments,
         profiles: ProfileService | None,
         ids: Ids,
-        encrypt_secret: admission.EncryptFunction,
+        encrypt_secret: EncryptFunction,
         limits: InputLimits,
     ) -> None:
         self._write_access = write_access
@@ -85,10 +85,10 @@ class Submissions:
     ) -> SubmitResult:
         """See `Engine.submit`; `spec` is the session's agent."""
         request = self._with_profile(request, by)
-        change = admission.check_change(spec, live.state.settings, request.change, self._encrypt_secret, self._limits)
-        admission.check_messages(spec, request.messages, self._limits)
+        change = check_change(spec, live.state.settings, request.change, self._encrypt_secret, self._limits)
+        check_messages(spec, request.messages, self._limits)
         for answer in request.answers:
-            admission.check_answer(spec, answer, self._limits)
+            check_answer(spec, answer, self._limits)
         with self._run_limit.reserve(live.state.owner):
             return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq)
 

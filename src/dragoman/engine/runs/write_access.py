@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import assert_never
 
 from dragoman.core import admission
-from dragoman.core.admission import InputLimits
 from dragoman.core.events import Replay, RunQueued, SettingsChange, SettingsChanged
 from dragoman.core.ids import RunId
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.remote_commands import Command, Done, Enqueue, Moved, Stop, UpdateReplay

@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.admission import check_image
 from dragoman.core.answers import choice_from, compact_json
 from dragoman.core.ids import CallId, MessageId
+from dragoman.core.input_checks import check_image
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
 from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissing
 from dragoman.core.run_metadata import ContextEntry, RunMetadata

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import admission
-from dragoman.core.admission import InputLimits
 from dragoman.core.content import AssistantMessage, Call, SystemMessage, Text, Thinking, ToolMessage, UserMessage
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, fork_loop
+from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import Invalid, LimitExceeded
 from dragoman.core.tools import AgentSpec

@@ -1,0 +1,206 @@
+"""Checks of what clients send: settings, tools, and the content of messages. Pure.
+
+Each function raises a refusal for the first thing that is wrong; none changes anything.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from dragoman.core.content import DEPTH_LIMIT, Call, Data, Image, Json, Text, is_too_deep
+from dragoman.core.events import EncryptedValue, SessionSettings, SettingsChange
+from dragoman.core.inputs import Answer, Result, StoredImage, UserInput
+from dragoman.core.refusals import (
+    ClientToolsUnsupported,
+    DuplicateToolName,
+    ImageUnsupported,
+    Invalid,
+    InvalidOptionValue,
+    LimitExceeded,
+    UnknownOption,
+    UnknownTool,
+)
+from dragoman.core.session import apply_change
+from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
+
+OPTION_LIMIT = 64 * 1024
+UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DATA_IMAGE = re.compile(r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}", re.IGNORECASE)
+
+EncryptFunction = Callable[[str], EncryptedValue]
+
+
+class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a session accepts at once. A protocol may set lower limits (rulings, 27)."""
+
+    text_chars: int = 1024 * 1024
+    seeds: int = 1000
+    messages: int = 1000
+    """User messages in one request."""
+    blocks: int = 1000
+    """Blocks of one message."""
+    queued_runs: int = 100
+    """Runs that wait in one session."""
+    client_tools: int = 128
+    schema_bytes: int = 64 * 1024
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def check_change(
+    spec: AgentSpec, settings: SessionSettings, change: SettingsChange, encrypt: EncryptFunction, limits: InputLimits
+) -> SettingsChange:
+    """Check the settings that a client changes, and encrypt the secrets among them.
+
+    A secret sent as `***` means unchanged: clients send back what they were shown. Returns an empty change if the
+    settings stay the same.
+
+    Raises:
+        Invalid: the first thing that is wrong.
+    """
+    if change.client_tools is not None:
+        check_client_tools(spec, change.client_tools, limits)
+    if change.tools is not None and change.tools != "all":
+        check_grants(spec, change.tools)
+    options = check_options(spec, {name: str(value) for name, value in change.options.items()}, encrypt)
+    checked = msgspec.structs.replace(change, options=options)
+    return SettingsChange() if apply_change(settings, checked) == settings else checked
+
+
+def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits) -> None:
+    """Check the application's own tools: whether the agent accepts any, their number, and that their names are unique."""
+    if tools and not spec.capabilities.client_tools:
+        raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's")
+    _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)
+
+
+def tools_of_run(
+    spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits
+) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
+    """The tools that an application provides for one run, and the names of those that are left out.
+
+    A tool with the name of one of the agent's, or that the agent does not accept, is left out rather than refused:
+    front ends send the same list to every agent.
+
+    Raises:
+        Invalid: a tool is wrong for every agent.
+    """
+    _check_client_tools(tools, set(), limits)
+    own = {tool.spec.name for tool in spec.tools} | spec.builtins
+    accepted = tuple(tool for tool in tools if spec.capabilities.client_tools and tool.name not in own)
+    return accepted, tuple(tool.name for tool in tools if tool not in accepted)
+
+
+def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: InputLimits) -> None:
+    if len(tools) > limits.client_tools:
+        raise LimitExceeded("the number of tools", limits.client_tools, path="tools")
+    names = set(taken)
+    for place, tool in enumerate(tools):
+        if _TOOL_NAME.fullmatch(tool.name) is None:
+            raise Invalid(
+                f"a tool's name has 1 to 64 letters, digits, '_' or '-', got {tool.name[:80]!r}",
+                path=f"tools[{place}].name",
+            )
+        _check_depth(tool.parameters, f"tools[{place}].parameters")
+        if len(msgspec.json.encode(tool.parameters)) > limits.schema_bytes:
+            raise LimitExceeded("a tool's schema", limits.schema_bytes, path=f"tools[{place}].parameters")
+        if tool.name in names:
+            raise DuplicateToolName(tool.name)
+        names.add(tool.name)
+
+
+def check_grants(spec: AgentSpec, grants: Iterable[ToolGrant]) -> None:
+    """Check the server tools to enable: each must be exposed, and named once."""
+    exposed = {tool.spec.name for tool in spec.exposed()}
+    seen: set[str] = set()
+    for grant in grants:
+        if grant.name not in exposed:
+            raise UnknownTool(grant.name, [tool.spec.name for tool in spec.exposed()])
+        if grant.name in seen:
+            raise DuplicateToolName(grant.name)
+        seen.add(grant.name)
+
+
+def check_options(spec: AgentSpec, values: dict[str, str], encrypt: EncryptFunction) -> dict[str, str | EncryptedValue]:
+    """Check option values against their declarations; secrets are returned encrypted."""
+    checked: dict[str, str | EncryptedValue] = {}
+    for name, value in values.items():
+        option = spec.option(name)
+        if option is None:
+            raise UnknownOption(name, [option.name for option in spec.options])
+        if len(value.encode("utf-8", "surrogatepass")) > OPTION_LIMIT:
+            raise InvalidOptionValue(name, f"the value of option {name!r} is longer than {OPTION_LIMIT} bytes")
+        if isinstance(option, SelectOption) and value not in option.options:
+            raise InvalidOptionValue(
+                name, f"option {name!r} takes one of {', '.join(option.options)}", allowed=option.options
+            )
+        if isinstance(option, SecretOption):
+            if value != UNCHANGED_SECRET:
+                checked[name] = encrypt(value)
+        else:
+            checked[name] = value
+    return checked
+
+
+# --- content ------------------------------------------------------------------------------------------------------
+
+
+def check_content(
+    spec: AgentSpec, content: str | Sequence[object], limits: InputLimits, path: str = "messages"
+) -> None:
+    """Check the size of texts, the number and depth of blocks, and whether the agent accepts the images."""
+    if not isinstance(content, str) and len(content) > limits.blocks:
+        raise LimitExceeded("the number of a message's blocks", limits.blocks, path=path)
+    texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
+    if sum(map(len, texts)) > limits.text_chars:
+        raise LimitExceeded("a message's text", limits.text_chars, path=path)
+    for place, block in enumerate(() if isinstance(content, str) else content):
+        if isinstance(block, Image):
+            check_image(spec, block)
+        elif isinstance(block, StoredImage):
+            _check_stored_image(spec)
+        elif isinstance(block, Call):
+            _check_depth(block.input, f"{path}.content[{place}].input")
+        elif isinstance(block, Data):
+            _check_depth(block.data, f"{path}.content[{place}].data")
+
+
+def check_messages(spec: AgentSpec, messages: Sequence[UserInput], limits: InputLimits) -> None:
+    """Check the user messages of a request."""
+    if len(messages) > limits.messages:
+        raise LimitExceeded("the number of messages", limits.messages, path="messages")
+    for place, message in enumerate(messages):
+        check_content(spec, message.content, limits, f"messages[{place}]")
+
+
+def check_answer(spec: AgentSpec, answer: Answer, limits: InputLimits) -> None:
+    """Check the content of an answer like that of a message."""
+    if isinstance(answer, Result):
+        check_content(spec, answer.content, limits)
+
+
+def _check_depth(value: Json, path: str) -> None:
+    if is_too_deep(value):
+        raise Invalid(f"at most {DEPTH_LIMIT} levels of lists and objects were expected", path=path)
+
+
+def check_image(spec: AgentSpec, image: Image) -> None:
+    """Check that the agent accepts an image of that form."""
+    if image.url.startswith("https://"):
+        is_accepted = spec.capabilities.image_http
+        form = "images by URL"
+    elif _DATA_IMAGE.fullmatch(image.url):
+        is_accepted = spec.capabilities.image_data
+        form = "images as data URIs"
+    else:
+        raise ImageUnsupported("an image's url is an https:// URL or a base64 data: URI of an image")
+    if not is_accepted:
+        raise ImageUnsupported(f"agent {spec.name!r} takes no {form}")
+
+
+def _check_stored_image(spec: AgentSpec) -> None:
+    if not spec.capabilities.image_data:
+        raise ImageUnsupported(f"agent {spec.name!r} takes no images as data URIs")
