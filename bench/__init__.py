@@ -1,1 +1,1 @@
-"""Measures Dragoman against limit rows of its own: `python -m bench`."""
+"""Measures Dragoman against baseline servers: `python -m bench`."""

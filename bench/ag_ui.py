@@ -1,6 +1,6 @@
-"""The row about AG-UI's standard endpoint: what a delta costs there, with all that a run request brings besides.
+"""Benchmark of AG-UI's standard endpoint: the cost of a delta, including that of the run request.
 
-Each request is what the official clients send: a run id and a message of its own; each answer a whole stream of events.
+Each request is like those of the official clients, with its own run id and message, and is answered by its own stream.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _EVENT = msgspec.json.Decoder(_Event)
 
 
 async def ag_ui(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Server CPU for each delta of an agent that never waits, over AG-UI, durable."""
+    """Server CPU per delta of an agent that never waits, over AG-UI, with durable storage."""
     text = emit(TURN_DELTAS, "abcd ")
     with Dragoman(workspace) as ours:
         connections = await ours.client.connect(CONNECTIONS)
@@ -44,17 +44,17 @@ async def ag_ui(workspace: Workspace, effort: Effort) -> list[Figure]:
                 deltas = burst.turns * TURN_DELTAS
                 costs.append(burst.cpu_s / deltas * 1e6)
                 rates.append(deltas / burst.seconds)
-        void = await ours.verify(threads)  # over AAP: a thread is a session
+        invalid = await ours.verify(threads)  # over AAP: a thread is a session
     cost, rate = spread(costs), spread(rates)
     return [
         Figure(
-            row="ag-ui",
+            row="ag_ui",
             subject=ours.name,
-            what="server CPU per delta",
+            metric="server CPU per delta",
             unit="µs",
             value=cost,
             target=Target(TARGET_US),
-            void=void,
+            invalid=invalid,
             note=f"{rate.median:,.0f} deltas/s",
         )
     ]
@@ -63,7 +63,7 @@ async def ag_ui(workspace: Workspace, effort: Effort) -> list[Figure]:
 async def _saturate(
     ours: Dragoman, connections: Sequence[Connection], threads: Sequence[Session], text: str, seconds: float
 ) -> Burst:
-    """See `load.saturate`. No two requests are equal here."""
+    """As `load.saturate`, but every request is different."""
     seen: list[tuple[Session, wire.Exchange]] = []
 
     async def runs(connection: Connection, thread: Session) -> None:
@@ -73,17 +73,17 @@ async def _saturate(
             exchange = await connection.exchange(_request(ours.key, thread, number, text))
             seen.append((thread, exchange))
 
-    cpu, mine, begin = ours.server.cpu_s(), time.process_time(), clock()
+    cpu, own_cpu, begin = ours.server.cpu_s(), time.process_time(), clock()
     end = begin + seconds
     await load.run_concurrently(
         runs(connection, thread) for connection, thread in zip(connections, threads, strict=True)
     )
     elapsed = clock() - begin
-    await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
-    cpu, mine = ours.server.cpu_s() - cpu, time.process_time() - mine
+    await asyncio.sleep(0.05)  # include the work that the server does after its responses
+    cpu, own_cpu = ours.server.cpu_s() - cpu, time.process_time() - own_cpu
     for thread, exchange in seen:
         thread.turns.append((text, _answer_text(exchange)))
-    return Burst(len(seen), elapsed, cpu, mine)
+    return Burst(len(seen), elapsed, cpu, own_cpu)
 
 
 def _request(key: str, thread: Session, number: int, text: str) -> bytes:
@@ -101,9 +101,9 @@ def _request(key: str, thread: Session, number: int, text: str) -> bytes:
 
 
 def _answer_text(exchange: wire.Exchange) -> str:
-    """The words of a run. Raises Broken when it did not come to its proper end."""
+    """The text of a run. Raises InvalidResponse if the run did not finish."""
     frames = wire.body(exchange).decode().split("\n\n")
     events = [_EVENT.decode(line[6:]) for each in frames for line in each.split("\n") if line.startswith("data: ")]
     if not events or events[-1].type != "RUN_FINISHED":
-        raise wire.InvalidResponse(f"RUN_FINISHED expected at the end, got {events[-1:]}")
+        raise wire.InvalidResponse(f"expected RUN_FINISHED at the end, got {events[-1:]}")
     return "".join(event.delta for event in events)

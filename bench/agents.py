@@ -1,16 +1,16 @@
-"""The benchmark's own agents, served by Dragoman beside the rehearsal agent."""
+"""The agents of the benchmark, served by Dragoman next to the rehearsal agent."""
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 from dragoman import Run, agent
 
 
 @agent(history=True)
-async def tick(run: Run) -> AsyncIterator[str]:
-    """Plays the `emit` steps of a script and gives way to the event loop once for each delta."""
+async def yielding(run: Run) -> AsyncIterator[str]:
+    """Plays the `emit` steps of a script, and yields to the event loop once per delta."""
     for step in json.loads(run.text)["script"]:
         emit = step["emit"]
         for _ in range(emit["count"]):
@@ -20,30 +20,32 @@ async def tick(run: Run) -> AsyncIterator[str]:
 
 @agent(history=True)
 async def paced(run: Run) -> AsyncIterator[str]:
-    """Plays the `emit` steps of a script on an absolute schedule: an agent that never falls behind by itself."""
-    now = asyncio.get_running_loop().time
-    for step in json.loads(run.text)["script"]:
-        emit = step["emit"]
-        begin, period_s = now(), emit["every_ms"] / 1000
-        for index in range(emit["count"]):
-            await asyncio.sleep(max(0.0, begin + (index + 1) * period_s - now()))
-            yield emit["text"].replace("{i3}", f"{index:03}")
+    """Plays the `emit` steps of a script on an absolute schedule, so that delays do not accumulate."""
+    for delay_s, index, text in _schedule(run):
+        await asyncio.sleep(delay_s)
+        yield text.replace("{i3}", f"{index:03}")
+
+
+@agent(history=True)
+async def timestamped(run: Run) -> AsyncIterator[str]:
+    """Plays the `emit` steps of a script on an absolute schedule. Each delta is the time at which it is emitted."""
+    for delay_s, _, _ in _schedule(run):
+        await asyncio.sleep(delay_s)
+        yield f"{time.perf_counter():.6f} "
 
 
 @agent(history=True)
 async def clock(run: Run) -> AsyncIterator[str]:
-    """After a pause, says the moment at which it speaks, on the clock that all processes of a machine share."""
+    """After a pause, emits the current time on the clock that all processes of the machine share."""
     await asyncio.sleep(0.02)
     yield str(time.perf_counter())
 
 
-@agent(history=True)
-async def stamped(run: Run) -> AsyncIterator[str]:
-    """Plays the `emit` steps of a script on an absolute schedule; each delta is the moment at which it is said."""
+def _schedule(run: Run) -> Iterator[tuple[float, int, str]]:
+    """For each delta: the delay in seconds until it is due, its index, and its text."""
     now = asyncio.get_running_loop().time
     for step in json.loads(run.text)["script"]:
         emit = step["emit"]
         begin, period_s = now(), emit["every_ms"] / 1000
         for index in range(emit["count"]):
-            await asyncio.sleep(max(0.0, begin + (index + 1) * period_s - now()))
-            yield f"{time.perf_counter():.6f} "
+            yield max(0.0, begin + (index + 1) * period_s - now()), index, emit["text"]

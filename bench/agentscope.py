@@ -1,4 +1,4 @@
-"""The row about the Agent API: what a delta costs there, beside the same delta over AAP in the same minutes."""
+"""Benchmark of the Agent API: the cost of a delta, compared with AAP in the same rounds."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,12 +11,12 @@ from bench.figures import Figure, Target
 from bench.load import Client, Session
 from bench.stats import spread
 from bench.streams import CONNECTIONS, TURN_DELTAS, emit
-from bench.subjects import Dragoman, Limit, Workspace
+from bench.subjects import Baseline, Dragoman, Workspace
 from bench.wire import Exchange
 
 
 class Content(msgspec.Struct):
-    """As much of an event as the fold needs."""
+    """The members of an event that are needed to fold the text."""
 
     object: str
     status: str
@@ -28,7 +28,7 @@ _EVENT = msgspec.json.Decoder(Content)
 
 
 class AgentScopeClient(Client):
-    """The same server through the Agent API."""
+    """A client of the Agent API."""
 
     def turn(self, session: Session, text: str) -> bytes:
         """The request that runs a turn."""
@@ -36,10 +36,10 @@ class AgentScopeClient(Client):
         return self.request("POST", "/process", {"session_id": session.id, "input": [message]})
 
     def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
-        """Parse a finished response and keep its folded text.
+        """Parse a finished response and record its folded text.
 
         Raises:
-            Broken: the response did not come to its proper end.
+            InvalidResponse: the response did not complete.
         """
         events = [_EVENT.decode(data) for data in data_of(wire.body(exchange))]
         if (events[-1].object, events[-1].status) != ("response", "completed"):
@@ -54,20 +54,20 @@ def data_of(body: bytes) -> list[bytes]:
 
 
 async def agentscope(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Server CPU for each delta that an agent emits without ever waiting, over the Agent API and over AAP."""
+    """Server CPU per delta of an agent that never waits, over the Agent API and over AAP."""
     text = emit(TURN_DELTAS, "abcd ")
     with ExitStack() as running:
-        limit = running.enter_context(Limit(workspace, "tick"))
+        baseline = running.enter_context(Baseline(workspace, "tick"))
         ours = running.enter_context(Dragoman(workspace))
         runtime = AgentScopeClient(ours.server, "", ours.key)
         subjects: Sequence[tuple[str, Client]] = [
-            (limit.name, limit.client),
+            (baseline.name, baseline.client),
             ("dragoman, AAP", ours.client),
             ("dragoman", runtime),
         ]
         connections = [await client.connect(CONNECTIONS) for _, client in subjects]
         sessions = [
-            await client.create("rehearsal", CONNECTIONS) for client in (limit.client, ours.client, ours.client)
+            await client.create("rehearsal", CONNECTIONS) for client in (baseline.client, ours.client, ours.client)
         ]
         costs: list[list[float]] = [[] for _ in subjects]
         for number in range(effort.rounds + 1):
@@ -76,17 +76,17 @@ async def agentscope(workspace: Workspace, effort: Effort) -> list[Figure]:
                 burst = await load.saturate(client, connections[at], sessions[at], text, seconds)
                 if number:  # the first round warms up
                     costs[at].append(burst.cpu_s / (burst.turns * TURN_DELTAS) * 1e6)
-        void = await ours.verify([*sessions[1], *sessions[2]])
+        invalid = await ours.verify([*sessions[1], *sessions[2]])
     return [
         Figure(
             row="agentscope",
             subject=name,
-            what="server CPU per delta",
+            metric="server CPU per delta",
             unit="µs",
             value=spread(cost),
-            ratios={"tick": spread([mine / least for mine, least in zip(cost, costs[0], strict=True)])},
+            ratios={"tick": spread([cost_us / base for cost_us, base in zip(cost, costs[0], strict=True)])},
             target=Target(3) if client is runtime else None,
-            void="" if client is limit.client else void,
+            invalid="" if client is baseline.client else invalid,
         )
         for (name, client), cost in zip(subjects, costs, strict=True)
     ]

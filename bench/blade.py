@@ -1,4 +1,4 @@
-"""The row about Blade: what a delta costs over Socket.IO on a WebSocket, with its patches and turns."""
+"""Benchmark of Blade: the cost of a delta over Socket.IO on a WebSocket."""
 
 import asyncio
 import time
@@ -18,14 +18,14 @@ from bench.streams import CONNECTIONS, TURN_DELTAS, emit
 from bench.subjects import Dragoman, Workspace
 
 TARGET_US = 6
-AGENTS = ("rehearsal", "tick")
-"""One that never waits, and one that gives way to the loop for each delta."""
+AGENTS = ("rehearsal", "yielding")
+"""An agent that never waits, and one that yields to the event loop once per delta."""
 _PATCH = b'42["turn:patch"'
 _END = b'42["chat:end"'
 
 
 async def blade(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Server CPU for each delta of an agent, over 32 sockets, durable."""
+    """Server CPU per delta, over 32 sockets, with durable storage."""
     return [await _row(workspace, effort, agent) for agent in AGENTS]
 
 
@@ -33,32 +33,32 @@ async def _row(workspace: Workspace, effort: Effort, agent: str) -> Figure:
     text = emit(TURN_DELTAS, "abcd ")
     with Dragoman(workspace) as ours:
         async with AsyncExitStack() as stack:
-            made = [await _open_socket(stack, ours, agent) for _ in range(CONNECTIONS)]
+            sockets = [await _open_socket(stack, ours, agent) for _ in range(CONNECTIONS)]
             costs: list[float] = []
             rates: list[float] = []
             patches: list[float] = []
             for number in range(effort.rounds + 1):
-                burst, count = await _saturate(ours, made, text, effort.burst_s if number else 0.3)
+                burst, count = await _saturate(ours, sockets, text, effort.burst_s if number else 0.3)
                 if number:  # the first round warms up
                     deltas = burst.turns * TURN_DELTAS
                     costs.append(burst.cpu_s / deltas * 1e6)
                     rates.append(deltas / burst.seconds)
                     patches.append(count / burst.turns)
-        void = await ours.verify([session for _, session in made])
+        invalid = await ours.verify([session for _, session in sockets])
     return Figure(
         row="blade",
         subject=ours.name,
-        what=f"server CPU per delta, agent {agent}",
+        metric=f"server CPU per delta, agent {agent}",
         unit="µs",
         value=spread(costs),
         target=Target(TARGET_US),
-        void=void,
-        note=f"{spread(rates).median:,.0f} deltas/s, {spread(patches).median:.0f} patches a chat",
+        invalid=invalid,
+        note=f"{spread(rates).median:,.0f} deltas/s, {spread(patches).median:.0f} patches per chat",
     )
 
 
 async def _open_socket(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tuple[ClientConnection, Session]:
-    """A socket that is subscribed to a session of its own."""
+    """Open a socket that is subscribed to its own new session."""
     host = f"{ours.server.host}:{ours.server.port}"
     [http] = await ours.client.connect(1)
     body = msgspec.json.encode({"solution_id": agent, "memory_enabled": False})
@@ -77,9 +77,9 @@ async def _open_socket(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tup
 
 
 async def _saturate(
-    ours: Dragoman, made: Sequence[tuple[ClientConnection, Session]], text: str, seconds: float
+    ours: Dragoman, sockets: Sequence[tuple[ClientConnection, Session]], text: str, seconds: float
 ) -> tuple[Burst, int]:
-    """See `load.saturate`. What came is read after the clock was stopped."""
+    """As `load.saturate`. Also returns the number of patches. Frames are parsed after the measurement."""
     seen: list[tuple[Session, list[bytes]]] = []
 
     async def chats(socket: ClientConnection, session: Session) -> None:
@@ -94,18 +94,18 @@ async def _saturate(
                 frames.append(frame)
             seen.append((session, frames))
 
-    cpu, mine, begin = ours.server.cpu_s(), time.process_time(), clock()
+    cpu, own_cpu, begin = ours.server.cpu_s(), time.process_time(), clock()
     end = begin + seconds
-    await load.run_concurrently(chats(socket, session) for socket, session in made)
+    await load.run_concurrently(chats(socket, session) for socket, session in sockets)
     elapsed = clock() - begin
-    await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
-    cpu, mine = ours.server.cpu_s() - cpu, time.process_time() - mine
+    await asyncio.sleep(0.05)  # include the work that the server does after its responses
+    cpu, own_cpu = ours.server.cpu_s() - cpu, time.process_time() - own_cpu
     patches = 0
     for session, frames in seen:
         deltas = [msgspec.json.decode(frame[2:])[1]["data"] for frame in frames if frame.startswith(_PATCH)]
         session.turns.append((text, "".join(data["text_delta"] for data in deltas)))
         patches += len(deltas)
-    return Burst(len(seen), elapsed, cpu, mine), patches
+    return Burst(len(seen), elapsed, cpu, own_cpu), patches
 
 
 def _json_text(value: Any) -> str:  # noqa: ANN401  # any JSON

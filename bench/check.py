@@ -1,6 +1,6 @@
-"""Compares what was streamed with what is stored: through the history endpoint, and in the database file itself.
+"""Compare what was streamed with what is stored, as the history endpoint returns it and as it is in the database.
 
-The database is read as plain rows and JSON, not through Dragoman's own code, so that a fault there cannot hide itself.
+The database is read as plain rows and JSON, without Dragoman's own code, so that a fault there cannot go unnoticed.
 """
 
 import sqlite3
@@ -16,7 +16,7 @@ Turns = list[tuple[str, str]]
 
 
 class Mismatch(Exception):
-    """What was streamed and what is stored are not the same. The row does not count."""
+    """The streamed and the stored text differ. The figures of the row are invalid."""
 
 
 class _Block(msgspec.Struct):
@@ -39,7 +39,7 @@ class _StoredMessage(msgspec.Struct):
 
 
 class _Payload(msgspec.Struct):
-    """As much of an event as the comparison needs."""
+    """The members of an event that the comparison needs."""
 
     message: _StoredMessage | None = None
     block: _Block | None = None
@@ -50,10 +50,10 @@ _PAYLOAD = msgspec.json.Decoder(_Payload)
 
 
 async def history(client: Client, sessions: Sequence[Session], *, seeds: int = 0) -> None:
-    """Read each session's full history back and compare it with what was streamed.
+    """Read the full history of each session and compare it with what was streamed.
 
     Raises:
-        Differs: a user's text or an answer is missing, altered, doubled or in another place.
+        Mismatch: a user message or an answer is missing, altered, duplicated or misplaced.
     """
     connections = await client.connect(min(8, len(sessions)))
 
@@ -70,15 +70,17 @@ async def history(client: Client, sessions: Sequence[Session], *, seeds: int = 0
 
 
 def database(file: Path, sessions: Sequence[Session], *, seeds: int = 0) -> None:
-    """Read each session's log out of the database file and compare it with what was streamed.
+    """Read the log of each session from the database file and compare it with what was streamed.
 
     Raises:
-        Differs: as `history`; or the log has a gap.
+        Mismatch: as for `history`, or the log has a gap.
     """
     connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True)
     try:
         rows(
-            connection.execute("SELECT session_id, seq, type, payload FROM events ORDER BY rowid"),  # as written
+            connection.execute(
+                "SELECT session_id, seq, type, payload FROM events ORDER BY rowid"
+            ),  # in the order of writing
             sessions,
             seeds=seeds,
         )
@@ -87,10 +89,10 @@ def database(file: Path, sessions: Sequence[Session], *, seeds: int = 0) -> None
 
 
 def rows(events: Iterable[tuple[str, int, str, str]], sessions: Sequence[Session], *, seeds: int = 0) -> None:
-    """Compare what was streamed with rows of the log: session, number, type, payload; a session's in their order.
+    """Compare what was streamed with rows of the log (session, seq, type, payload), which are ordered in each session.
 
     Raises:
-        Differs: as `database`.
+        Mismatch: as for `database`.
     """
     stored: dict[str, list[_Message]] = {session.id: [] for session in sessions}
     last = dict.fromkeys(stored, 0)
@@ -113,7 +115,7 @@ def rows(events: Iterable[tuple[str, int, str, str]], sessions: Sequence[Session
 
 
 def _turns(messages: Sequence[_Message]) -> Turns:
-    """Each user message with all that was answered before the next one."""
+    """Each user message with the whole answer to it."""
     turns: Turns = []
     for message in messages:
         content = message.content
@@ -129,12 +131,14 @@ def _compare(where: str, session: Session, stored: Turns) -> None:
     if stored == session.turns:
         return
     if len(stored) != len(session.turns):
-        raise Mismatch(f"{where}: {len(session.turns)} turns were streamed, {len(stored)} are stored ({session.id})")
-    for index, (streamed, kept) in enumerate(zip(session.turns, stored, strict=True)):
-        if streamed != kept:
-            raise Mismatch(f"{where}: turn {index} of {session.id}: streamed {_short(streamed)}, stored {_short(kept)}")
+        raise Mismatch(f"{where}: {len(session.turns)} turns streamed, {len(stored)} stored ({session.id})")
+    for index, (streamed, found) in enumerate(zip(session.turns, stored, strict=True)):
+        if streamed != found:
+            raise Mismatch(
+                f"{where}: turn {index} of {session.id}: streamed {_excerpt(streamed)}, stored {_excerpt(found)}"
+            )
 
 
-def _short(turn: tuple[str, str]) -> Mapping[str, object]:
+def _excerpt(turn: tuple[str, str]) -> Mapping[str, object]:
     question, answer = turn
     return {"question": question[:60], "characters": len(answer), "end": answer[-40:]}

@@ -1,7 +1,7 @@
-"""Several servers on one PostgreSQL, with NATS or without, as processes that may run on all cores.
+"""Several servers on one PostgreSQL, with or without NATS, as processes that may run on all cores.
 
-PostgreSQL comes from a wheel, with `fsync` and all else as it is by default. What was streamed is compared with its
-rows by plain SQL.
+PostgreSQL comes from a wheel and runs with its default settings, including `fsync`. What was streamed is compared with
+its rows by plain SQL.
 """
 
 import os
@@ -33,7 +33,7 @@ _POSTGRES_DEFAULTS = {
 
 
 class Cluster:
-    """A context manager: PostgreSQL, perhaps NATS, and so many servers, from their start to their end."""
+    """A context manager that runs PostgreSQL, optionally NATS, and `count` servers."""
 
     def __init__(self, workspace: Workspace, count: int, *, with_nats: bool) -> None:
         self._workspace = workspace
@@ -43,8 +43,8 @@ class Cluster:
             self.postgres = self._stack.enter_context(postgres.server(fsync=True, settings=_POSTGRES_DEFAULTS))
             self.nats = self._stack.enter_context(nats_server.server()) if with_nats else None
         self.database = self.postgres.url("postgres")
-        self._folders = [workspace.folder("node") for _ in range(count)]
-        for name in ("secrets.key", "links.key"):  # an installation has one of each
+        self._folders = [workspace.folder("server") for _ in range(count)]
+        for name in ("secrets.key", "links.key"):  # the servers of one installation share these keys
             key = os.urandom(32)
             for folder in self._folders:
                 (folder / name).write_bytes(key)
@@ -53,9 +53,9 @@ class Cluster:
 
     def __enter__(self) -> Self:
         try:
-            made = [*_PROGRAM, "keys", "create", "--name", "bench", "--database", self.database]
-            made += ["--data", str(self._folders[0])]
-            self._key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+            command = [*_PROGRAM, "keys", "create", "--name", "bench", "--database", self.database]
+            command += ["--data", str(self._folders[0])]
+            self._key = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
             for number in range(len(self._folders)):
                 self.start(number)
         except BaseException:
@@ -64,14 +64,14 @@ class Cluster:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for node in self.servers:
-            node.stop(signal.SIGKILL)
+        for server in self.servers:
+            server.stop(signal.SIGKILL)
         self._stack.close()
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)
 
     def start(self, number: int) -> Client:
-        """Start a server, or start it again after its end."""
+        """Start a server, or restart it after it has stopped."""
         folder = self._folders[number]
         command = [
             *_PROGRAM,
@@ -86,37 +86,37 @@ class Cluster:
         command += ["--database", self.database, "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
         if self.nats is not None:
             command += ["--nats", self.nats.url]
-        node = process.start(command, cores=self._cores, log=folder / "server.log")
-        client = Client(node, "/aap/v3", self._key)
+        server = process.start(command, cores=self._cores, log=folder / "server.log")
+        client = Client(server, "/aap/v3", self._key)
         if number < len(self.servers):
-            self.servers[number], self.clients[number] = node, client
+            self.servers[number], self.clients[number] = server, client
         else:
-            self.servers.append(node)
+            self.servers.append(server)
             self.clients.append(client)
         return client
 
     def cpu_s(self) -> dict[str, float]:
-        """What each part has used of the processors so far, in seconds; the servers by their number."""
-        used = {f"node {number}": node.cpu_s() for number, node in enumerate(self.servers)}
+        """CPU time of each process so far, in seconds. Servers are numbered."""
+        used = {f"server {number}": server.cpu_s() for number, server in enumerate(self.servers)}
         used["PostgreSQL"] = process.cpu_s(self.postgres.process_id)
         if self.nats is not None:
             used["NATS"] = process.cpu_s(self.nats.process_id)
         return used
 
     async def verify(self, number: int, sessions: Sequence[Session]) -> str:
-        """Compare what was streamed with the history as a server tells it, and with the rows of the database.
+        """Compare what was streamed with the history that a server returns, and with the rows of the database.
 
         Returns:
-            Why the row does not count; empty when everything is equal.
+            Why the figures are invalid; empty if there is no difference.
         """
         try:
             await check.history(self.clients[number], sessions)
             with psycopg.connect(self.database) as connection:
                 check.rows(connection.execute(_EVENTS, ([session.id for session in sessions],)), sessions)
-        except check.Mismatch as difference:
-            return str(difference)
+        except check.Mismatch as mismatch:
+            return str(mismatch)
         return ""
 
     def owners(self, connection: psycopg.Connection, sessions: Sequence[Session]) -> set[str]:
-        """The names of the servers that write these sessions, as the database has them now."""
+        """The names of the servers that currently own these sessions, according to the database."""
         return {str(node) for (node,) in connection.execute(_OWNERS, ([session.id for session in sessions],))}

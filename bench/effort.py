@@ -1,17 +1,17 @@
-"""How much is measured: quickly for a look, fully for the figures in the docs."""
+"""The size of the measurements: quick, or full for the figures in the documentation."""
 
 import msgspec
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """Rounds and lengths. Times in seconds."""
+    """Numbers of rounds and their lengths. Times are in seconds."""
 
     rounds: int
     burst_s: float
     paced_deltas: int
     capacity_s: float
     searches_capacity: bool
-    idle: tuple[int, ...]
+    idle_streams: tuple[int, ...]
     old_messages: int
     history_turns: int
     starts: int
@@ -24,7 +24,7 @@ FULL = Effort(
     paced_deltas=300,
     capacity_s=6,
     searches_capacity=True,
-    idle=(1000, 5000),
+    idle_streams=(1000, 5000),
     old_messages=10_000,
     history_turns=100,
     starts=7,
@@ -36,7 +36,7 @@ QUICK = Effort(
     paced_deltas=75,
     capacity_s=3,
     searches_capacity=False,
-    idle=(1000,),
+    idle_streams=(1000,),
     old_messages=2000,
     history_turns=30,
     starts=3,

@@ -1,4 +1,4 @@
-"""What a row gives: figures with their spread, their ratio to the limit rows, and a verdict. Pure."""
+"""The results of a row: figures with their spread, their ratio to the baseline servers, and a verdict. Pure."""
 
 from typing import Literal
 
@@ -6,18 +6,18 @@ import msgspec
 
 from bench.stats import Spread
 
-Verdict = Literal["pass", "FAIL", "void", "-"]
+Verdict = Literal["pass", "FAIL", "invalid", "-"]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What the figure has to reach. `note` says where it is weaker or stronger than it looks."""
+    """The bound that a figure must meet. `note` explains it where necessary."""
 
     bound: float
     at_least: bool = False
     note: str = ""
 
     def is_met_by(self, value: float) -> bool:
-        """Whether a value reaches the target."""
+        """Whether a value meets the target."""
         return value >= self.bound if self.at_least else value <= self.bound
 
     def __str__(self) -> str:
@@ -27,25 +27,25 @@ class Target(msgspec.Struct, frozen=True):
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table.
 
-    `ratios` are the figure over that of each limit row, taken round by round in the same run. `void` says why a figure
-    does not count: what was streamed and what is stored differ, or the load generator itself was the bottleneck.
+    `ratios` relate the figure to each baseline server, round by round in the same run. `invalid` says why the figure
+    must be ignored: streamed and stored text differ, or the row failed.
     """
 
     row: str
     subject: str
-    what: str
+    metric: str
     unit: str
     value: Spread
     ratios: dict[str, Spread] = {}
     target: Target | None = None
-    void: str = ""
+    invalid: str = ""
     note: str = ""
 
     @property
     def verdict(self) -> Verdict:
-        """`-` where nothing is demanded; a figure that does not count has not passed."""
-        if self.void:
-            return "void"
+        """`-` if there is no target."""
+        if self.invalid:
+            return "invalid"
         if self.target is None:
             return "-"
         return "pass" if self.target.is_met_by(self.value.median) else "FAIL"

@@ -1,6 +1,6 @@
-"""The load: many connections in one uvloop process, on another core than the server that is measured.
+"""The load generator: many connections in one uvloop process, on another core than the measured server.
 
-While a measurement runs it only keeps the bytes that arrive and when; everything is parsed and compared afterwards.
+During a measurement it only records the bytes and their arrival times. They are parsed and compared afterwards.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self.times.append(clock())
         self.parts.append(data)
         if self.done.done():
-            return  # dropped meanwhile
+            return  # the connection has been closed here
         if self._is_chunked is None:
             if not self._read_head():
                 return
@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _is_complete(self, data: bytes) -> bool:
-        """An event stream and JSON never end a chunk's data with a carriage return, so five bytes tell."""
+        """Whether the response is complete. Its last five bytes suffice, because no chunk's data ends with CR."""
         if not self._is_chunked:
             return self._remaining_bytes <= 0
         if len(data) < len(_LAST_CHUNK):
@@ -77,35 +77,35 @@ class Connection(asyncio.Protocol):
         return data.endswith(_LAST_CHUNK)
 
     def begin(self, request: bytes) -> None:
-        """Send a request; `begun` and `done` tell of its answer."""
+        """Send a request. `response_started` and `done` are set as the response arrives."""
         self._reset()
         self._transport.write(request)
         self.sent = clock()
 
     async def exchange(self, request: bytes) -> Exchange:
-        """Send a request and wait for its whole answer."""
+        """Send a request and wait for the complete response."""
         self.begin(request)
         await self.done
         return self.received()
 
     def received(self) -> Exchange:
-        """What has arrived of the present answer."""
+        """The part of the current response that has arrived."""
         return Exchange(self.sent, self.times, self.parts)
 
     def close(self) -> None:
-        """Drop the connection, whatever it was doing."""
+        """Abort the connection."""
         self._transport.abort()
 
 
 class Session(msgspec.Struct):
-    """A session and what was streamed of it: each user text with the answer folded from its stream."""
+    """A session and its streamed turns: each user text with the answer folded from its stream."""
 
     id: str
     turns: list[tuple[str, str]] = msgspec.field(default_factory=list)
 
 
 class Client:
-    """One server, as the load sees it."""
+    """A client of one server, over AAP."""
 
     def __init__(self, server: Server, base: str, key: str) -> None:
         self.server = server
@@ -123,39 +123,41 @@ class Client:
         return opened
 
     def request(self, method: str, path: str, content: object = None) -> bytes:
-        """A request below the protocol's base path, with a JSON body where `content` is given."""
+        """A request below the protocol's base path, with a JSON body if `content` is given."""
         encoded = b"" if content is None else msgspec.json.encode(content)
         return wire.request(method, self.base + path, key=self.key, body=encoded)
 
     def turn(self, session: Session, text: str) -> bytes:
-        """The request that runs a turn in delta mode."""
+        """The request that starts a turn in delta mode."""
         content = {"messages": [{"role": "user", "content": text}], "stream": "delta"}
         return self.request("POST", f"/sessions/{session.id}/turns", content)
 
     async def create(self, agent: str, count: int, messages: Sequence[object] = ()) -> list[Session]:
-        """Make `count` sessions, a few at a time."""
+        """Create `count` sessions, a few at a time."""
         content: dict[str, object] = {"agent": {"name": agent}}
         if messages:
             content["messages"] = messages
         request = self.request("POST", "/sessions", content)
         connections = await self.connect(min(count, 16))
-        made: list[Session] = []
+        sessions: list[Session] = []
 
-        async def make(connection: Connection, share: int) -> None:
+        async def create_some(connection: Connection, share: int) -> None:
             for _ in range(share):
                 answer = wire.body(await connection.exchange(request), expected=201)
-                made.append(Session(msgspec.json.decode(answer)["sessionId"]))
+                sessions.append(Session(msgspec.json.decode(answer)["sessionId"]))
 
         shares = [len(range(first, count, len(connections))) for first in range(len(connections))]
-        await run_concurrently(make(connection, share) for connection, share in zip(connections, shares, strict=True))
+        await run_concurrently(
+            create_some(connection, share) for connection, share in zip(connections, shares, strict=True)
+        )
         close(connections)
-        return made
+        return sessions
 
     def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
-        """Parse a finished turn, keep its folded text for the comparison, and give its events.
+        """Parse a finished turn, record its folded text for the comparison, and return its events.
 
         Raises:
-            Broken: the turn did not come to its proper end.
+            InvalidResponse: the turn did not end properly.
         """
         stream = wire.events(exchange)
         folded = wire.text(stream)
@@ -164,7 +166,7 @@ class Client:
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """What a round of turns one after the other cost."""
+    """The cost of one round of consecutive turns."""
 
     turns: int
     seconds: float
@@ -175,9 +177,9 @@ class Burst(msgspec.Struct, frozen=True):
 async def saturate(
     client: Client, connections: Sequence[Connection], sessions: Sequence[Session], text: str, seconds: float
 ) -> Burst:
-    """Let each connection do turns one after the other on its own session until `seconds` are over.
+    """Run consecutive turns on each connection, in its own session, for `seconds`.
 
-    Nothing is in flight when the server's CPU time is read, so it belongs to exactly the turns counted.
+    Nothing is in flight when the server's CPU time is read, so that it covers exactly the counted turns.
     """
     seen: list[tuple[Session, Exchange]] = []
     known: dict[bytes, list[Session]] = {}
@@ -187,39 +189,39 @@ async def saturate(
         while clock() < end:
             exchange = await connection.exchange(request)
             seen.append((session, exchange))
-            if len(seen) >= 4096:  # a limit server sends a hundred megabytes a second, always the same ones
+            if len(seen) >= 4096:  # limits memory: a baseline server sends 100 MB/s of identical responses
                 _group_equal_answers(seen, known)
 
-    cpu, mine, begin = client.server.cpu_s(), time.process_time(), clock()
+    cpu, own_cpu, begin = client.server.cpu_s(), time.process_time(), clock()
     end = begin + seconds
     await run_concurrently(
         turns(connection, session) for connection, session in zip(connections, sessions, strict=True)
     )
     elapsed = clock() - begin
-    await asyncio.sleep(0.05)  # what the server does behind its answers belongs to them
-    cpu, mine = client.server.cpu_s() - cpu, time.process_time() - mine
+    await asyncio.sleep(0.05)  # include the work that the server does after its responses
+    cpu, own_cpu = client.server.cpu_s() - cpu, time.process_time() - own_cpu
     _group_equal_answers(seen, known)
     count = 0
-    for raw, of in known.items():
-        count += len(of)
-        first, *others = of
+    for raw, answered in known.items():
+        count += len(answered)
+        first, *others = answered
         client.record_turn(first, text, Exchange(0, [0], [raw]))
         for session in others:
             session.turns.append(first.turns[-1])
-    return Burst(count, elapsed, cpu, mine)
+    return Burst(count, elapsed, cpu, own_cpu)
 
 
 def _group_equal_answers(
     exchanges: list[tuple[Session, Exchange]], sessions_by_answer: dict[bytes, list[Session]]
 ) -> None:
-    """Keep equal answers once."""
+    """Group the sessions by identical responses, and clear `exchanges`."""
     for session, exchange in exchanges:
         sessions_by_answer.setdefault(b"".join(exchange.parts), []).append(session)
     exchanges.clear()
 
 
 class Paced(msgspec.Struct, frozen=True):
-    """What paced streams showed; times in seconds. `arrivals` are by stream and delta, `sent` by stream."""
+    """Measurements of paced streams; times in seconds. `arrivals` are by stream and delta, `sent` by stream."""
 
     sent: list[float]
     arrivals: list[list[float]]
@@ -231,10 +233,10 @@ class Paced(msgspec.Struct, frozen=True):
 async def pace(
     client: Client, connections: Sequence[Connection], sessions: Sequence[Session], text: str, *, spread_s: float
 ) -> Paced:
-    """Run one turn on each session, begun evenly over `spread_s`; `text` emits deltas that each end with a space."""
+    """Run one turn on each session, with starts evenly spread over `spread_s`. Each delta must end with a space."""
     count = len(sessions)
     requests = [client.turn(session, text) for session in sessions]
-    cpu, mine, begin = client.server.cpu_s(), time.process_time(), clock()
+    cpu, own_cpu, begin = client.server.cpu_s(), time.process_time(), clock()
     for index, (connection, request) in enumerate(zip(connections, requests, strict=True)):
         if (wait := begin + index * spread_s / count - clock()) > 0:
             await asyncio.sleep(wait)
@@ -242,16 +244,16 @@ async def pace(
     for connection in connections:
         await connection.done
     elapsed = clock() - begin
-    cpu, mine = client.server.cpu_s() - cpu, time.process_time() - mine
+    cpu, own_cpu = client.server.cpu_s() - cpu, time.process_time() - own_cpu
     arrivals = []
     for connection, session in zip(connections, sessions, strict=True):
         stream = client.record_turn(session, text, connection.received())
         arrivals.append([at for delta, at in wire.deltas(stream) for _ in range(delta.count(" "))])
-    return Paced([connection.sent for connection in connections], arrivals, elapsed, cpu, mine)
+    return Paced([connection.sent for connection in connections], arrivals, elapsed, cpu, own_cpu)
 
 
 async def poll_until(condition: Callable[[], Awaitable[bool]], deadline_s: float, every_s: float = 0.02) -> bool:
-    """Ask until `condition` holds or the time is over; whether it held."""
+    """Poll until the condition holds or the deadline passes. Returns whether it held."""
     end = clock() + deadline_s
     while not await condition():
         if clock() > end:
@@ -261,16 +263,16 @@ async def poll_until(condition: Callable[[], Awaitable[bool]], deadline_s: float
 
 
 async def run_concurrently(jobs: Iterable[Coroutine[object, object, None]]) -> None:
-    """Run jobs side by side. The first that fails ends the others, and its error is raised."""
+    """Run jobs concurrently. The first failure cancels the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             for job in jobs:
                 group.create_task(job)
-    except ExceptionGroup as failed:  # one error says more than a group of the same
-        raise failed.exceptions[0] from None
+    except ExceptionGroup as group_error:  # a single error is easier to read than a group of equal ones
+        raise group_error.exceptions[0] from None
 
 
 def close(connections: Sequence[Connection]) -> None:
-    """Drop connections."""
+    """Abort connections."""
     for connection in connections:
         connection.close()

@@ -1,4 +1,4 @@
-"""The facts of the machine that a figure depends on; nothing that names it."""
+"""The properties of the machine that figures depend on, without anything that identifies it."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def facts() -> dict[str, str]:
-    """What the table's head says."""
+    """The lines above the table of figures."""
     model = next(
         (
             line.partition(":")[2].strip()

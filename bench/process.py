@@ -1,4 +1,4 @@
-"""Server processes: started on a core of their own, weighed from outside, stopped. Needs Linux (`/proc`, affinity)."""
+"""Start server processes on chosen cores, measure them from outside, and stop them. Linux only (`/proc`, affinity)."""
 
 import os
 import select
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CPUCLOCK_SCHED = 2
-"""Linux: the clock of a process, in nanoseconds of user and system time over all its threads, ended ones included."""
+"""Linux: the CPU clock of a process: user and system time of all its threads, including ended ones, in nanoseconds."""
 
 
 class StartFailed(Exception):
-    """A server did not get ready."""
+    """A server did not become ready."""
 
 
 class Server:
-    """A running server. `host` and `port` are where it answers; `core` is where it runs."""
+    """A running server, its address, its log file and the time of its start."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", host: str, port: int, log: Path, started: float) -> None:
         self.process = process
@@ -36,7 +36,7 @@ class Server:
         return sum(_status_kib(pid, "VmRSS") for pid in _tree(self.process.pid))
 
     def stop(self, signal_number: int = signal.SIGTERM, deadline_s: float = 15) -> None:
-        """End the server and wait for it; one that does not end within `deadline_s` is killed."""
+        """Stop the server and wait until it exits. If it does not exit within `deadline_s`, it is killed."""
         if self.process.poll() is None:
             self.process.send_signal(signal_number)
         try:
@@ -50,20 +50,20 @@ class Server:
 
 @contextmanager
 def on(cores: Collection[int]) -> Iterator[None]:
-    """Start processes on these cores: it is inherited, so that no thread of theirs is ever anywhere else."""
-    mine = os.sched_getaffinity(0)
+    """Run the block on these cores. Processes started in it inherit the affinity, with all their threads."""
+    previous = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, mine)
+        os.sched_setaffinity(0, previous)
 
 
 def start(command: Sequence[str], *, cores: Collection[int], log: Path, deadline_s: float = 30) -> Server:
     """Start a server that prints `ready http://HOST:PORT` on stdout, and wait until it does.
 
     Raises:
-        StartFailed: it ended, or was not ready within `deadline_s`.
+        StartFailed: it exited, or was not ready within `deadline_s`.
     """
     started = time.perf_counter()
     with on(cores), log.open("ab") as errors:
@@ -78,17 +78,17 @@ def start(command: Sequence[str], *, cores: Collection[int], log: Path, deadline
 
 
 def _lines(process: "subprocess.Popen[bytes]", until: float) -> Iterator[bytes]:
-    """Whole lines of stdout until it closes or the time is over."""
+    """Complete lines of stdout until it closes or the deadline passes."""
     assert process.stdout is not None
-    poll = select.poll()  # `select` takes no descriptor above 1023
+    poll = select.poll()  # `select.select` supports no descriptor above 1023
     poll.register(process.stdout, select.POLLIN)
     pending = b""
-    while (left := until - time.perf_counter()) > 0:
-        if not poll.poll(left * 1000) or not (more := os.read(process.stdout.fileno(), 65536)):
+    while (remaining_s := until - time.perf_counter()) > 0:
+        if not poll.poll(remaining_s * 1000) or not (more := os.read(process.stdout.fileno(), 65536)):
             return
         pending += more
-        *whole, pending = pending.split(b"\n")
-        yield from whole
+        *lines, pending = pending.split(b"\n")
+        yield from lines
 
 
 def cpu_s(pid: int) -> float:
@@ -98,11 +98,11 @@ def cpu_s(pid: int) -> float:
 
 def _tree(pid: int) -> list[int]:
     """A process and all its descendants."""
-    found = [pid]
-    for parent in found:
+    pids = [pid]
+    for parent in pids:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            found.extend(int(child) for child in task.read_text().split())
-    return found
+            pids.extend(int(child) for child in task.read_text().split())
+    return pids
 
 
 def _status_kib(pid: int, field: str) -> int:
@@ -113,6 +113,6 @@ def _status_kib(pid: int, field: str) -> int:
 
 
 def busy_s() -> float:
-    """Seconds that all cores have been busy since the machine started, whoever used them."""
+    """CPU time used on all cores by all processes since the machine started, in seconds."""
     user, nice, system, _idle, _iowait, irq, softirq, *_ = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     return sum(map(int, (user, nice, system, irq, softirq))) / os.sysconf("SC_CLK_TCK")

@@ -8,23 +8,35 @@ import msgspec
 from bench.figures import Figure
 from bench.stats import Spread
 
-HEAD = ("row", "subject", "what", "median (range)", "unit", "× tick", "× window", "× each", "target", "verdict", "note")
+HEAD = (
+    "row",
+    "subject",
+    "metric",
+    "median (range)",
+    "unit",
+    "× tick",
+    "× window",
+    "× each",
+    "target",
+    "verdict",
+    "note",
+)
 BEGIN = "<!-- figures: written by `python -m bench --write-docs` -->"
 END = "<!-- end of figures -->"
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One run of the benchmark. `others` is the share of the machine that other programs used while each row ran."""
+    """One run of the benchmark. `foreign_load` is the share of the CPU that other programs used during each row."""
 
     facts: dict[str, str]
     effort: str
-    others: dict[str, float]
+    foreign_load: dict[str, float]
     seconds: dict[str, float]
     figures: list[Figure]
 
 
 def table(report: Report) -> str:
-    """The figures as a Markdown table, which also reads well on a terminal."""
+    """The figures as a Markdown table, aligned for reading in a terminal."""
     rows = [HEAD, *(_cells(figure) for figure in report.figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = [
@@ -35,15 +47,15 @@ def table(report: Report) -> str:
 
 
 def head(report: Report) -> str:
-    """The machine's facts and what disturbed the run."""
+    """The machine's properties and the load by other programs."""
     lines = [f"- {name}: {value}" for name, value in report.facts.items()]
     lines.append(f"- effort: {report.effort}, {sum(report.seconds.values()):.0f} s")
-    lines.append("- other programs used of the machine: " + _shares(report.others))
+    lines.append("- CPU used by other programs: " + _shares(report.foreign_load))
     return "\n".join(lines)
 
 
 def write_json(report: Report, file: Path) -> None:
-    """Keep the figures for programs."""
+    """Write the report as JSON."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
@@ -52,31 +64,31 @@ def write_docs(report: Report, file: Path) -> None:
     """Replace the generated part of the page.
 
     Raises:
-        ValueError: the page lacks its marks.
+        ValueError: the page lacks the markers.
     """
-    before, mark, rest = file.read_text().partition(BEGIN)
-    _, end_mark, after = rest.partition(END)
-    if not (mark and end_mark):
-        raise ValueError(f"{file.name} needs the lines {BEGIN} and {END}")
+    before, begin_marker, rest = file.read_text().partition(BEGIN)
+    _, end_marker, after = rest.partition(END)
+    if not (begin_marker and end_marker):
+        raise ValueError(f"{file.name} must contain the lines {BEGIN} and {END}")
     file.write_text(f"{before}{BEGIN}\n{head(report)}\n\n{table(report)}\n{END}{after}")
 
 
 def failures(figures: Iterable[Figure]) -> list[Figure]:
-    """What missed its target or does not count."""
-    return [figure for figure in figures if figure.verdict in ("FAIL", "void")]
+    """The figures that missed their target or are invalid."""
+    return [figure for figure in figures if figure.verdict in ("FAIL", "invalid")]
 
 
 def _cells(figure: Figure) -> Sequence[str]:
     return (
         figure.row,
         figure.subject,
-        figure.what,
+        figure.metric,
         _spread(figure.value),
         figure.unit,
         *(_ratio(figure.ratios, mode) for mode in ("tick", "window", "each")),
         str(figure.target) if figure.target else "",
         figure.verdict,
-        "; ".join(filter(None, (figure.void, figure.note))),
+        "; ".join(filter(None, (figure.invalid, figure.note))),
     )
 
 

@@ -1,4 +1,4 @@
-"""All rows by name, in the order in which they run."""
+"""All rows of the benchmark by name, in the order in which they run."""
 
 from collections.abc import Callable, Coroutine, Mapping
 
@@ -11,21 +11,21 @@ from bench.subjects import Workspace
 Row = Callable[[Workspace, Effort], Coroutine[None, None, list[Figure]]]
 
 ROWS: Mapping[str, Row] = {
-    "sat": streams.saturation,
-    "tick": streams.tick,
+    "saturation": streams.saturation,
+    "yielding": streams.yielding,
     "agentscope": agentscope,
-    "paced": streams.paced,
-    "hold": streams.capacity,
-    "greedy": streams.greedy,
-    "idle": sessions.idle,
-    "history": sessions.history,
-    "stalled": sessions.stalled,
-    "cold": sessions.cold,
-    "first": sessions.first,
-    "commits": sessions.commits,
-    "ag-ui": ag_ui.ag_ui,
+    "paced_streams": streams.paced_streams,
+    "sustained_streams": streams.sustained_streams,
+    "noisy_neighbor": streams.noisy_neighbor,
+    "idle_memory": sessions.idle_memory,
+    "long_history": sessions.long_history,
+    "stalled_reader": sessions.stalled_reader,
+    "cold_start": sessions.cold_start,
+    "first_delta": sessions.first_delta,
+    "commits_per_run": sessions.commits_per_run,
+    "ag_ui": ag_ui.ag_ui,
     "blade": blade.blade,
-    "across": multi_server.cross_server,
+    "cross_server": multi_server.cross_server,
     "takeover": multi_server.takeover,
-    "nodes": multi_server.scaling,
+    "scaling": multi_server.scaling,
 }

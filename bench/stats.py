@@ -1,4 +1,4 @@
-"""Small statistics: quantiles, medians with their ranges, and how late a paced stream is. Pure."""
+"""Statistics: quantiles, medians with ranges, and the lateness of paced streams. Pure."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The median of several rounds and the range they lay in."""
+    """The median and the range of several rounds."""
 
     median: float
     low: float
@@ -21,17 +21,17 @@ def spread(rounds: Sequence[float]) -> Spread:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that `share` (0 to 1) of `values` does not exceed; the nearest rank, so always one that was seen."""
+    """The value that `share` (0 to 1) of `values` does not exceed. Nearest rank, so it is always one of the values."""
     ordered = sorted(values)
-    rank = ceil(share * len(ordered) - 1e-9)  # 0.07 * 100 is a little more than 7
+    rank = ceil(share * len(ordered) - 1e-9)  # 0.07 * 100 is slightly more than 7
     return ordered[max(1, rank) - 1]
 
 
 def lateness(arrivals: Sequence[float], period_s: float) -> list[float]:
-    """How long after its ideal time each delta of one stream arrived, in seconds.
+    """The delay of each delta of a stream after its ideal time, in seconds.
 
-    The ideal times are `period_s` apart; the schedule is laid so that the delta that came earliest, measured against
-    it, is exactly on time. A server that falls behind, and an agent that drifts, therefore both show as lateness.
+    The ideal times are `period_s` apart, and the schedule is shifted so that the relatively earliest delta is exactly
+    on time. Lateness therefore includes both a server that falls behind and an agent that drifts.
     """
     shifted = [arrived - index * period_s for index, arrived in enumerate(arrivals)]
     on_time = min(shifted)
@@ -39,9 +39,9 @@ def lateness(arrivals: Sequence[float], period_s: float) -> list[float]:
 
 
 def drift(arrivals: Sequence[float], period_s: float) -> float:
-    """How much longer than `period_s` a stream's period was on average, in seconds.
+    """The difference between a stream's average period and `period_s`, in seconds.
 
-    The ends are taken as medians of a tenth of the stream each, so that one late delta is no drift.
+    Beginning and end are medians of a tenth of the stream each, so that a single late delta does not count as drift.
     """
     shifted = [arrived - index * period_s for index, arrived in enumerate(arrivals)]
     tenth = max(1, len(shifted) // 10)

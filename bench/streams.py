@@ -1,4 +1,4 @@
-"""The rows about deltas: what one costs, how late it comes, and how many streams a core holds."""
+"""Benchmarks of deltas: their cost, their lateness, and the number of streams that one core sustains."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from contextlib import ExitStack
 import msgspec
 
 from bench import load
+from bench.baseline import Mode
 from bench.effort import Effort
 from bench.figures import Figure, Target
-from bench.limits import Mode
 from bench.load import Connection, Paced, Session
 from bench.stats import Spread, drift, lateness, quantile, spread
-from bench.subjects import Dragoman, Limit, Subject, Workspace
+from bench.subjects import Baseline, Dragoman, Subject, Workspace
 from bench.wire import Exchange
 
 MODES: tuple[Mode, ...] = ("tick", "window", "each")
@@ -24,11 +24,11 @@ CAPACITY_TARGET_STREAMS = 900
 CAPACITY_MAX_LATENESS_MS = 100
 CAPACITY_MAX_STREAMS = 3000
 LOAD_GENERATOR_LIMIT = 0.93
-"""Share of its core above which the load generator is taken for the bottleneck."""
+"""Share of its core above which the load generator may be the bottleneck."""
 
 
 def script(*steps: dict[str, object]) -> str:
-    """A user text that makes the rehearsal agent (and the limit servers) play steps."""
+    """A user message with a script for the rehearsal agent and the baseline servers."""
     return msgspec.json.encode({"script": steps}).decode()
 
 
@@ -41,26 +41,26 @@ def emit(count: int, text: str, every_ms: float = 0) -> str:
 
 
 async def saturation(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Server CPU for each delta that an agent emits without ever waiting."""
-    return await _bursts(workspace, effort, "sat", "rehearsal", Target(2), "tick", Target(6.7))
+    """Server CPU per delta of an agent that never waits."""
+    return await _bursts(workspace, effort, "saturation", "rehearsal", Target(2), "tick", Target(6.7))
 
 
-async def tick(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """The same with an agent that gives way to the loop once for each delta."""
-    return await _bursts(workspace, effort, "tick", "tick", Target(4), "window", Target(2.7))
+async def yielding(workspace: Workspace, effort: Effort) -> list[Figure]:
+    """Server CPU per delta of an agent that yields to the event loop once per delta."""
+    return await _bursts(workspace, effort, "yielding", "yielding", Target(4), "window", Target(2.7))
 
 
 async def _bursts(
-    workspace: Workspace, effort: Effort, row: str, agent: str, target: Target, best: Mode, best_target: Target
+    workspace: Workspace, effort: Effort, row: str, agent: str, target: Target, best: Mode, ratio_target: Target
 ) -> list[Figure]:
-    """Rounds of bursts on the limit servers and on Dragoman in turn. `best` is the limit that matters here.
+    """Rounds of bursts on the baseline servers and on Dragoman in turn. `best` is the mode of the fastest baseline.
 
-    The targets in microseconds were set where that limit took 0.3 and 1.5 of them; `over_best` is the same demand on
-    any machine.
+    The absolute targets were set on a machine where that baseline takes 0.3 µs and 1.5 µs; `ratio_target` is the
+    equivalent for other machines.
     """
     text = emit(TURN_DELTAS, "abcd ")
     with ExitStack() as running:
-        subjects: list[Subject] = [running.enter_context(Limit(workspace, mode)) for mode in MODES]
+        subjects: list[Subject] = [running.enter_context(Baseline(workspace, mode)) for mode in MODES]
         ours = running.enter_context(Dragoman(workspace))
         subjects.append(ours)
         connections = [await subject.client.connect(CONNECTIONS) for subject in subjects]
@@ -75,52 +75,59 @@ async def _bursts(
                     deltas = burst.turns * TURN_DELTAS
                     costs[at].append(burst.cpu_s / deltas * 1e6)
                     rates[at].append(deltas / burst.seconds)
-        void = await ours.verify(sessions[-1])
-    limits = dict(zip(MODES, costs, strict=False))
-    found: list[Figure] = []
+        invalid = await ours.verify(sessions[-1])
+    baselines = dict(zip(MODES, costs, strict=False))
+    figures: list[Figure] = []
     for subject, cost, rate in zip(subjects, costs, rates, strict=True):
-        mine = subject is ours
-        found.append(
+        is_ours = subject is ours
+        figures.append(
             Figure(
                 row=row,
                 subject=subject.name,
-                what="server CPU per delta",
+                metric="server CPU per delta",
                 unit="µs",
                 value=spread(cost),
-                ratios={mode: spread(_ratios(cost, limit)) for mode, limit in limits.items()},
-                target=target if mine else None,
-                void=void if mine else "",
+                ratios={mode: spread(_ratios(cost, baseline)) for mode, baseline in baselines.items()},
+                target=target if is_ours else None,
+                invalid=invalid if is_ours else "",
                 note=f"{spread(rate).median:,.0f} deltas/s",
             )
         )
-    over = spread(_ratios(costs[-1], limits[best]))
-    what = f"the same over limit {best}"
-    return [*found, Figure(row=row, subject=ours.name, what=what, unit="×", value=over, target=best_target, void=void)]
+    ratio = Figure(
+        row=row,
+        subject=ours.name,
+        metric=f"ratio to baseline {best}",
+        unit="×",
+        value=spread(_ratios(costs[-1], baselines[best])),
+        target=ratio_target,
+        invalid=invalid,
+    )
+    return [*figures, ratio]
 
 
-def _ratios(costs: Sequence[float], limits: Sequence[float]) -> list[float]:
-    """Round by round, because the machine's speed changes between rounds."""
-    return [cost / limit for cost, limit in zip(costs, limits, strict=True)]
+def _ratios(costs: Sequence[float], baseline_costs: Sequence[float]) -> list[float]:
+    """Ratios round by round, because the machine's speed varies between rounds."""
+    return [cost / baseline for cost, baseline in zip(costs, baseline_costs, strict=True)]
 
 
-async def paced(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Lateness of 32 streams of a delta each 20 ms."""
+async def paced_streams(workspace: Workspace, effort: Effort) -> list[Figure]:
+    """Lateness of 32 streams with one delta every 20 ms."""
     text = emit(effort.paced_deltas, "{i3} ", PACED_MS)
-    found: list[Figure] = []
+    figures: list[Figure] = []
     with ExitStack() as running:
         ours = running.enter_context(Dragoman(workspace))
-        subjects: list[Subject] = [running.enter_context(Limit(workspace, "window")), ours]
+        subjects: list[Subject] = [running.enter_context(Baseline(workspace, "window")), ours]
         sessions = [await subject.client.create("paced", CONNECTIONS) for subject in subjects]
         connections = [await subject.client.connect(CONNECTIONS) for subject in subjects]
-        seen: list[list[Paced]] = [[], []]
+        results: list[list[Paced]] = [[], []]
         await _pace_once(subjects, connections, sessions, emit(5, "{i3} ", PACED_MS))
         for _ in range(max(1, effort.rounds // 2)):
-            for rounds, result in zip(seen, await _pace_once(subjects, connections, sessions, text), strict=True):
+            for rounds, result in zip(results, await _pace_once(subjects, connections, sessions, text), strict=True):
                 rounds.append(result)
-        void = await ours.verify(sessions[-1])
-    for subject, rounds in zip(subjects, seen, strict=True):
-        found += _paced_figures("paced", subject, rounds, PACED_MS / 1000, 5, void)
-    return found
+        invalid = await ours.verify(sessions[-1])
+    for subject, rounds in zip(subjects, results, strict=True):
+        figures += _paced_figures("paced_streams", subject, rounds, PACED_MS / 1000, 5, invalid)
+    return figures
 
 
 async def _pace_once(
@@ -136,16 +143,16 @@ async def _pace_once(
 
 
 def _paced_figures(
-    row: str, subject: Subject, rounds: Sequence[Paced], period_s: float, p99_ms: float, void: str
+    row: str, subject: Subject, rounds: Sequence[Paced], period_s: float, p99_ms: float, invalid: str
 ) -> list[Figure]:
-    """Lateness and first delta of paced streams; only Dragoman has targets."""
-    mine = isinstance(subject, Dragoman)
+    """Lateness and first delta of paced streams. Only Dragoman has targets."""
+    is_ours = isinstance(subject, Dragoman)
     late = [[moment * 1e3 for stream in each.arrivals for moment in lateness(stream, period_s)] for each in rounds]
     first = [
         [(stream[0] - sent - period_s) * 1e3 for sent, stream in zip(each.sent, each.arrivals, strict=True)]
         for each in rounds
     ]
-    slower = [drift(stream, period_s) * 1e6 for each in rounds for stream in each.arrivals]
+    drifts = [drift(stream, period_s) * 1e6 for each in rounds for stream in each.arrivals]
     cpu = spread([each.cpu_s / each.seconds for each in rounds]).median
     lines: list[tuple[str, Spread, Target | None, str]] = [
         ("lateness p50", spread([quantile(each, 0.5) for each in late]), None, ""),
@@ -154,135 +161,141 @@ def _paced_figures(
             "lateness max",
             spread([max(each) for each in late]),
             None,
-            f"drift {spread(slower).median:.0f} µs a delta",
+            f"drift {spread(drifts).median:.0f} µs per delta",
         ),
-        ("first delta after its time p50", spread([quantile(each, 0.5) for each in first]), None, ""),
-        ("first delta after its time p99", spread([quantile(each, 0.99) for each in first]), None, ""),
+        ("delay of the first delta p50", spread([quantile(each, 0.5) for each in first]), None, ""),
+        ("delay of the first delta p99", spread([quantile(each, 0.99) for each in first]), None, ""),
     ]
     return [
         Figure(
             row=row,
             subject=subject.name,
-            what=what,
+            metric=metric,
             unit="ms",
             value=value,
-            target=target if mine else None,
-            void=void if mine else "",
+            target=target if is_ours else None,
+            invalid=invalid if is_ours else "",
             note=note,
         )
-        for what, value, target, note in lines
+        for metric, value, target, note in lines
     ]
 
 
-async def greedy(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Lateness of 32 paced streams while one agent emits without ever giving way."""
+async def noisy_neighbor(workspace: Workspace, effort: Effort) -> list[Figure]:
+    """Lateness of 32 paced streams while one agent emits without ever yielding to the event loop."""
     text = emit(effort.paced_deltas, "{i3} ", PACED_MS)
     endless = emit(200_000, "abcd ")
     with Dragoman(workspace) as ours:
         client = ours.client
         sessions = await client.create("paced", CONNECTIONS)
         connections = await client.connect(CONNECTIONS)
-        [neighbour] = await client.create("rehearsal", 1)
-        [door] = await client.connect(1)
+        [neighbor] = await client.create("rehearsal", 1)
+        [control] = await client.connect(1)
         exchanges: list[Exchange] = []
         over = asyncio.Event()
 
         async def never_yield() -> None:
             while not over.is_set():
-                exchanges.append(await door.exchange(client.turn(neighbour, endless)))
+                exchanges.append(await control.exchange(client.turn(neighbor, endless)))
 
-        hog = asyncio.create_task(never_yield())
+        noise = asyncio.create_task(never_yield())
         rounds = [
             await load.pace(client, connections, sessions, text, spread_s=PACED_MS / 1000)
             for _ in range(max(1, effort.rounds // 2))
         ]
         over.set()
-        await hog
+        await noise
         for exchange in exchanges:
-            client.record_turn(neighbour, endless, exchange)
-        void = await ours.verify([*sessions, neighbour])
-        share = len(exchanges) * 200_000 / sum(each.seconds for each in rounds)
-        found = _paced_figures("greedy", ours, rounds, PACED_MS / 1000, 25, void)
-    return [*found, _greedy_rate(share)]
-
-
-def _greedy_rate(rate: float) -> Figure:
-    return Figure(
-        row="greedy", subject="dragoman", what="the greedy agent meanwhile", unit="deltas/s", value=spread([rate])
+            client.record_turn(neighbor, endless, exchange)
+        invalid = await ours.verify([*sessions, neighbor])
+        rate = len(exchanges) * 200_000 / sum(each.seconds for each in rounds)
+        figures = _paced_figures("noisy_neighbor", ours, rounds, PACED_MS / 1000, 25, invalid)
+    throughput = Figure(
+        row="noisy_neighbor",
+        subject="dragoman",
+        metric="throughput of the non-yielding agent",
+        unit="deltas/s",
+        value=spread([rate]),
     )
+    return [*figures, throughput]
 
 
 class CapacityResult(msgspec.Struct, frozen=True):
-    """Whether a number of streams was held."""
+    """The result of running a number of paced streams."""
 
     streams: int
     p99_ms: float
     server_share: float
     load_share: float
-    void: str = ""
+    invalid: str = ""
 
     @property
     def is_sustained(self) -> bool:
-        """Late for at most `HOLD_LATE_MS` at the 99th percentile."""
-        return self.p99_ms < CAPACITY_MAX_LATENESS_MS and not self.void
+        """Whether the p99 lateness is below `CAPACITY_MAX_LATENESS_MS`."""
+        return self.p99_ms < CAPACITY_MAX_LATENESS_MS and not self.invalid
 
 
-async def capacity(workspace: Workspace, effort: Effort) -> list[Figure]:
-    """Streams of 20 deltas/s on one core with p99 lateness under 100 ms: 900, and the greatest number."""
-    check = [await _measure_capacity(workspace, "dragoman", CAPACITY_TARGET_STREAMS, effort.capacity_s)]
-    found = [_capacity_figure("dragoman", f"lateness p99 with {CAPACITY_TARGET_STREAMS} streams", check[0])]
+async def sustained_streams(workspace: Workspace, effort: Effort) -> list[Figure]:
+    """Streams of 20 deltas/s on one core with p99 lateness under 100 ms: lateness with 900, and the maximum number."""
+    result = await _measure_capacity(workspace, "dragoman", CAPACITY_TARGET_STREAMS, effort.capacity_s)
+    figures = [
+        Figure(
+            row="sustained_streams",
+            subject="dragoman",
+            metric=f"lateness p99 with {CAPACITY_TARGET_STREAMS} streams",
+            unit="ms",
+            value=spread([result.p99_ms]),
+            target=Target(CAPACITY_MAX_LATENESS_MS),
+            invalid=result.invalid,
+            note=f"server {result.server_share:.0%} of its core, load generator {result.load_share:.0%}",
+        )
+    ]
     if effort.searches_capacity:
-        best, first_failure = await _search_capacity(workspace, "dragoman", check[0], effort.capacity_s)
-        limit, _ = await _search_capacity(
+        best, first_failure = await _search_capacity(workspace, "dragoman", result, effort.capacity_s)
+        baseline, _ = await _search_capacity(
             workspace,
             "window",
             await _measure_capacity(workspace, "window", 1500, effort.capacity_s),
             effort.capacity_s,
         )
-        ratio = {"window": spread([best.streams / max(1, limit.streams)])}
-        fails = (
+        ratio = {"window": spread([best.streams / max(1, baseline.streams)])}
+        failure = (
             f"fails at {first_failure.streams} with {first_failure.p99_ms:.0f} ms"
             if first_failure
-            else "not searched further"
+            else "upper bound of the search"
         )
-        bound = best.void or (
+        bottleneck = best.invalid or (
             f"load generator at {best.load_share:.0%}" if best.load_share > LOAD_GENERATOR_LIMIT else ""
         )
-        found += [
+        figures += [
             Figure(
-                row="hold", subject="limit window", what="streams held", unit="streams", value=spread([limit.streams])
+                row="sustained_streams",
+                subject="baseline window",
+                metric="sustained streams",
+                unit="streams",
+                value=spread([baseline.streams]),
             ),
             Figure(
-                row="hold",
+                row="sustained_streams",
                 subject="dragoman",
-                what="streams held",
+                metric="sustained streams",
                 unit="streams",
                 value=spread([best.streams]),
                 ratios=ratio,
                 target=Target(CAPACITY_TARGET_STREAMS, at_least=True),
-                note="; ".join(filter(None, [fails, bound])),
+                note="; ".join(filter(None, [failure, bottleneck])),
             ),
         ]
-    return found
-
-
-def _capacity_figure(subject: str, what: str, result: CapacityResult) -> Figure:
-    return Figure(
-        row="hold",
-        subject=subject,
-        what=what,
-        unit="ms",
-        value=spread([result.p99_ms]),
-        target=Target(CAPACITY_MAX_LATENESS_MS),
-        void=result.void,
-        note=f"server {result.server_share:.0%} of its core, load generator {result.load_share:.0%}",
-    )
+    return figures
 
 
 async def _search_capacity(
     workspace: Workspace, name: str, first: CapacityResult, seconds: float
 ) -> tuple[CapacityResult, CapacityResult | None]:
-    """The greatest number held and the least one not held, to about 6 %: out by a quarter, then by halves."""
+    """The largest number that is sustained and the smallest that is not, to about 6 %.
+
+    The number first grows by a quarter each time; then the interval is halved.
+    """
     best = first if first.is_sustained else CapacityResult(0, 0, 0, 0)
     failed = None if first.is_sustained else first
     while failed is None and best.streams < CAPACITY_MAX_STREAMS:
@@ -295,16 +308,16 @@ async def _search_capacity(
 
 
 async def _measure_with_retry(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
-    """Try a number of streams, and once more if it failed: the machine may have been busy with something else."""
-    tried = await _measure_capacity(workspace, name, streams, seconds)
-    return tried if tried.is_sustained else await _measure_capacity(workspace, name, streams, seconds)
+    """Measure a number of streams, and repeat a failed measurement once, because other programs may have interfered."""
+    result = await _measure_capacity(workspace, name, streams, seconds)
+    return result if result.is_sustained else await _measure_capacity(workspace, name, streams, seconds)
 
 
 async def _measure_capacity(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
-    """Run a number of streams, begun over two seconds, on a fresh server."""
+    """Run a number of streams on a fresh server, with their starts spread over two seconds."""
     count = round(seconds * 1000 / CAPACITY_PERIOD_MS) + 40
-    void = ""
-    subject: Subject = Dragoman(workspace) if name == "dragoman" else Limit(workspace, "window")
+    invalid = ""
+    subject: Subject = Dragoman(workspace) if name == "dragoman" else Baseline(workspace, "window")
     with subject:
         sessions = await subject.client.create("paced", streams)
         connections = await subject.client.connect(streams)
@@ -313,8 +326,8 @@ async def _measure_capacity(workspace: Workspace, name: str, streams: int, secon
         )
         load.close(connections)
         if isinstance(subject, Dragoman):
-            void = await subject.verify(sessions)
+            invalid = await subject.verify(sessions)
     late = [moment * 1e3 for stream in result.arrivals for moment in lateness(stream, CAPACITY_PERIOD_MS / 1000)]
     return CapacityResult(
-        streams, quantile(late, 0.99), result.cpu_s / result.seconds, result.load_cpu_s / result.seconds, void
+        streams, quantile(late, 0.99), result.cpu_s / result.seconds, result.load_cpu_s / result.seconds, invalid
     )

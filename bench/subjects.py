@@ -1,4 +1,4 @@
-"""What is measured: the limit servers and Dragoman itself, each as a process on the server's core."""
+"""The servers that are measured: the baseline servers and Dragoman, each as a process on the server's core."""
 
 import shutil
 import signal
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from bench import check, process
-from bench.limits import Mode
+from bench.baseline import Mode
 from bench.load import Client, Session
 
 BENCH_FOLDER = Path(__file__).parent
@@ -20,7 +20,7 @@ _PROGRAM = [sys.executable, "-m", "dragoman"]
 
 
 class Workspace:
-    """Where a run of the benchmark happens: a scratch folder on the disk of the checkout, the server's core."""
+    """The environment of a benchmark run: a scratch folder on the disk of the checkout, and the cores to use."""
 
     def __init__(self, scratch: Path, server_core: int, cores: Collection[int]) -> None:
         self.scratch = scratch
@@ -34,23 +34,23 @@ class Workspace:
         return Path(tempfile.mkdtemp(prefix=name + "-", dir=self.scratch))
 
     def data(self) -> tuple[Path, str]:
-        """A new data folder of Dragoman, and the key that it knows. The key is made once and copied."""
+        """A new data folder of Dragoman, and its API key. The key is created once, and its folder is copied."""
         if self._data_template is None:
             folder = self.folder("key")
             command = [*_PROGRAM, "keys", "create", "--name", "bench", "--data", str(folder)]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            self._data_template = folder, said.splitlines()[-1]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            self._data_template = folder, output.splitlines()[-1]
         original, key = self._data_template
         return shutil.copytree(original, self.folder("data"), dirs_exist_ok=True), key
 
 
-class Limit:
-    """A limit server; a context manager that ends it."""
+class Baseline:
+    """A baseline server, as a context manager that stops it."""
 
     def __init__(self, workspace: Workspace, mode: Mode) -> None:
-        self.name = f"limit {mode}"
-        command = [sys.executable, "-m", "bench.limits", mode]
-        log = workspace.folder("limit") / "log"
+        self.name = f"baseline {mode}"
+        command = [sys.executable, "-m", "bench.baseline", mode]
+        log = workspace.folder("baseline") / "log"
         self.server = process.start(command, cores={workspace.server_core}, log=log)
         self.client = Client(self.server, "", "none")
 
@@ -63,9 +63,9 @@ class Limit:
 
 
 class Dragoman:
-    """Our server on a data folder of its own, with keys, the rehearsal agent and the benchmark's agents.
+    """Dragoman on its own data folder, with keys, the rehearsal agent and the benchmark's agents.
 
-    Every setting is as a user gets it, `synchronous=FULL` among them, but for the share of one user.
+    All settings have their defaults, including `synchronous=FULL`, except for the limits per user.
     """
 
     name = "dragoman"
@@ -76,28 +76,28 @@ class Dragoman:
         self.start()
 
     def start(self) -> None:
-        """Start the server on the data folder; also again, after `stop`."""
+        """Start the server on the data folder, or restart it after `stop`."""
         command = [*_PROGRAM, "serve", str(BENCH_FOLDER / "agents.py"), "--rehearsal", "--data", str(self.folder)]
         command += ["--port", "0", "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
         self.server = process.start(command, cores={self._workspace.server_core}, log=self.folder / "server.log")
         self.client = Client(self.server, "/aap/v3", self.key)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """End the server."""
+        """Stop the server."""
         self.server.stop(signal_number)
 
     async def verify(self, sessions: Sequence[Session], *, seeds: int = 0) -> str:
-        """Compare what was streamed with the history, stop the server, compare with the database.
+        """Compare what was streamed with the history, stop the server, and compare with the database.
 
         Returns:
-            Why the row does not count; empty when everything is equal.
+            Why the figures are invalid; empty if there is no difference.
         """
         try:
             await check.history(self.client, sessions, seeds=seeds)
             self.stop()
             check.database(self.folder / DATABASE, sessions, seeds=seeds)
-        except check.Mismatch as difference:
-            return str(difference)
+        except check.Mismatch as mismatch:
+            return str(mismatch)
         return ""
 
     def __enter__(self) -> Self:
@@ -108,4 +108,4 @@ class Dragoman:
         shutil.rmtree(self.folder)
 
 
-Subject = Limit | Dragoman
+Subject = Baseline | Dragoman

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what it reads off a stream, and that it notices when stream and database differ."""
+"""The benchmark's own calculations: parsing streams, statistics, and the comparison of streams with the database."""
 
 import sqlite3
 from pathlib import Path
@@ -26,57 +26,59 @@ def chunked(*chunks: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 4096])
-def test_a_stream_reads_the_same_however_it_was_cut(size: int) -> None:
+def test_a_stream_is_parsed_the_same_however_it_was_split(size: int) -> None:
     raw = chunked(FRAMES[0] + FRAMES[1][:9], FRAMES[1][9:] + FRAMES[2], FRAMES[3] + FRAMES[4])
     parts = [raw[at : at + size] for at in range(0, len(raw), size)]
     stream = wire.events(Exchange(0, [float(n) for n in range(len(parts))], parts))
     assert [event.name for event in stream] == ["turn_start", "text_delta", "text_delta", "turn_stop"]
     assert wire.text(stream) == "Grün"
     for event, frame in zip(stream, (FRAMES[0], FRAMES[1], FRAMES[3], FRAMES[4]), strict=True):
-        last_byte = raw.rindex(frame[-12:]) + 11  # no frame's end stands anywhere else
-        assert event.at == last_byte // size, "an event is there with the read that brings its last byte"
+        last_byte = raw.rindex(frame[-12:]) + 11  # the end of each frame is unique
+        assert event.at == last_byte // size, "an event arrives with the read that contains its last byte"
 
 
 @pytest.mark.parametrize("cut", [len(HEAD) + 20, -5, -len(FRAMES[4]) - 7])
-def test_a_stream_that_was_cut_short_does_not_count(cut: int) -> None:
+def test_a_truncated_stream_is_invalid(cut: int) -> None:
     raw = chunked(*FRAMES)[:cut]
     with pytest.raises(wire.InvalidResponse):
         wire.text(wire.events(Exchange(0, [0.0], [raw])))
 
 
-def test_a_turn_that_failed_does_not_count() -> None:
+def test_a_failed_turn_is_invalid() -> None:
     raw = chunked(FRAMES[0], b'event: turn_stop\ndata: {"stopReason":"error"}\n\n')
     with pytest.raises(wire.InvalidResponse, match="ended with error"):
         wire.text(wire.events(Exchange(0, [0.0], [raw])))
 
 
-def test_lateness_counts_from_the_delta_that_came_earliest() -> None:
+def test_lateness_is_relative_to_the_earliest_delta() -> None:
     assert lateness([5.0, 5.75, 6.25], 0.5) == pytest.approx([0.0, 0.25, 0.25])
     assert lateness([5.3, 5.5, 6.0], 0.5) == pytest.approx([0.3, 0.0, 0.0])
 
 
-def test_drift_is_what_a_period_is_too_long() -> None:
+def test_drift_is_the_excess_of_the_average_period() -> None:
     assert drift([n * 0.021 for n in range(100)], 0.02) == pytest.approx(0.001)
 
 
-def test_a_quantile_is_a_value_that_was_seen() -> None:
+def test_a_quantile_is_one_of_the_values() -> None:
     values = [float(n) for n in range(1, 101)]
     assert (quantile(values, 0.5), quantile(values, 0.99), quantile([7.0], 0.99)) == (50.0, 99.0, 7.0)
 
 
 @pytest.mark.parametrize(
-    ("value", "at_least", "void", "verdict"),
-    [(2.0, False, "", "pass"), (2.1, False, "", "FAIL"), (2.1, True, "", "pass"), (1.0, False, "differs", "void")],
+    ("value", "at_least", "invalid", "verdict"),
+    [(2.0, False, "", "pass"), (2.1, False, "", "FAIL"), (2.1, True, "", "pass"), (1.0, False, "differs", "invalid")],
 )
-def test_a_figure_passes_only_when_it_counts(value: float, at_least: bool, void: str, verdict: str) -> None:
+def test_a_figure_passes_only_if_it_is_valid_and_meets_its_target(
+    value: float, at_least: bool, invalid: str, verdict: str
+) -> None:
     figure = Figure(
-        row="sat",
+        row="saturation",
         subject="dragoman",
-        what="cost",
+        metric="cost",
         unit="µs",
         value=Spread(value, value, value),
         target=Target(2.0, at_least=at_least),
-        void=void,
+        invalid=invalid,
     )
     assert figure.verdict == verdict
 
@@ -98,17 +100,17 @@ def a_database(folder: Path, answer: str) -> Path:
     return file
 
 
-def test_a_database_that_holds_what_was_streamed_counts(tmp_path: Path) -> None:
+def test_a_database_with_the_streamed_text_matches(tmp_path: Path) -> None:
     check.database(a_database(tmp_path, "Hello!"), [Session("s", [("hello", "Hello!")])])
 
 
 @pytest.mark.parametrize("stored", ["Hello", "Hello!!", "hello!"])
-def test_a_database_that_holds_something_else_does_not_count(tmp_path: Path, stored: str) -> None:
+def test_a_database_with_another_text_is_a_mismatch(tmp_path: Path, stored: str) -> None:
     with pytest.raises(check.Mismatch, match="turn 0 of s"):
         check.database(a_database(tmp_path, stored), [Session("s", [("hello", "Hello!")])])
 
 
-def test_a_log_with_a_gap_does_not_count(tmp_path: Path) -> None:
+def test_a_log_with_a_gap_is_a_mismatch(tmp_path: Path) -> None:
     file = a_database(tmp_path, "Hello!")
     connection = sqlite3.connect(file)
     connection.execute("UPDATE events SET seq = 4 WHERE seq = 3")

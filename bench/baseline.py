@@ -1,10 +1,10 @@
-"""The limit rows: raw uvloop servers that speak just enough of AAP to be measured by the same load, and keep nothing.
+"""The baseline servers: bare uvloop servers that store nothing and implement just enough of AAP for the same load.
 
 They play the benchmark's scripts with a plain async generator, encode each delta with a template, and differ in when
-they write: `each` delta at once, what is ready in one loop `tick` together, or what comes within a 2 ms `window`
-behind the last write. No server in Python can be much cheaper than the best of them.
+they write: `each` delta at once, all deltas of one loop `tick` together, or all deltas within a 2 ms `window` after the
+last write. No server in Python can be much cheaper than the best of them.
 
-Run: `python -m bench.limits MODE`.
+Run: `python -m bench.baseline MODE`.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ Mode = Literal["each", "tick", "window"]
 
 WINDOW_S = 0.002
 YIELD_EVERY_DELTAS = 512
-"""Deltas after which an agent that never suspends has to give way, in every mode."""
+"""Number of deltas after which an agent that never suspends must yield to the event loop, in every mode."""
 
 
 class Emit(msgspec.Struct):
-    """`count` deltas of `text`, `every_ms` apart; `{i3}` in it is the index with three digits."""
+    """`count` deltas of `text`, `every_ms` apart. `{i3}` in the text is the index with three digits."""
 
     count: int
     text: str
@@ -32,38 +32,38 @@ class Emit(msgspec.Struct):
 
 
 class Step(msgspec.Struct):
-    """One step of a script: the few kinds that the benchmark uses."""
+    """One step of a script. Only the kinds that the benchmark uses are supported."""
 
     emit: Emit | None = None
     wait_ms: float | None = None
 
 
 class Script(msgspec.Struct):
-    """A user message's text."""
+    """The text of a user message."""
 
     script: list[Step]
 
 
 class UserMessage(msgspec.Struct):
-    """A message of a turn's body."""
+    """A message in the body of a turn request."""
 
     content: str
 
 
 class TurnBody(msgspec.Struct):
-    """A turn's body."""
+    """The body of a turn request."""
 
     messages: list[UserMessage]
 
 
 class Agent(msgspec.Struct):
-    """The agent that a session is made for."""
+    """The agent of a session."""
 
     name: str
 
 
 class SessionBody(msgspec.Struct):
-    """The body that makes a session."""
+    """The body of a request that creates a session."""
 
     agent: Agent
 
@@ -82,7 +82,7 @@ _STOP = b'event: turn_stop\ndata: {"stopReason":"end_turn"}\n\n'
 
 
 async def play(script: Script, *, yields: bool) -> AsyncIterator[str]:
-    """The deltas of a script on an absolute schedule; with `yields` the agent gives way to the loop at each delta."""
+    """The deltas of a script on an absolute schedule. With `yields`, the agent yields to the event loop per delta."""
     loop = asyncio.get_running_loop()
     for step in script.script:
         if step.wait_ms is not None:
@@ -100,9 +100,9 @@ async def play(script: Script, *, yields: bool) -> AsyncIterator[str]:
 
 
 class Outbox:
-    """Gathers the frames of one stream and writes them as its mode says, one HTTP chunk a write.
+    """Collects the frames of one stream and writes them according to the mode, one HTTP chunk per write.
 
-    Whoever appends to `frames` calls `ready` unless `scheduled` says that a write will come anyway.
+    After appending to `frames`, call `ready` unless `scheduled` is True, which means that a write is already scheduled.
     """
 
     def __init__(self, transport: asyncio.Transport, mode: Mode) -> None:
@@ -116,7 +116,7 @@ class Outbox:
         self.paused = False
 
     def ready(self) -> None:
-        """Write the frames, now or with those that come soon."""
+        """Write the frames now, or schedule the write."""
         match self._mode:
             case "each":
                 self.flush()
@@ -132,7 +132,7 @@ class Outbox:
                     self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write what was gathered."""
+        """Write the collected frames."""
         self.scheduled = False
         if self.frames:
             payload = b"".join(self.frames)
@@ -142,17 +142,17 @@ class Outbox:
                 self._last_write = self._loop.time()
 
     def close(self) -> None:
-        """End the answer."""
+        """End the response."""
         self.flush()
         self._transport.write(b"0\r\n\r\n")
 
     def pause(self) -> None:
-        """The reader is slow."""
+        """Called when the reader is slow."""
         self.paused = True
         self._resumed.clear()
 
     def resume(self) -> None:
-        """The reader has caught up."""
+        """Called when the reader has caught up."""
         self.paused = False
         self._resumed.set()
 
@@ -161,8 +161,8 @@ class Outbox:
         await self._resumed.wait()
 
 
-class LimitServer(asyncio.Protocol):
-    """One connection. `agents` maps the sessions of the process to the name of their agent."""
+class BaselineServer(asyncio.Protocol):
+    """One connection. `agents` maps the process's sessions to the names of their agents."""
 
     def __init__(self, mode: Mode, agents: dict[str, str]) -> None:
         self._mode = mode
@@ -218,7 +218,7 @@ class LimitServer(asyncio.Protocol):
         put = outbox.frames.append
         put(_START)
         outbox.ready()
-        async for delta in play(_SCRIPT.decode(text), yields=agent == "tick"):
+        async for delta in play(_SCRIPT.decode(text), yields=agent == "yielding"):
             put(b'event: text_delta\ndata: {"delta":' + _encode(delta) + b"}\n\n")
             if not outbox.scheduled:
                 outbox.ready()
@@ -229,10 +229,10 @@ class LimitServer(asyncio.Protocol):
 
 
 async def serve(mode: Mode) -> None:
-    """Serve until the process is ended."""
+    """Serve until the process is stopped."""
     agents: dict[str, str] = {}
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: LimitServer(mode, agents), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: BaselineServer(mode, agents), "127.0.0.1", 0, backlog=4096)
     gc.freeze()
     sys.stdout.write(f"ready http://127.0.0.1:{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
@@ -244,4 +244,4 @@ if __name__ == "__main__":
         case "each" | "tick" | "window" as chosen:
             uvloop.run(serve(chosen))
         case other:
-            raise SystemExit(f"a mode of each, tick, window expected, got {other}")
+            raise SystemExit(f"expected one of the modes each, tick, window; got {other}")
