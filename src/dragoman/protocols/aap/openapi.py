@@ -19,21 +19,21 @@ _SESSION = Parameter(name="id", location="path", description="the session's id")
 _IDEMPOTENCY_KEY = Parameter(
     name="Idempotency-Key",
     location="header",
-    description="the same key with the same body within 24 hours gives the first answer again",
+    description="the same key with the same body within 24 hours returns the first response again",
 )
 _STREAM = ResponseSpec(
     description="`delta` and `message` mode: server-sent events from `turn_start` to `turn_stop`",
     media_type="text/event-stream",
 )
 _ERRORS = {
-    401: "no key, or none that is known",
+    401: "no key, or an unknown one",
     403: "the key lacks the scope",
-    404: "there is no such thing, or it is another user's",
-    429: "too much for now; `Retry-After` says when to come again",
-    503: "the server stops, or its store takes no writes; `Retry-After`",
+    404: "there is no such object, or it belongs to another user",
+    429: "a limit is reached; `Retry-After` says when to try again",
+    503: "the server is stopping, or its store is unavailable; see `Retry-After`",
 }
 _BODY_ERRORS = {
-    400: "the request is wrong; `code` says how",
+    400: "the request is invalid; `code` says why",
     413: "the body is too large",
     415: "the body is not declared as JSON",
 }
@@ -41,8 +41,8 @@ _TURN_ERRORS = {409: "a turn is running, or the idempotency key was used with an
 
 
 def _answers(success: dict[int, Any], *more: dict[int, str]) -> dict[int, Any]:
-    told = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
-    errors = {status: ResponseSpec(description=text, body=AapError) for status, text in told.items()}
+    descriptions = {status: text for each in (_ERRORS, *more) for status, text in each.items()}
+    errors = {status: ResponseSpec(description=text, body=AapError) for status, text in descriptions.items()}
     return success | dict(sorted(errors.items()))
 
 

@@ -1,7 +1,7 @@
-"""AAP and the core, in both directions. Pure.
+"""Translation between AAP and the core, in both directions. Pure.
 
-A turn is our run, a history message our message. What AAP has no form for is left out (rulings, 16): plans, cards,
-sub-agents' loops; a data block in an answer becomes its JSON as text.
+An AAP turn is a run, an AAP history message a message. What AAP cannot express is left out: plans, cards, the loops of
+sub-agents. A data block of an answer becomes its JSON as text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ STOP_REASONS: Mapping[CoreStop, wire.StopReason] = {
 
 
 def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
-    """A new session as the core takes it."""
+    """Translate the body of a new session."""
     return Create(
         protocol=PROTOCOL,
         agent=body.agent.name,
@@ -65,11 +65,11 @@ def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
 
 
 def submit_from(body: wire.PostTurn, agent: str) -> Submit:
-    """A turn's input as the core takes it.
+    """Translate the body of a turn.
 
     Raises:
-        Invalid: an answer comes after a user message.
-        AgentFixed: it names another agent.
+        Invalid: an answer follows a user message.
+        AgentNotChangeable: the turn names another agent.
     """
     override = body.agent or wire.AgentOverride()
     if override.name is not None and override.name != agent:
@@ -102,7 +102,7 @@ def submit_from(body: wire.PostTurn, agent: str) -> Submit:
 
 
 def message_from(message: wire.HistoryMessage, new_id: Callable[[], str]) -> core.Message:
-    """A history message as the core holds it, under an id of ours."""
+    """Translate a history message. It gets a new id, because AAP's messages have none."""
     message_id = MessageId(new_id())
     match message:
         case wire.SystemMessage(content=content):
@@ -157,7 +157,7 @@ def _block_from(block: wire.AnswerBlock) -> core.Block:
 
 
 def agent_info(spec: AgentSpec) -> wire.AgentInfo:
-    """An agent as `/meta` shows it: exposed tools only."""
+    """Translate an agent for `/meta`. Only exposed tools are listed."""
     return wire.AgentInfo(
         name=spec.name,
         title=spec.title,
@@ -209,7 +209,7 @@ def _tool_to(spec: CoreToolSpec) -> wire.ToolSpec:
 
 
 def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInfo:
-    """A session, secrets redacted. `spec` is its agent, if that is still served."""
+    """Translate a session, with secrets redacted. `spec` is its agent's, if the agent is still served."""
     settings = state.settings
     return wire.SessionInfo(
         session_id=state.session_id,
@@ -245,7 +245,7 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
 
 
 def _server_tools_in_force(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.ServerToolInfo, ...] | None:
-    """The tools in force. `all`, as sessions of other protocols have it, shows as the full list (rulings, 17)."""
+    """The enabled tools. Sessions of other protocols enable `all`, which is shown as the full list."""
     if settings.tools is None:
         return None
     if settings.tools == "all":
@@ -260,7 +260,7 @@ def _format_time(at: object) -> str:
 
 
 def message_to(message: core.Message) -> wire.HistoryMessage | None:
-    """A root message as a history shows it; None when AAP has no form for it."""
+    """Translate a message of the root loop. None if AAP cannot express it."""
     match message:
         case core.SystemMessage(content=content, origin=origin):
             return wire.SystemMessage(content) if origin == "seed" else None
@@ -275,7 +275,7 @@ def message_to(message: core.Message) -> wire.HistoryMessage | None:
 
 
 def history_of(messages: Iterable[core.Message]) -> tuple[wire.HistoryMessage, ...]:
-    """The root messages that AAP shows, in order."""
+    """Translate the messages of the root loop, in order."""
     shown = (message_to(message) for message in messages if message.loop == ROOT)
     return tuple(message for message in shown if message is not None)
 
@@ -320,9 +320,9 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class TurnFrames:
-    """Turns the records of one run into SSE frames, numbered from 1 (section 17).
+    """Encodes the records of one run as SSE frames, numbered from 1 (section 17).
 
-    The same records give the same frames with the same numbers, live and in every replay.
+    The same records always give the same frames with the same numbers, live and in every replay.
     """
 
     __slots__ = ("_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
@@ -335,20 +335,20 @@ class TurnFrames:
         Args:
             run_id: the run.
             mode: `delta`; anything else is `message`.
-            prefix: what stands before the number in `id:` lines.
-            skip: frames that the reader has seen.
+            prefix: precedes the number in `id:` lines.
+            skip: how many frames the client has seen; they are counted and not encoded.
         """
         self._run_id = run_id
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
         self.count = 0
-        """Frames so far, skipped ones included."""
+        """The number of frames so far, including skipped ones."""
         self.is_over = False
         """Whether the last frame was `turn_stop`."""
 
     def feed(self, record: Record) -> bytes:
-        """The frame of a record, or nothing."""
+        """Return the frame of a record, if it has one."""
         if type(record) is Piece:
             if not self._is_delta or record.loop != ROOT:
                 return b""
@@ -395,7 +395,7 @@ class TurnFrames:
 
 
 class TurnSummary:
-    """Gathers the records of one run into the answer of `none` mode."""
+    """Builds the response of `none` mode from the records of one run."""
 
     keep_alive = b""
 
@@ -404,7 +404,7 @@ class TurnSummary:
         self._assembler = Assembler()
         self._messages: list[core.Message] = []
         self.answer: wire.TurnResponse | None = None
-        """The answer, once the run is over."""
+        """The response, once the run is over."""
 
     @property
     def is_over(self) -> bool:
@@ -412,7 +412,7 @@ class TurnSummary:
         return self.answer is not None
 
     def feed(self, record: Record) -> bytes:
-        """Take in the next record; there are no frames."""
+        """Take the next record. There are no frames."""
         if not isinstance(record, LoggedEvent) or record.run_id != self._run_id:
             return b""
         message = self._assembler.feed(record)

@@ -1,6 +1,7 @@
-"""AAP v3 on the wire: its types as structs, and how bodies are read and written. Pure: no server, no clock, no storage.
+"""AAP v3 on the wire: its types as structs, and the decoding of request bodies. Pure.
 
-Source: seed 001 (the schema); fields keep its names. `null` for an optional field reads as absent and is never written.
+Source: seed 001 (the schema), whose field names are kept. A null for an optional field reads as absent; nulls are
+never written.
 """
 
 from typing import Literal
@@ -18,30 +19,30 @@ HistoryType = Literal["full", "compacted"]
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What clients send: unknown fields are ignored."""
+    """Part of a request; unknown fields are ignored."""
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What we send: what is absent is left out."""
+    """Part of a response; absent values are omitted."""
 
 
 # --- content ------------------------------------------------------------------------------------------------------
 
 
 class TextBlock(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class ThinkingBlock(msgspec.Struct, frozen=True, tag="thinking", tag_field="type"):
-    """Reasoning."""
+    """The model's reasoning."""
 
     thinking: str
 
 
 class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type", rename="camel"):
-    """A call."""
+    """A tool call."""
 
     tool_call_id: str
     name: str
@@ -49,7 +50,7 @@ class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type"
 
 
 class ImageBlock(msgspec.Struct, frozen=True, tag="image", tag_field="type"):
-    """A picture."""
+    """An image, by URL or as a data URI."""
 
     url: str
 
@@ -62,39 +63,39 @@ AnswerBlock = TextBlock | ThinkingBlock | ToolUseBlock | ImageBlock
 
 
 class MessageMeta(msgspec.Struct, frozen=True):
-    """Our addition to a message: its step was cut off."""
+    """Our extension of a message: whether its step was interrupted."""
 
     interrupted: bool
 
 
 class SystemMessage(msgspec.Struct, frozen=True, tag="system", tag_field="role"):
-    """Instructions; only seeds have them."""
+    """Instructions; only in the history that a session is created with."""
 
     content: str
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role"):
-    """What the user said."""
+    """A message of the user."""
 
     content: str | tuple[InputBlock, ...]
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="role", omit_defaults=True):
-    """What the agent said and called."""
+    """A message of the agent: one model step."""
 
     content: str | tuple[AnswerBlock, ...]
     meta: MessageMeta | None = msgspec.field(name="_meta", default=None)
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", rename="camel"):
-    """A call's result."""
+    """The result of a tool call."""
 
     tool_call_id: str
     content: str | tuple[InputBlock, ...]
 
 
 class ToolPermission(msgspec.Struct, frozen=True, tag="tool_permission", tag_field="role", rename="camel"):
-    """The user allows or forbids a call. Never part of a history."""
+    """The user's decision about a tool call. Never part of a history."""
 
     tool_call_id: str
     granted: bool
@@ -118,14 +119,14 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ServerToolRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A server tool that is on. An absent `trust` reads as false."""
+    """A server tool that is enabled. An absent `trust` reads as false."""
 
     name: str
     trust: bool | None = None
 
 
 class ServerToolInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A server tool that is on, as we show it."""
+    """A server tool that is enabled, as responses show it."""
 
     name: str
     trust: bool = False
@@ -143,11 +144,11 @@ class AgentOption(_Out, frozen=True, kw_only=True):
 
 
 PresenceFlags = dict[str, JsonObject]
-"""Leaves whose presence is the declaration."""
+"""Empty objects whose presence declares a capability."""
 
 
 class Capabilities(_Out, frozen=True, kw_only=True):
-    """What an agent lets its clients use."""
+    """What an agent supports."""
 
     history: PresenceFlags | None = None
     stream: PresenceFlags | None = None
@@ -168,7 +169,7 @@ class AgentInfo(_Out, frozen=True, kw_only=True):
 
 
 class Meta(_Out, frozen=True, kw_only=True):
-    """The answer of `GET /meta`. The version stands in every answer: clients refuse another."""
+    """The response of `GET /meta`. Clients refuse any other version."""
 
     version: Literal[3]
     agents: tuple[AgentInfo, ...]
@@ -178,7 +179,7 @@ class Meta(_Out, frozen=True, kw_only=True):
 
 
 class AgentConfig(_In, frozen=True, kw_only=True):
-    """What a client sets when it makes a session."""
+    """What a client sets when it creates a session."""
 
     name: str
     tools: tuple[ServerToolRef, ...] | None = None
@@ -186,7 +187,7 @@ class AgentConfig(_In, frozen=True, kw_only=True):
 
 
 class AgentOverride(_In, frozen=True, kw_only=True):
-    """What a client changes with a turn. A name is tolerated when it is the session's own."""
+    """What a client changes with a turn. `name` must be that of the session's agent."""
 
     name: str | None = None
     tools: tuple[ServerToolRef, ...] | None = None
@@ -214,13 +215,13 @@ class PostTurn(_In, frozen=True, kw_only=True):
 
 
 class PostSessionsResponse(_Out, frozen=True, kw_only=True):
-    """The answer of `POST /sessions`."""
+    """The response of `POST /sessions`."""
 
     session_id: str
 
 
 class SessionAgent(_Out, frozen=True, kw_only=True):
-    """The agent of a session, secrets redacted."""
+    """The agent of a session, with secrets redacted."""
 
     name: str
     tools: tuple[ServerToolInfo, ...] | None = None
@@ -228,7 +229,7 @@ class SessionAgent(_Out, frozen=True, kw_only=True):
 
 
 class PendingCall(_Out, frozen=True, kw_only=True):
-    """Our addition: a call that waits for the application."""
+    """Our extension: a call that waits for the application."""
 
     tool_call_id: str
     name: str
@@ -237,7 +238,7 @@ class PendingCall(_Out, frozen=True, kw_only=True):
 
 
 class SessionMeta(_Out, frozen=True, kw_only=True):
-    """Our addition to a session."""
+    """Our extension of a session."""
 
     created_at: str
     updated_at: str
@@ -257,20 +258,20 @@ class SessionInfo(_Out, frozen=True, kw_only=True):
 
 
 class Sessions(_Out, frozen=True, kw_only=True):
-    """A page of sessions. `next` is absent at the end."""
+    """A page of sessions. `next` is absent on the last page."""
 
     sessions: tuple[SessionInfo, ...]
     next: str | None = None
 
 
 class History(_Out, frozen=True, kw_only=True):
-    """The answer of `GET /sessions/:id/history`: only the kind that was asked for."""
+    """The response of `GET /sessions/:id/history`; holds only the requested type."""
 
     history: dict[HistoryType, tuple[HistoryMessage, ...]]
 
 
 class Usage(_Out, frozen=True, kw_only=True):
-    """Tokens."""
+    """The tokens that a turn used."""
 
     input_tokens: int
     output_tokens: int
@@ -284,7 +285,7 @@ class Problem(_Out, frozen=True, kw_only=True):
 
 
 class TurnMeta(_Out, frozen=True, kw_only=True):
-    """Our addition to a turn's end."""
+    """Our extension of a turn's end."""
 
     turn_id: str | None = None
     usage: Usage | None = None
@@ -292,7 +293,7 @@ class TurnMeta(_Out, frozen=True, kw_only=True):
 
 
 class TurnResponse(_Out, frozen=True, kw_only=True):
-    """The answer of a turn in `none` mode."""
+    """The response of a turn in `none` mode."""
 
     stop_reason: StopReason
     messages: tuple[AssistantMessage | ToolMessage, ...]
@@ -300,7 +301,7 @@ class TurnResponse(_Out, frozen=True, kw_only=True):
 
 
 class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Our addition: the answer of `POST /sessions/:id/stop`. False: nothing was running."""
+    """Our extension: the response of `POST /sessions/:id/stop`. False if nothing was running."""
 
     stopped: bool
 
