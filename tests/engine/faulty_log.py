@@ -135,6 +135,11 @@ class FaultyLog:
         await self._before_operation()
         return await self.store.find_by_name(owner, name)
 
+    async def find_owner(self, session_id: SessionId) -> UserId | None:
+        self.reads += 1
+        await self._before_operation()
+        return await self.store.find_owner(session_id)
+
     async def find_messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
         self.reads += 1
         await self._before_operation()

@@ -59,7 +59,7 @@ SMALL_LIMITS: dict[Any, dict[str, Any]] = {
     cluster_module: {"time": Time},
 }
 """Everything that has a bound reaches it."""
-UNEXPECTED = {"run's task failed", "session cannot be taken up"}
+UNEXPECTED = {"run's task failed", "session cannot be read"}
 """What is logged only where the engine itself is at fault."""
 
 

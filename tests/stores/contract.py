@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -32,6 +32,7 @@ from dragoman.core.events import (
     encode,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId, UserId, uuid7
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState, decode_head, encode_head, fold, initial_state
 from dragoman.core.stream import Piece, cursor_of
@@ -185,8 +186,14 @@ def copy_state(state: SessionState) -> SessionState:
     return decode_head(head.state, head.settings)
 
 
+class Damage(Protocol):
+    """Overwrites a session's stored state, or one of its stored events, with what cannot be decoded."""
+
+    async def __call__(self, session_id: SessionId, seq: int | None = None) -> None: ...
+
+
 class StoreContract:
-    """Every test takes the fixture `store`."""
+    """Every test takes the fixture `store`; those on damaged data also `damage`, which writes past the store."""
 
     # --- fences -----------------------------------------------------------------------------------------------------
 
@@ -592,6 +599,58 @@ class StoreContract:
             assert found.total == len(numbers)
         second = await store.recent(ANN, "wien", 1, 10)
         assert ([state.session_id for state in second.states], second.total) == ([session_id(1)], 2)
+
+    # --- damage -----------------------------------------------------------------------------------------------------
+
+    async def test_a_damaged_state_is_left_out_of_lists_and_fails_alone(
+        self, store: SessionStore, damage: Damage, unreadable: list[SessionUnreadable]
+    ) -> None:
+        for number in range(1, 6):
+            await new_session_in(store, number, at=NOON + timedelta(seconds=number))
+        for number in (2, 4):
+            await damage(session_id(number))
+        page = [*await store.page(ANN, None, 2)]
+        assert [state.session_id for state in page] == [session_id(5), session_id(3)], "a page is filled up"
+        rest = await store.page(ANN, (page[-1].created_at, page[-1].session_id), 2)
+        assert [state.session_id for state in rest] == [session_id(1)]
+        for text in ("", "t"):
+            recent = await store.recent(ANN, text, 0, 10)
+            assert [state.session_id for state in recent.states] == [session_id(each) for each in (5, 3, 1)]
+        assert {error.session_id for error in unreadable} == {session_id(2), session_id(4)}
+        assert all(error.reason.startswith("state: ") for error in unreadable)
+        with pytest.raises(SessionUnreadable):
+            await store.load(session_id(2))
+        assert await store.load(session_id(1)) is not None
+        assert await store.find_owner(session_id(2)) == ANN
+        await store.delete(session_id(2))
+        assert (await store.load(session_id(2)), await store.find_owner(session_id(2))) == (None, None)
+
+    async def test_a_damaged_event_fails_its_session_and_no_other(self, store: SessionStore, damage: Damage) -> None:
+        damaged, intact = await new_session_in(store, 1), await new_session_in(store, 2)
+        for each, writer in enumerate((damaged, intact), 1):
+            assert await commit_accepted(store, writer.text_events("findable"), writer.append(started(each)))
+        await damage(damaged.session_id, 3)
+        for reading in (
+            store.load(damaged.session_id),
+            store.events(damaged.session_id, 0, 10),
+            store.events_before(damaged.session_id, 10, 10),
+        ):
+            with pytest.raises(SessionUnreadable) as raised:
+                await reading
+            assert (raised.value.session_id, raised.value.reason[:8]) == (damaged.session_id, "event 3:")
+        assert len(await store.events(damaged.session_id, 0, 2)) == 2, "what precedes the damage can be read"
+        assert len(await store.events(intact.session_id, 0, 10)) == 3
+        assert (await store.recent(ANN, "findable", 0, 10)).total == 2
+        await store.delete(damaged.session_id)
+        assert await store.load(damaged.session_id) is None
+
+    async def test_a_search_passes_over_damaged_text(self, store: SessionStore, damage: Damage) -> None:
+        for number in (1, 2):
+            writer = await new_session_in(store, number)
+            assert await commit_accepted(store, writer.text_events("findable")) == [True]
+        await damage(session_id(1), 2)
+        found = await store.recent(ANN, "findable", 0, 10)
+        assert [state.session_id for state in found.states] == [session_id(2)]
 
     # --- deletion ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A store that is a few dictionaries: the contract in the fewest words, and a base for faults that repeat exactly."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -16,11 +17,13 @@ from dragoman.core.events import (
 )
 from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.session import SessionState, decode_head
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
 from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.lookups import text_in
+from dragoman.stores.times import to_us
 
 IDEMPOTENCY_RETENTION = timedelta(hours=24)
 
@@ -36,6 +39,9 @@ class _Row(NamedTuple):
     def logged(self) -> LoggedEvent:
         return LoggedEvent(self.seq, self.at, self.run_id, decode_event(self.payload))
 
+    def stored(self) -> tuple[int, int, RunId | None, bytes]:
+        return self.seq, to_us(self.at), self.run_id, self.payload
+
 
 class _Session:
     def __init__(self, append: Append) -> None:
@@ -47,14 +53,12 @@ class _Session:
         self.settings = b""
         self.is_running = False
 
-    def state(self) -> SessionState:
-        return decode_head(self.head, self.settings)
-
 
 class SimulatedLog:
     """A `SessionStore` in memory. Nothing in it waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, report_unreadable: ReportUnreadable = log_unreadable) -> None:
+        self._report_unreadable = report_unreadable
         self._epoch = 0
         self._sessions: dict[SessionId, _Session] = {}
         self._names: dict[tuple[UserId, str], SessionId] = {}
@@ -116,18 +120,17 @@ class SimulatedLog:
         session = self._sessions.get(session_id)
         if session is None:
             return None
-        head = session.state()
-        return Snapshot(
-            head=head, events=[row.logged() for row in session.rows[head.seq :]], pieces=list(session.pieces)
-        )
+        head = decode_state(session_id, session.head, session.settings)
+        events = decode_events(session_id, (row.stored() for row in session.rows[head.seq :]))
+        return Snapshot(head=head, events=events, pieces=list(session.pieces))
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
-        return [row.logged() for row in self._rows(session_id)[after : after + limit]]
+        return decode_events(session_id, (row.stored() for row in self._rows(session_id)[after : after + limit]))
 
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         rows = self._rows(session_id)
         end = max(0, min(before - 1, len(rows)))
-        return [row.logged() for row in rows[max(0, end - limit) : end]]
+        return decode_events(session_id, (row.stored() for row in rows[max(0, end - limit) : end]))
 
     async def delete(self, session_id: SessionId) -> None:
         self._sessions.pop(session_id, None)
@@ -140,20 +143,38 @@ class SimulatedLog:
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
     ) -> Sequence[SessionState]:
-        states = [session.state() for session in self._sessions.values() if session.owner == owner]
+        states = self._states(owner)
         states.sort(key=lambda state: (state.created_at, state.session_id), reverse=True)
         if before is not None:
             states = [state for state in states if (state.created_at, state.session_id) < before]
         return states[:limit]
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
-        states = [session.state() for session in self._sessions.values() if session.owner == owner]
+        states = self._states(owner)
         states.sort(key=lambda state: (state.settings.pinned, state.updated_at, state.session_id), reverse=True)
         found = [state for state in states if text.casefold() in self._search_text(state).casefold()]
         return RecentSessions(states=found[offset : offset + limit], total=len(found))
 
+    def _states(self, owner: UserId) -> list[SessionState]:
+        rows = [(each, held.head, held.settings) for each, held in self._sessions.items() if held.owner == owner]
+        states, unreadable = decode_states(rows)
+        for error in unreadable:
+            self._report_unreadable(error)
+        return states
+
+    def damage(self, session_id: SessionId, seq: int | None) -> None:
+        """Overwrite a state, or an event, with what cannot be decoded."""
+        session = self._sessions[session_id]
+        if seq is None:
+            session.head = b"{"
+        else:
+            session.rows[seq - 1] = session.rows[seq - 1]._replace(payload=b"{")
+
     def _search_text(self, state: SessionState) -> str:
-        said = [text_in(row.logged().event) for row in self._rows(state.session_id)]
+        said: list[str] = []
+        for row in self._rows(state.session_id):
+            with suppress(ValueError):
+                said.append(text_in(row.logged().event))
         return "\n".join([state.settings.title or "", *said])
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
@@ -174,6 +195,10 @@ class SimulatedLog:
 
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         return self._names.get((owner, name))
+
+    async def find_owner(self, session_id: SessionId) -> UserId | None:
+        session = self._sessions.get(session_id)
+        return None if session is None else session.owner
 
     async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
         return self._idempotency_records.get((owner, key))

@@ -10,7 +10,8 @@ from psycopg import sql
 
 from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded
-from dragoman.core.ids import CallId, MessageId, RunId
+from dragoman.core.ids import CallId, MessageId, RunId, SessionId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.session import fold
 from dragoman.stores.postgres.appends import split_into_rounds
 from dragoman.stores.postgres.database import Database
@@ -19,6 +20,7 @@ from tests.core.log_generator import generated_log
 from tests.requirements import requirement
 from tests.stores.contract import (
     ANN,
+    Damage,
     SessionWriter,
     StoreContract,
     a_piece,
@@ -38,8 +40,24 @@ def database(postgres_url: str) -> Iterator[Database]:
 
 class TestPostgresLog(StoreContract):
     @pytest.fixture
-    def store(self, database: Database) -> PostgresLog:
-        return PostgresLog(database)
+    def unreadable(self) -> list[SessionUnreadable]:
+        return []
+
+    @pytest.fixture
+    def store(self, database: Database, unreadable: list[SessionUnreadable]) -> PostgresLog:
+        return PostgresLog(database, unreadable.append)
+
+    @pytest.fixture
+    def damage(self, postgres_url: str) -> Damage:
+        async def write(session_id: SessionId, seq: int | None = None) -> None:
+            with psycopg.connect(postgres_url) as connection:
+                if seq is None:
+                    connection.execute("UPDATE sessions SET head = '{' WHERE session_id = %s", (session_id,))
+                else:
+                    statement = "UPDATE events SET payload = '{' WHERE session_id = %s AND seq = %s"
+                    connection.execute(statement, (session_id, seq))
+
+        return write
 
 
 def rows(url: str) -> dict[str, list[str]]:

@@ -2,11 +2,24 @@
 
 import pytest
 
-from tests.stores.contract import StoreContract
+from dragoman.core.ids import SessionId
+from dragoman.core.refusals import SessionUnreadable
+from tests.stores.contract import Damage, StoreContract
 from tests.stores.simulated import SimulatedLog
 
 
 class TestSimulatedLog(StoreContract):
     @pytest.fixture
-    def store(self) -> SimulatedLog:
-        return SimulatedLog()
+    def unreadable(self) -> list[SessionUnreadable]:
+        return []
+
+    @pytest.fixture
+    def store(self, unreadable: list[SessionUnreadable]) -> SimulatedLog:
+        return SimulatedLog(unreadable.append)
+
+    @pytest.fixture
+    def damage(self, store: SimulatedLog) -> Damage:
+        async def write(session_id: SessionId, seq: int | None = None) -> None:
+            store.damage(session_id, seq)
+
+        return write

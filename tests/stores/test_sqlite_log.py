@@ -13,7 +13,8 @@ import pytest
 
 from dragoman.core.content import Text
 from dragoman.core.events import BlockClosed, MessageClosed, MessageOpened
-from dragoman.core.ids import MessageId, RunId
+from dragoman.core.ids import MessageId, RunId, SessionId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.session import fold
 from dragoman.core.stream import cursor_of
 from dragoman.ports.log import RunLocation
@@ -25,6 +26,7 @@ from tests.core.log_generator import generated_log
 from tests.requirements import requirement
 from tests.stores.contract import (
     ANN,
+    Damage,
     SessionWriter,
     StoreContract,
     a_piece,
@@ -52,8 +54,23 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 class TestSqliteLog(StoreContract):
     @pytest.fixture
-    def store(self, database: Database) -> SqliteLog:
-        return SqliteLog(database)
+    def unreadable(self) -> list[SessionUnreadable]:
+        return []
+
+    @pytest.fixture
+    def store(self, database: Database, unreadable: list[SessionUnreadable]) -> SqliteLog:
+        return SqliteLog(database, unreadable.append)
+
+    @pytest.fixture
+    def damage(self, database: Database) -> Damage:
+        async def write(session_id: SessionId, seq: int | None = None) -> None:
+            statement, values = "UPDATE sessions SET head = '{' WHERE session_id = ?", (session_id,)
+            if seq is not None:
+                number = "(SELECT number FROM sessions WHERE session_id = ?)"
+                statement = f"UPDATE events SET payload = '{{' WHERE session = {number} AND seq = {seq}"
+            await database.writer.run(lambda connection: connection.execute(statement, values))
+
+        return write
 
 
 def rows(folder: Path) -> dict[str, list[str]]:

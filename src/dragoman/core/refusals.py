@@ -6,7 +6,7 @@ Each protocol has one table from these to its answers, complete by test. What is
 
 from collections.abc import Collection, Iterator
 
-from dragoman.core.ids import CallId
+from dragoman.core.ids import CallId, SessionId
 
 MAX_LISTED_NAMES = 10
 """How many of the names that would have been right a message tells."""
@@ -194,6 +194,20 @@ class Unavailable(Refused):
 
 class StoreUnavailable(Unavailable):
     """The store does not write or read now: its disk is full, or gone."""
+
+
+class SessionUnreadable(StoreUnavailable):
+    """The stored data of one session cannot be decoded: it is damaged, or a newer release wrote it.
+
+    Attributes:
+        session_id: the session. It can still be deleted.
+        reason: what is wrong with the data, for the log.
+    """
+
+    def __init__(self, session_id: SessionId, reason: str) -> None:
+        super().__init__("the stored data of this session cannot be read")
+        self.session_id = session_id
+        self.reason = reason
 
 
 class ShuttingDown(Unavailable):

@@ -31,6 +31,7 @@ from dragoman.core.refusals import (
     IdTaken,
     SessionBusy,
     SessionNotFound,
+    SessionUnreadable,
     ShuttingDown,
     StoreUnavailable,
 )
@@ -295,7 +296,12 @@ class Engine:
 
     async def _find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
         session_id = parse_session_id(name)
-        live = None if session_id is None else await self._load_by_id(session_id)
+        try:
+            live = None if session_id is None else await self._load_by_id(session_id)
+        except SessionUnreadable as error:
+            if await self.index.find_owner(error.session_id) == owner:
+                raise
+            live = None  # only its owner learns that it exists
         if live is not None and (live.state.owner == owner or (include_shared and live.state.settings.shared)):
             return live
         named = await self.index.find_by_name(owner, name if session_id is None else session_id)
@@ -306,8 +312,9 @@ class Engine:
 
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether there is a session of that id, of another owner. Only for doors that tell so (rulings, 2)."""
-        live = await self._sessions.get(session_id)
-        return live is not None and live.state.owner != owner
+        live = self._sessions.get_loaded(session_id)
+        actual = await self.index.find_owner(session_id) if live is None else live.state.owner
+        return actual is not None and actual != owner
 
     async def _load_by_id(self, session_id: SessionId) -> LiveSession | None:
         while True:
@@ -407,6 +414,17 @@ class Engine:
             await self.cluster.wait_for_remote_readers()
         async with self._write_access.acquire(live):
             await self._delete(live)
+
+    async def delete_unreadable(self, owner: UserId, session_id: SessionId) -> None:
+        """Delete a session whose stored data cannot be decoded, after `SessionUnreadable` was raised for it.
+
+        Raises:
+            SessionNotFound: there is none, or it is another owner's.
+        """
+        if await self.index.find_owner(session_id) != owner:
+            raise SessionNotFound("there is no such session")
+        await self.attachments.delete_for_session(session_id, owner)
+        await self._log.delete(session_id)
 
     async def _delete(self, live: LiveSession) -> None:
         if live.failure is not None:  # lost, or deleted by another: this object no longer speaks for the session

@@ -8,6 +8,7 @@ import msgspec
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.stream import Cursor, Piece
 
 
@@ -32,7 +33,8 @@ class SessionClaim(msgspec.Struct, frozen=True, kw_only=True):
 class SessionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """What follows a position in a session's log, and which server wrote last.
 
-    `created_at` tells the session from a deleted one of the same id.
+    `created_at` tells the session from a deleted one of the same id. `unreadable` is set, and there are no events, if
+    what follows cannot be decoded.
     """
 
     session_id: SessionId
@@ -42,6 +44,7 @@ class SessionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     events: Sequence[LoggedEvent]
     pieces: Sequence[Piece]
+    unreadable: SessionUnreadable | None = None
 
 
 class PendingCommand(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,7 +81,8 @@ class RunLocation(msgspec.Struct, frozen=True, kw_only=True):
 class EventLog(Protocol):
     """The sessions' logs. Reads return only what is durable.
 
-    All methods raise `StoreUnavailable` if the store cannot do its work now.
+    All methods raise `StoreUnavailable` if the store cannot do its work now. Those that read a session raise
+    `SessionUnreadable` if its stored data cannot be decoded.
     """
 
     async def claim_epoch(self) -> int:
@@ -115,7 +116,10 @@ class RecentSessions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionIndex(Protocol):
-    """Lists of sessions. Like all indexes, it could be rebuilt from the logs."""
+    """Lists of sessions. Like all indexes, it could be rebuilt from the logs.
+
+    Sessions whose stored state cannot be decoded are left out of the lists, and reported by the store.
+    """
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
@@ -143,6 +147,9 @@ class SessionIndex(Protocol):
 
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         """Find a session by the name that its owner's client gave it."""
+
+    async def find_owner(self, session_id: SessionId) -> UserId | None:
+        """Find a session's owner, even if the session's state cannot be decoded."""
 
 
 class LogLookup(Protocol):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.ports.accounts import ApiKeyStore, MemoryStore, ProfileStore, ScheduleStore, ShareStore
 from dragoman.ports.archive import StoreArchive
 from dragoman.ports.blobs import BlobStore
@@ -155,7 +156,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
     database = Database(settings.folder, synchronous=settings.synchronous)
     database.start()
     return Stores(
-        log=SqliteLog(database),
+        log=SqliteLog(database, report_unreadable),
         keys=SqliteKeys(database),
         profiles=SqliteProfiles(database),
         memories=SqliteMemories(database),
@@ -184,7 +185,7 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
     from dragoman.stores.postgres.shares import PostgresShares
 
     return Stores(
-        log=PostgresLog(database),
+        log=PostgresLog(database, report_unreadable),
         keys=PostgresKeys(database),
         profiles=PostgresProfiles(database),
         memories=PostgresMemories(database),

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, closing
 from typing import Any
 
+import psycopg
 import pytest
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import SessionBusy, SessionNotFound, StoreUnavailable
+from dragoman.core.refusals import SessionBusy, SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.engine.cluster import cluster as cluster_module
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine
@@ -462,3 +463,39 @@ async def kill_engine(world: ClusterWorld, engine: Engine) -> None:
     neighbours._cluster_store._renewer.stop()
     await world.kill(engine)
     assert LEASE_S < CLOCK_SKEW_S
+
+
+async def test_an_event_that_cannot_be_decoded_stops_its_session_s_readers_and_no_others(
+    two_engines: TwoEngines, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The servers read the changes of all followed sessions in one batch."""
+    first, second = two_engines.first, two_engines.second
+    two_engines.world.scripts["go"] = [["said"]]
+    assert isinstance(first.cluster, Cluster)
+    assert isinstance(second.cluster, Cluster)
+    monkeypatch.setattr(first.cluster.log_tailer, "send", lambda batch: None)  # all changes are read from the store
+    damaged, intact = await open_session(first), await open_session(first)
+    seen = [await session_as_seen_by(second, live.state.session_id) for live in (damaged, intact)]
+    readings = [asyncio.create_task(read(second, live)) for live in seen]
+    may_read = asyncio.Event()
+    real = PostgresCluster.session_updates
+
+    async def session_updates(self: PostgresCluster, positions: Any) -> Any:
+        if self is second.cluster._cluster_store:  # type: ignore[union-attr]  # checked above
+            await may_read.wait()
+        return await real(self, positions)
+
+    monkeypatch.setattr(PostgresCluster, "session_updates", session_updates)
+    for live in (damaged, intact):
+        await play(first, live, "go")
+    with psycopg.connect(postgres_url) as connection:
+        last = (damaged.state.session_id, damaged.state.seq)
+        connection.execute("UPDATE events SET payload = '{' WHERE session_id = %s AND seq = %s", last)
+    may_read.set()
+    async with asyncio.timeout(DEADLINE_S):
+        outcomes = await asyncio.gather(*readings, return_exceptions=True)
+        assert isinstance(outcomes[0], SessionUnreadable)
+        assert outcomes[1] == await read(first, intact)
+        await first.delete(damaged)
+        with pytest.raises(SessionNotFound):
+            await second.find_session(ANN, damaged.state.session_id)

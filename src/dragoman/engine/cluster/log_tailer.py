@@ -14,11 +14,12 @@ from contextlib import suppress
 import structlog
 
 from dragoman.core.ids import SessionId
-from dragoman.core.refusals import SessionNotFound, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.core.session import SessionState, fold
 from dragoman.core.stream import Cursor
 from dragoman.engine.cluster.delta_relay import SUBSCRIBE_SUBJECT, DeltaRelay, Update, decode_updates
 from dragoman.engine.cluster.ownership import Ownership
+from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports.bus import MAX_HINT_BYTES, Bus
@@ -127,7 +128,7 @@ class LogTailer:
         return [
             known[state.session_id].state
             if state.session_id in known
-            else fold(state, news[state.session_id].events if state.session_id in news else ())
+            else _fold_updates(state, news.get(state.session_id))
             for state in states
         ]
 
@@ -189,6 +190,11 @@ class LogTailer:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
+    def _remove_unreadable(self, live: LiveSession, error: SessionUnreadable) -> None:
+        report_unreadable(error)
+        live.end(error)
+        self._sessions.remove(live)
+
     def _is_tailed(self, live: LiveSession) -> bool:
         if live.reference_count <= 0 or live.failure is not None:
             return False
@@ -217,11 +223,17 @@ class LogTailer:
         try:
             if isinstance(news, Update):
                 live.apply_records(news.records())
+            elif news.unreadable is not None:
+                raise news.unreadable
             else:
                 live.catch_up(news.events, news.pieces)
+        except SessionUnreadable as error:
+            self._remove_unreadable(live, error)
+            return
         except (ValueError, KeyError) as error:
-            log.error("session cannot be followed", session_id=live.state.session_id, exc_info=error)
-            self.remove_deleted(live)
+            self._remove_unreadable(
+                live, SessionUnreadable(live.state.session_id, f"updates that do not fit: {error!r}")
+            )
             return
         live.is_remote, live.last_writer = news.is_running, news.node_id
         if not news.is_running:
@@ -241,3 +253,11 @@ class LogTailer:
             early.append(update)
         self._hinted.add(session_id)
         self._wakeup.set()
+
+
+def _fold_updates(state: SessionState, update: SessionUpdate | None) -> SessionState:
+    """Apply an update to a session's state as far as it fits: a list shows the session in any case."""
+    if update is not None:
+        with suppress(ValueError, KeyError):
+            fold(state, update.events)
+    return state

@@ -148,6 +148,9 @@ COMMIT_SECONDS = Histogram(
     "Time from the start of a commit until it is durable",
     bounds=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
+SESSIONS_UNREADABLE = Counter(
+    "dragoman_sessions_unreadable", "Attempts to read a session whose stored data cannot be decoded"
+)
 BUS_CONNECTED = Gauge("dragoman_bus_connected", "Whether the bus between servers is there")
 BUS_HINTS = Counter("dragoman_bus_hints", "Hints between servers, by what became of them here", ["outcome"])
 STREAMS_OPEN = Gauge("dragoman_streams_open", "Open streams, by protocol", ["protocol"])

@@ -6,6 +6,7 @@ There is never a second object of a session: each is its log's only writer.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import Protocol
@@ -14,13 +15,14 @@ import structlog
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import SessionNotFound, SessionUnreadable, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
+from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.view import SessionView, Watcher
 from dragoman.ports.environment import Clock
-from dragoman.ports.log import EventLog
+from dragoman.ports.log import EventLog, Snapshot
 
 MIN_RECENT_SESSIONS = 16
 """The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""
@@ -169,23 +171,28 @@ class SessionRegistry:
             # And look again: while this waited for its turn, the session may have left the memory already.
 
     async def recover(self, session_id: SessionId) -> None:
-        """Bring a session with an unfinished run into memory; what cannot be read is told in the log."""
-        try:
+        """Load a session with an unfinished run, which resumes it. One that cannot be decoded is left alone."""
+        with suppress(SessionUnreadable):  # it is in the log already
             await self.get(session_id)
-        except (ValueError, KeyError) as error:  # msgspec's errors are ValueErrors
-            log.error("session cannot be taken up", session_id=session_id, exc_info=error)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _load(self, session_id: SessionId) -> bool:
-        """Bring a session into memory; whether there is one."""
+        """Load a session. Returns whether there is one."""
+        try:
+            return await self._load_from_store(session_id)
+        except SessionUnreadable as error:
+            report_unreadable(error)
+            raise
+
+    async def _load_from_store(self, session_id: SessionId) -> bool:
         snapshot = await self._log.load(session_id)
         if snapshot is None:
             return False
         present = self._live.get(session_id)
         if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
             return True  # it was made while the store was read, or is being deleted: a second one would write beside it
-        live = LiveSession.from_snapshot(snapshot, self.epoch, self._committer, self._clock)
+        live = self._resume(snapshot, self.epoch)
         if self._cluster.is_shared and _is_running(live):
             epoch = await self._cluster.claim_run(session_id)
             if epoch is None:
@@ -194,11 +201,18 @@ class SessionRegistry:
                 snapshot = await self._log.load(session_id)
                 if snapshot is None:
                     return False
-                live = LiveSession.from_snapshot(snapshot, epoch, self._committer, self._clock)
+                live = self._resume(snapshot, epoch)
         self.add(live)
         if _is_running(live) and not live.is_remote:
             self._take_over(live)
         return True
+
+    def _resume(self, snapshot: Snapshot, epoch: int) -> LiveSession:
+        session_id = snapshot.head.session_id
+        try:
+            return LiveSession.from_snapshot(snapshot, epoch, self._committer, self._clock)
+        except (ValueError, KeyError) as error:
+            raise SessionUnreadable(session_id, f"events that do not follow: {error!r}") from error
 
     def _notify_watchers(self, live: LiveSession, events: Sequence[LoggedEvent]) -> None:
         for watcher in self.watchers:

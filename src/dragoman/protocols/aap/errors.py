@@ -61,6 +61,7 @@ ERRORS = ErrorTable(
         refusals.LimitReached: ErrorRow(429, "rate_limited"),
         refusals.Unavailable: ErrorRow(503, "unavailable"),
         refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+        refusals.SessionUnreadable: ErrorRow(500, "internal"),
         refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
         kit.UnknownPath: ErrorRow(404, "not_found"),
         kit.MethodNotAllowed: ErrorRow(405, "method_not_allowed"),

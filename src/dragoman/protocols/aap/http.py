@@ -16,7 +16,7 @@ from dragoman.core.events import RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import AgentNotFound, Invalid, InvalidCursor, NotFound
+from dragoman.core.refusals import AgentNotFound, Invalid, InvalidCursor, NotFound, SessionUnreadable
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
@@ -116,8 +116,11 @@ class _Handlers:
             return json_response(info)
 
     async def delete(self, request: Request) -> Response:
-        async with self._session(request) as session:
-            await self._engine.delete(session)
+        try:
+            async with self._session(request) as session:
+                await self._engine.delete(session)
+        except SessionUnreadable as error:
+            await self._engine.delete_unreadable(principal_of(request).user, error.session_id)
         return Response(status_code=204)
 
     async def history(self, request: Request) -> Response:

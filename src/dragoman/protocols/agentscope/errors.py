@@ -51,6 +51,7 @@ ERROR_TABLE = ErrorTable(
         refusals.LimitReached: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
         refusals.Unavailable: _UNAVAILABLE,
         refusals.StoreUnavailable: _UNAVAILABLE,
+        refusals.SessionUnreadable: ErrorRow(500, "INTERNAL_ERROR"),
         refusals.ShuttingDown: _UNAVAILABLE,
         TaskNotFound: ErrorRow(404, "TASK_NOT_FOUND"),
         errors.UnknownPath: ErrorRow(404, "NOT_FOUND"),

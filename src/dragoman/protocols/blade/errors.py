@@ -58,6 +58,7 @@ ERROR_TABLE = ErrorTable(
         refusals.LimitReached: ErrorRow(429, "rate_limited"),
         refusals.Unavailable: _UNAVAILABLE,
         refusals.StoreUnavailable: _UNAVAILABLE,
+        refusals.SessionUnreadable: ErrorRow(500, "internal"),
         refusals.ShuttingDown: _UNAVAILABLE,
         kit.UnknownPath: ErrorRow(404, "not_found", "Not Found"),
         kit.MethodNotAllowed: ErrorRow(405, "bad_request", "Method Not Allowed"),

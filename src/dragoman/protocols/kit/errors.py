@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dragoman.core.refusals import LimitReached, Unauthenticated, Unavailable
+from dragoman.core.refusals import LimitReached, SessionUnreadable, Unauthenticated, Unavailable
 
 MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
@@ -143,6 +143,8 @@ def headers_of(error: Exception) -> dict[str, str]:
     match error:
         case Unauthenticated():
             return {"WWW-Authenticate": "Bearer"}
+        case SessionUnreadable():
+            return {}  # a retry does not help
         case LimitReached() | Unavailable():
             return {"Retry-After": str(error.retry_after_s)}
         case BodyTooLarge() | BodyTooSlow():

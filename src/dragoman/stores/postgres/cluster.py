@@ -18,12 +18,14 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.stream import Cursor
 from dragoman.ports.cluster import Node, PendingCommand, SessionClaim, SessionUpdate
+from dragoman.stores.decoding import decode_events
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database, connect
-from dragoman.stores.postgres.log import Row, decode_events, decode_piece
+from dragoman.stores.postgres.log import Row, decode_piece
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us
 
@@ -133,15 +135,7 @@ class PostgresCluster:
         for row in rows:
             parts.setdefault((row[0], row[1]), []).append(row)
         return [
-            SessionUpdate(
-                session_id=SessionId(row[1]),
-                created_at=from_us(row[3]),
-                seq=row[2],
-                node_id=row[4],
-                is_running=bool(row[6]),
-                events=decode_events(each[2:6] for each in parts.get((_EVENT, row[1]), ())),
-                pieces=[decode_piece(each[1:]) for each in parts.get((_PIECE, row[1]), ())],
-            )
+            _decode_update(row, parts.get((_EVENT, row[1]), ()), parts.get((_PIECE, row[1]), ()))
             for row in rows
             if row[0] == _SESSION
         ]
@@ -264,6 +258,24 @@ class LeaseRenewer:
                     connection = None
         if connection is not None:
             connection.close()
+
+
+def _decode_update(session: Row, events: Sequence[Row], pieces: Sequence[Row]) -> SessionUpdate:
+    _, session_id, seq, created_at, node_id, _, is_running, *_ = session
+    try:
+        decoded, unreadable = decode_events(session_id, (row[2:6] for row in events)), None
+    except SessionUnreadable as error:  # the other sessions go on
+        decoded, unreadable = [], error
+    return SessionUpdate(
+        session_id=session_id,
+        created_at=from_us(created_at),
+        seq=seq,
+        node_id=node_id,
+        is_running=bool(is_running),
+        events=decoded,
+        pieces=[] if unreadable else [decode_piece(row[1:]) for row in pieces],
+        unreadable=unreadable,
+    )
 
 
 def _rows(statement: str, values: dict[str, object], connection: Connection) -> list[Row]:

@@ -1,19 +1,19 @@
 """The log of sessions in PostgreSQL, and what is looked up across it."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from psycopg import Connection
 
-from dragoman.core import events as core_events
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
-from dragoman.core.session import SessionState, decode_head
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
 from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bytes
@@ -33,8 +33,9 @@ Row = tuple[Any, ...]
 class PostgresLog:
     """`EventLog` and `SessionIndex` over one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, report_unreadable: ReportUnreadable = log_unreadable) -> None:
         self._database = database
+        self._report_unreadable = report_unreadable
         self._write_log = database.write_log
         self._read = database.read
 
@@ -61,34 +62,46 @@ class PostgresLog:
         if not rows:
             return None
         return Snapshot(
-            head=decode_head(rows[0][3], rows[0][4]),
-            events=decode_events(row[1:5] for row in rows if row[0] == _EVENT),
+            head=decode_state(session_id, rows[0][3], rows[0][4]),
+            events=decode_events(session_id, (row[1:5] for row in rows if row[0] == _EVENT)),
             pieces=[decode_piece(row) for row in rows if row[0] == _PIECE],
         )
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
         """See `EventLog.events`."""
-        return decode_events(await self._rows("events", session=session_id, after=after, limit=limit))
+        return decode_events(session_id, await self._rows("events", session=session_id, after=after, limit=limit))
 
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         """See `EventLog.events_before`."""
-        return decode_events(
-            reversed(await self._rows("events_before", session=session_id, before=before, limit=limit))
-        )
+        rows = await self._rows("events_before", session=session_id, before=before, limit=limit)
+        return decode_events(session_id, reversed(rows))
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
     ) -> Sequence[SessionState]:
         """See `SessionIndex.page`."""
-        if before is None:
-            rows = await self._rows("page", owner=owner, limit=limit)
-        else:
-            rows = await self._rows("page_from", owner=owner, at=to_us(before[0]), session=before[1], limit=limit)
-        return [decode_head(*row) for row in rows]
+        states: list[SessionState] = []
+        position = None if before is None else {"at": to_us(before[0]), "session": before[1]}
+        while (missing := limit - len(states)) > 0:
+            if position is None:
+                rows = await self._rows("page", owner=owner, limit=missing)
+            else:
+                rows = await self._rows("page_from", owner=owner, limit=missing, **position)
+            decoded = decode_states(row[1:] for row in rows)
+            states += decoded.states
+            for error in decoded.unreadable:
+                self._report_unreadable(error)
+            if len(rows) < missing:
+                break
+            position = {"at": rows[-1][0], "session": rows[-1][1]}
+        return states
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """See `SessionIndex.recent`."""
-        return await self._read(partial(find_recent_sessions, owner, text, offset, limit))
+        recent, unreadable = await self._read(partial(find_recent_sessions, owner, text, offset, limit))
+        for error in unreadable:
+            self._report_unreadable(error)
+        return recent
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
         """See `SessionIndex.unfinished`."""
@@ -114,6 +127,11 @@ class PostgresLog:
         """See `SessionIndex.named`."""
         rows = await self._rows("named", owner=owner, name=encode_text(name))
         return SessionId(rows[0][0]) if rows else None
+
+    async def find_owner(self, session_id: SessionId) -> UserId | None:
+        """Find a session's owner."""
+        rows = await self._rows("find_owner", session=session_id)
+        return UserId(rows[0][0]) if rows else None
 
     async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
         """See `SessionIndex.once`."""
@@ -164,11 +182,6 @@ def _find_messages(session_id: SessionId, ids: Collection[str], connection: Conn
         return {}
     rows = _rows("messages", {"session": session_id, "id": Bytes(map(encode_text, names))}, connection)
     return {names[place - 1]: seq for place, seq in rows}
-
-
-def decode_events(rows: Iterable[Row]) -> list[LoggedEvent]:
-    """Events as they are stored: number, time, run, payload."""
-    return [LoggedEvent(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
 
 
 def decode_piece(row: Row) -> Piece:

@@ -1,14 +1,16 @@
 """An owner's sessions by their use, and which of them hold a text."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from psycopg import Connection
 
 from dragoman.core import events
 from dragoman.core.ids import UserId
-from dragoman.core.session import decode_head
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
+from dragoman.stores.decoding import decode_states
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
 from dragoman.stores.postgres.statements import statements
 
@@ -17,18 +19,20 @@ _PAGE_SIZE = 500
 _MAX_SEQ = 2**62
 
 
-def find_recent_sessions(owner: UserId, text: str, offset: int, limit: int, connection: Connection) -> RecentSessions:
-    """See `SessionIndex.recent`."""
-    asked = {"owner": owner, "limit": None if text else limit, "offset": 0 if text else offset}
-    states = [decode_head(*row) for row in connection.execute(_SQL["recent"], asked)]
+def find_recent_sessions(
+    owner: UserId, text: str, offset: int, limit: int, connection: Connection
+) -> tuple[RecentSessions, list[SessionUnreadable]]:
+    """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
+    values = {"owner": owner, "limit": None if text else limit, "offset": 0 if text else offset}
+    states, unreadable = decode_states(connection.execute(_SQL["recent"], values))
     if not text:
         (total,) = connection.execute(_SQL["count"], {"owner": owner}).fetchone() or (0,)
-        return RecentSessions(states=states, total=total)
+        return RecentSessions(states=states, total=total), unreadable
     search = _Search(text, connection)
-    found = [state for state in states if search.matches(state.session_id, state.settings.title)]
-    return RecentSessions(
-        states=found[offset : offset + limit], total=len(found), is_partial=search.remaining_events <= 0
-    )
+    matches = [state for state in states if search.matches(state.session_id, state.settings.title)]
+    is_partial = search.remaining_events <= 0
+    page = RecentSessions(states=matches[offset : offset + limit], total=len(matches), is_partial=is_partial)
+    return page, unreadable
 
 
 class _Search:
@@ -51,6 +55,7 @@ class _Search:
             for seq, payload in rows:
                 self.remaining_events -= 1
                 before = seq
-                yield text_in(events.decode(payload))
+                with suppress(ValueError):  # damaged; whoever reads the session learns of it
+                    yield text_in(events.decode(payload))
             if len(rows) < _PAGE_SIZE:
                 return

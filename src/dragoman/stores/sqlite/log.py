@@ -2,20 +2,26 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from dragoman.core import events as core_events
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
-from dragoman.core.session import SessionState, decode_head
+from dragoman.core.session import SessionState
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.stores.decoding import (
+    DecodedStates,
+    ReportUnreadable,
+    decode_events,
+    decode_state,
+    decode_states,
+    log_unreadable,
+)
 from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.session_search import find_recent_sessions
@@ -25,8 +31,9 @@ from dragoman.stores.times import from_us, to_us
 class SqliteLog:
     """`EventLog` and `SessionIndex` over one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, report_unreadable: ReportUnreadable = log_unreadable) -> None:
         self._database = database
+        self._report_unreadable = report_unreadable
         self._run = database.writer.run
         self._read = database.read
         self._look_up = database.look_up
@@ -96,11 +103,17 @@ class SqliteLog:
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
     ) -> Sequence[SessionState]:
         """See `SessionIndex.page`."""
-        return await self._read(partial(_page, owner, before, limit))
+        decoded = await self._read(partial(_page, owner, before, limit))
+        for error in decoded.unreadable:
+            self._report_unreadable(error)
+        return decoded.states
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """See `SessionIndex.recent`."""
-        return await self._read(partial(find_recent_sessions, owner, text, offset, limit))
+        recent, unreadable = await self._read(partial(find_recent_sessions, owner, text, offset, limit))
+        for error in unreadable:
+            self._report_unreadable(error)
+        return recent
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
         """See `SessionIndex.unfinished`."""
@@ -126,6 +139,15 @@ class SqliteLog:
             ).fetchone()
         )
         return SessionId(row[0]) if row else None
+
+    async def find_owner(self, session_id: SessionId) -> UserId | None:
+        """Find a session's owner."""
+        row = await self._look_up(
+            lambda connection: connection.execute(
+                "SELECT owner FROM sessions WHERE session_id = ?", (session_id,)
+            ).fetchone()
+        )
+        return UserId(row[0]) if row else None
 
     async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
         """See `SessionIndex.once`."""
@@ -159,13 +181,13 @@ def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | N
     if row is None:
         return None
     number, head, settings, is_running = row
-    state = decode_head(head, settings)
+    state = decode_state(session_id, head, settings)
     if not is_running:
         return Snapshot(head=state, events=(), pieces=())
     rows = connection.execute(
         "SELECT seq, at, run_id, payload FROM events WHERE session = ? AND seq > ? ORDER BY seq", (number, state.seq)
     )
-    return Snapshot(head=state, events=_decode_events(rows), pieces=())
+    return Snapshot(head=state, events=decode_events(session_id, rows), pieces=())
 
 
 def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[LoggedEvent]:
@@ -174,7 +196,7 @@ def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.C
         " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
         (session_id, after, limit),
     )
-    return _decode_events(rows)
+    return decode_events(session_id, rows)
 
 
 def _events_before(session_id: SessionId, before: int, limit: int, connection: sqlite3.Connection) -> list[LoggedEvent]:
@@ -183,11 +205,7 @@ def _events_before(session_id: SessionId, before: int, limit: int, connection: s
         " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq < ? ORDER BY seq DESC LIMIT ?",
         (session_id, before, limit),
     ).fetchall()
-    return _decode_events(reversed(rows))
-
-
-def _decode_events(rows: Iterable[tuple[Any, ...]]) -> list[LoggedEvent]:
-    return [LoggedEvent(seq, from_us(at), run_id, core_events.decode(payload)) for seq, at, run_id, payload in rows]
+    return decode_events(session_id, reversed(rows))
 
 
 def _known_calls(session_id: SessionId, call_ids: Collection[CallId], connection: sqlite3.Connection) -> set[CallId]:
@@ -233,20 +251,23 @@ def _session_number(session_id: SessionId, connection: sqlite3.Connection) -> in
 
 def _page(
     owner: UserId, before: tuple[datetime, SessionId] | None, limit: int, connection: sqlite3.Connection
-) -> list[SessionState]:
-    if before is None:
+) -> DecodedStates:
+    position = None if before is None else (to_us(before[0]), before[1])
+    page = DecodedStates([], [])
+    while (missing := limit - len(page.states)) > 0:
+        where, values = ("", ()) if position is None else (" AND (created_at, session_id) < (?, ?)", position)
         rows = connection.execute(
-            "SELECT head, settings FROM sessions WHERE owner = ? ORDER BY created_at DESC, session_id DESC LIMIT ?",
-            (owner, limit),
-        )
-    else:
-        at, session_id = before
-        rows = connection.execute(
-            "SELECT head, settings FROM sessions WHERE owner = ? AND (created_at, session_id) < (?, ?)"
+            f"SELECT created_at, session_id, head, settings FROM sessions WHERE owner = ?{where}"  # noqa: S608  # ours
             " ORDER BY created_at DESC, session_id DESC LIMIT ?",
-            (owner, to_us(at), session_id, limit),
-        )
-    return [decode_head(*row) for row in rows]
+            (owner, *values, missing),
+        ).fetchall()
+        decoded = decode_states(row[1:] for row in rows)
+        page.states.extend(decoded.states)
+        page.unreadable.extend(decoded.unreadable)
+        if len(rows) < missing:
+            break
+        position = rows[-1][:2]
+    return page
 
 
 def _find_run(run_id: RunId, connection: sqlite3.Connection) -> RunLocation | None:

@@ -2,38 +2,36 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 
 from dragoman.core import events
 from dragoman.core.ids import UserId
-from dragoman.core.session import decode_head
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
+from dragoman.stores.decoding import decode_states
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
 
-_ORDER = (
-    " FROM sessions WHERE owner = ?"
+_SELECT = (
+    "SELECT session_id, head, settings FROM sessions WHERE owner = ?"
     " ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
 )
 
 
 def find_recent_sessions(
     owner: UserId, text: str, offset: int, limit: int, connection: sqlite3.Connection
-) -> RecentSessions:
-    """See `SessionIndex.recent`."""
+) -> tuple[RecentSessions, list[SessionUnreadable]]:
+    """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
     if not text:
-        rows = connection.execute(f"SELECT head, settings{_ORDER} LIMIT ? OFFSET ?", (owner, limit, offset))
-        states = [decode_head(*row) for row in rows]
+        rows = connection.execute(f"{_SELECT} LIMIT ? OFFSET ?", (owner, limit, offset))
+        states, unreadable = decode_states(rows)
         (total,) = connection.execute("SELECT count(*) FROM sessions WHERE owner = ?", (owner,)).fetchone()
-        return RecentSessions(states=states, total=total)
+        return RecentSessions(states=states, total=total), unreadable
     search = _Search(text, connection)
-    every = connection.execute(f"SELECT head, settings{_ORDER}", (owner,)).fetchall()
-    found = [
-        state
-        for state in (decode_head(*row) for row in every)
-        if search.matches(state.session_id, state.settings.title)
-    ]
-    return RecentSessions(
-        states=found[offset : offset + limit], total=len(found), is_partial=search.remaining_events <= 0
-    )
+    states, unreadable = decode_states(connection.execute(_SELECT, (owner,)).fetchall())
+    matches = [state for state in states if search.matches(state.session_id, state.settings.title)]
+    is_partial = search.remaining_events <= 0
+    page = RecentSessions(states=matches[offset : offset + limit], total=len(matches), is_partial=is_partial)
+    return page, unreadable
 
 
 class _Search:
@@ -58,4 +56,5 @@ class _Search:
             if self.remaining_events <= 0:
                 return
             self.remaining_events -= 1
-            yield text_in(events.decode(payload))
+            with suppress(ValueError):  # damaged; whoever reads the session learns of it
+                yield text_in(events.decode(payload))

@@ -76,6 +76,7 @@ ERRORS = _ProblemTable(
         refusals.LimitReached: ErrorRow(429, "AGENT_RATE_LIMITED"),
         refusals.Unavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
         refusals.StoreUnavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
+        refusals.SessionUnreadable: ErrorRow(500, "AGENT_INTERNAL"),
         refusals.ShuttingDown: ErrorRow(503, "AGENT_UNAVAILABLE"),
         kit.UnknownPath: ErrorRow(404, "AGENT_NOT_FOUND"),
         kit.MethodNotAllowed: ErrorRow(405, "AGENT_METHOD_NOT_ALLOWED"),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dragoman.core.events import LoggedEvent, RunStarted
-from dragoman.core.refusals import Invalid, SessionNotFound
+from dragoman.core.refusals import Invalid, SessionNotFound, SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.view import SessionView
@@ -131,6 +131,8 @@ class _Handlers:
         try:
             async with open_thread(self._engine, caller, thread) as live:
                 await self._engine.delete(live)
+        except SessionUnreadable as error:
+            await self._engine.delete_unreadable(caller.user, error.session_id)
         except SessionNotFound:  # images may have been uploaded for a thread that never was
             await self._files.forget(caller.user, thread)
         return Response(status_code=204)

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 
+from starlette.requests import Request
+
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Invalid
+from dragoman.core.refusals import Invalid, SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
+from dragoman.protocols.blade.access import lease_owned
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, Handlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
@@ -83,10 +86,14 @@ class SessionHandlers(Handlers):
         """Rename a session."""
         return await self._change(live, SettingsChange(title=check_text(body.intent, "intent", wire.MAX_INTENT_CHARS)))
 
-    @endpoint("DELETE", SESSION, access="owner")
-    async def delete(self, live: SessionView) -> dict[str, bool]:
+    @endpoint("DELETE", SESSION)
+    async def delete(self, principal: Principal, request: Request) -> dict[str, bool]:
         """Delete a session."""
-        await self.engine.delete(live)
+        try:
+            async with await lease_owned(self.engine, principal.user, request.path_params["session"]) as live:
+                await self.engine.delete(live)
+        except SessionUnreadable as error:
+            await self.engine.delete_unreadable(principal.user, error.session_id)
         return {"deleted": True}
 
     @endpoint(

@@ -155,16 +155,20 @@ SELECT seq, at, run_id, payload FROM events
 WHERE session_id = %(session)s AND seq < %(before)s ORDER BY seq DESC LIMIT %(limit)s
 
 -- name: page
-SELECT head, settings FROM sessions WHERE owner = %(owner)s
+SELECT created_at, session_id, head, settings FROM sessions WHERE owner = %(owner)s
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: page_from
-SELECT head, settings FROM sessions WHERE owner = %(owner)s AND (created_at, session_id) < (%(at)s, %(session)s)
+SELECT created_at, session_id, head, settings FROM sessions
+WHERE owner = %(owner)s AND (created_at, session_id) < (%(at)s, %(session)s)
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: recent
-SELECT head, settings FROM sessions WHERE owner = %(owner)s
+SELECT session_id, head, settings FROM sessions WHERE owner = %(owner)s
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
+
+-- name: find_owner
+SELECT owner FROM sessions WHERE session_id = %(session)s
 
 -- name: count
 SELECT count(*) FROM sessions WHERE owner = %(owner)s
