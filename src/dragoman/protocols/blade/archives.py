@@ -1,10 +1,9 @@
-"""Sessions as ZIP archives: what stands in one, and how one is read that anybody may have made. Pure.
+"""Sessions as ZIP archives: written, read from untrusted sources, and converted to messages. Pure.
 
     manifest.json  session.json  turns.json  history.json
 
-Nothing is unpacked to a disk. An archive is looked over whole before anything of it is decompressed: names that lead
-outside and sizes beyond the bounds are refused by what the archive says of itself, and what it does not keep to by how
-much comes out. An imported conversation is a history that a client tells: it opens no call and answers none.
+Nothing is unpacked to disk. Unsafe names and declared sizes are refused before anything is decompressed, and reading
+stops at the limits, whatever the archive declares. An imported conversation opens no calls and answers none.
 Source: specification, section 5.5.
 """
 
@@ -41,9 +40,9 @@ ARCHIVE_VERSION = 1
 MAX_ARCHIVE_BYTES = 50 * 1024 * 1024
 MAX_UNPACKED_BYTES = 500 * 1024 * 1024
 MAX_TURNS_BYTES = 128 * 1024 * 1024
-"""Of the turns, which have to be in memory."""
+"""The limit for the turns, which have to fit in memory."""
 MAX_METADATA_BYTES = 1024 * 1024
-"""Of the manifest, and of the session."""
+"""The limit for the manifest and for the session."""
 MAX_ENTRIES = 1000
 MAX_MESSAGES = 20_000
 INTERRUPTED_CALL_RESULT = "Tool call interrupted: the session was exported while it ran"
@@ -51,14 +50,14 @@ INTERRUPTED_CALL_RESULT = "Tool call interrupted: the session was exported while
 T = TypeVar("T")
 _UNSAFE_ENTRY_NAME = re.compile(r"(^|/)\.\.(/|$)|^/|\\|^[A-Za-z]:|\0")
 _CENTRAL_DIRECTORY_SIGNATURE = b"PK\1\2"
-"""Begins each entry in an archive's list."""
+"""The beginning of each entry in an archive's directory."""
 
 
-# --- what stands in an archive ----------------------------------------------------------------------------------------
+# --- contents of an archive -------------------------------------------------------------------------------------------
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive is."""
+    """The format of an archive."""
 
     format: str
     format_version: int
@@ -66,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchivedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import takes from a session."""
+    """The part of a session that an import uses."""
 
     intent: str = ""
     created_at: datetime | None = None
@@ -75,7 +74,7 @@ class ArchivedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchivedBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A content block, of whatever type."""
+    """A content block of any type."""
 
     type: str
     content: Any = None
@@ -92,7 +91,7 @@ class ArchivedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchivedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import takes from a turn."""
+    """The part of a turn that an import uses."""
 
     loop_id: str = ROOT
     kind: str = "message"
@@ -103,7 +102,7 @@ class ArchivedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """An archive that was read."""
+    """The contents of an archive."""
 
     manifest: Manifest
     session: ArchivedSession
@@ -116,13 +115,13 @@ class Archive(msgspec.Struct, frozen=True):
 def write_archive(
     session: JsonObject, turns: Sequence[object], nodes: Sequence[object], exported_at: datetime
 ) -> bytes:
-    """An archive.
+    """Write an archive.
 
     Args:
-        session: the session, without what is private.
-        turns: its turns as in its messages.
-        nodes: its entries as in its history.
-        at: the time of the export.
+        session: the session, without private fields.
+        turns: its turns, as in its messages.
+        nodes: its entries, as in its history.
+        exported_at: the time of the export.
     """
     files = {
         "manifest.json": Manifest(format=ARCHIVE_FORMAT, format_version=ARCHIVE_VERSION, exported_at=exported_at),
@@ -141,10 +140,10 @@ def read_archive(packed: bytes) -> Archive:
     """Read an archive.
 
     Raises:
-        Invalid: it is none, or none of ours, or its names lead outside.
-        LimitExceeded: it is too large unpacked.
+        Invalid: it is not an archive of ours, or contains unsafe names.
+        LimitExceeded: it is too large when unpacked.
     """
-    if packed.count(_CENTRAL_DIRECTORY_SIGNATURE) > MAX_ENTRIES:  # so that not even their list is read
+    if packed.count(_CENTRAL_DIRECTORY_SIGNATURE) > MAX_ENTRIES:  # so the directory is not even read
         raise Invalid(f"must have at most {MAX_ENTRIES} entries, each once", path="file")
     try:
         with ZipFile(BytesIO(packed)) as archive:
@@ -156,8 +155,8 @@ def read_archive(packed: bytes) -> Archive:
             turns = _read_entry(archive, entries, "turns.json", tuple[ArchivedTurn, ...], MAX_TURNS_BYTES)
             return Archive(manifest, session, turns)
     except (BadZipFile, ZlibError, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
-        # what the library raises on bytes that are no archive, are cut off, encrypted, or packed in another way
-        raise Invalid("is no archive that can be read", path="file") from error
+        # The library raises these for bytes that are no archive, are truncated, encrypted, or compressed otherwise.
+        raise Invalid("is not a readable archive", path="file") from error
 
 
 def _validate_entries(archive: ZipFile) -> dict[str, ZipInfo]:
@@ -166,7 +165,7 @@ def _validate_entries(archive: ZipFile) -> dict[str, ZipInfo]:
         raise Invalid(f"must have at most {MAX_ENTRIES} entries, each once", path="file")
     for each in entries:
         if _UNSAFE_ENTRY_NAME.search(each.orig_filename) or _UNSAFE_ENTRY_NAME.search(each.filename):
-            raise Invalid(f"has an entry outside of the archive: {each.filename[:80]!r}", path="file")
+            raise Invalid(f"has an entry outside the archive: {each.filename[:80]!r}", path="file")
     if sum(each.file_size for each in entries) > MAX_UNPACKED_BYTES:
         raise LimitExceeded("the archive, unpacked,", MAX_UNPACKED_BYTES, path="file")
     return {each.filename: each for each in entries}
@@ -183,29 +182,29 @@ def _read_entry(archive: ZipFile, entries: dict[str, ZipInfo], name: str, kind: 
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"has a {name} that cannot be read", path="file") from error
+        raise Invalid(f"has an unreadable {name}", path="file") from error
 
 
 # --- turns as messages ------------------------------------------------------------------------------------------------
 
 
 def messages_of(turns: Sequence[ArchivedTurn], new_id: Callable[[], str]) -> list[Message]:
-    """The conversation as a history to begin a session with, under new ids.
+    """Return the conversation as the history of a new session, with new ids.
 
-    A call's result stands before the next turn of its loop, so that what a sub-agent did stands within its call.
+    A call's result comes before the next turn of its loop, so that a sub-agent's messages are inside its call.
 
     Raises:
-        Invalid: the turns do not hold together.
-        LimitExceeded: there are too many.
+        Invalid: the turns are inconsistent.
+        LimitExceeded: there are too many messages.
     """
-    found = _MessageConverter(new_id).messages(turns)
-    if len(found) > MAX_MESSAGES:
+    messages = _MessageConverter(new_id).messages(turns)
+    if len(messages) > MAX_MESSAGES:
         raise LimitExceeded("the number of messages in the archive", MAX_MESSAGES, path="file")
-    return found
+    return messages
 
 
 def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
-    """What an import leaves out, in sentences."""
+    """Return sentences about what an import leaves out."""
     left_out = {
         "summaries of earlier turns are not imported": any(turn.kind == "compaction" for turn in turns),
         "plans and changes of mode are not imported": any(
@@ -215,23 +214,23 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
             call.status in ("pending", "awaiting_answer") for turn in turns for call in _calls_of(turn)
         ),
     }
-    return [sentence for sentence, holds in left_out.items() if holds]
+    return [warning for warning, applies in left_out.items() if applies]
 
 
 def _calls_of(turn: ArchivedTurn) -> Iterator[ArchivedCall]:
-    """The calls that the model made: not the questions that stand for permissions."""
+    """Return the calls that the model made, without the questions that ask for permission."""
     return (call for call in turn.tool_calls if not chat.is_permission_id(call.id))
 
 
 class _MessageConverter:
-    """Turns on their way to become messages."""
+    """Converts turns to messages."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._messages: list[Message] = []
         self._call_ids: dict[str, CallId] = {}
         self._pending_results: dict[LoopId, list[tuple[ArchivedCall, CallId]]] = {}
-        """The results of each loop's newest step that were not told yet."""
+        """The results of each loop's newest step that are not appended yet."""
 
     def messages(self, turns: Sequence[ArchivedTurn]) -> list[Message]:
         for turn in turns:
@@ -245,29 +244,29 @@ class _MessageConverter:
         self._append_all_results()
         return self._messages
 
-    def _loop_id(self, shown: str) -> LoopId:
-        if shown == ROOT:
+    def _loop_id(self, public_id: str) -> LoopId:
+        if public_id == ROOT:
             return ROOT
-        call_id = self._call_ids.get(shown.removeprefix("fork:"))
+        call_id = self._call_ids.get(public_id.removeprefix("fork:"))
         if call_id is None:
-            raise Invalid(f"has a turn of a loop that no call began: {shown[:80]!r}", path="file")
+            raise Invalid(f"has a turn of a loop that no call started: {public_id[:80]!r}", path="file")
         return fork_loop(call_id)
 
     def _append_results(self, loop: LoopId) -> None:
-        """Tell the results of a loop's newest step, those of the sub-agents below it first."""
+        """Append the results of a loop's newest step, after those of the sub-agents below it."""
         for call, call_id in self._pending_results.pop(loop, ()):
             self._append_results(fork_loop(call_id))
             self._messages.append(self._tool_message(call, call_id, loop))
 
     def _append_all_results(self) -> None:
         self._append_results(ROOT)
-        while self._pending_results:  # sub-agents that were at work when their call had ended
+        while self._pending_results:  # sub-agents that worked on after their call had ended
             self._append_results(next(iter(self._pending_results)))
 
     def _tool_message(self, call: ArchivedCall, call_id: CallId, loop: LoopId) -> ToolMessage:
         value = INTERRUPTED_CALL_RESULT if call.status in ("pending", "awaiting_answer") else call.result
         if is_too_deep(value):
-            raise Invalid("has a result with too many levels", path="file")
+            raise Invalid("has a result that is nested too deeply", path="file")
         return ToolMessage(
             id=MessageId(self._new_id()),
             call_id=call_id,
@@ -281,7 +280,7 @@ class _MessageConverter:
     def _append_assistant(self, turn: ArchivedTurn, loop: LoopId) -> None:
         calls = {call.id: call for call in _calls_of(turn)}
         blocks: list[Block] = []
-        owed: list[tuple[ArchivedCall, CallId]] = []
+        results: list[tuple[ArchivedCall, CallId]] = []
         for block in turn.blocks:
             match block:
                 case ArchivedBlock(type="text", content=str(text)) if text:
@@ -293,23 +292,24 @@ class _MessageConverter:
                     call_id = self._call_ids[name] = CallId(self._new_id())
                     arguments = block.content if isinstance(block.content, dict) else {}
                     blocks.append(Call(call_id=call_id, name=call.tool_name, input=arguments))
-                    owed.append((call, call_id))
+                    results.append((call, call_id))
         if blocks:
             message = AssistantMessage(id=MessageId(self._new_id()), content=tuple(blocks), loop=loop, model=turn.model)
             self._messages.append(message)
-            self._pending_results[loop] = owed
+            self._pending_results[loop] = results
 
     def _append_user_or_system(self, turn: ArchivedTurn) -> None:
         text = "\n".join(_block_text(block) for block in turn.blocks if _block_text(block))
         if not text:
             return
+        message_id = MessageId(self._new_id())
         if turn.role == "user":
-            self._messages.append(UserMessage(id=MessageId(self._new_id()), content=text))
+            self._messages.append(UserMessage(id=message_id, content=text))
         else:
-            self._messages.append(SystemMessage(id=MessageId(self._new_id()), content=text, origin="notice"))
+            self._messages.append(SystemMessage(id=message_id, content=text, origin="notice"))
 
 
 def _block_text(block: ArchivedBlock) -> str:
-    """What a user's or the system's block says. An answer to a question stands in the result of its call."""
+    """Return the text of a user's or the system's block. An answer to a question is in its call's result instead."""
     is_text = block.type in ("text", "system_notification")
     return block.content if is_text and isinstance(block.content, str) else ""

@@ -1,7 +1,7 @@
-"""The branches of a session's conversation: what each shows, and where it can be gone back to. Pure.
+"""The branches of a session's conversation, and the turns that each shows. Pure.
 
-Nothing is taken out of the log. A branch is what stands outside some ranges of events; it begins where the session
-left another one, and is that session's end as long as nobody leaves it. Source: specification, 5.4; rulings, 15.
+Nothing is removed from the log: a branch hides some ranges of events. It begins where the session left another branch,
+and it stays active until the session leaves it. Source: specification, 5.4; rulings, 15.
 """
 
 from collections.abc import Sequence
@@ -14,43 +14,43 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class Branch(NamedTuple):
-    """A stretch of the log: its last event, and what is not shown there."""
+    """The last event of a branch, and the ranges of events that it hides."""
 
     end: int
     hidden: Ranges
 
     def includes(self, seq: int) -> bool:
-        """Whether an event belongs to the conversation as it was here."""
+        """Tell whether the branch shows an event."""
         return seq <= self.end and not any(first <= seq <= last for first, last in self.hidden)
 
 
 def branches_of(marks: Sequence[tuple[int, Branched]], last: int) -> list[Branch]:
-    """The branches in the order of their beginning; the last one is active.
+    """Return the branches in the order of their beginning; the last one is active.
 
     Args:
-        marks: the events where the session left a branch.
+        marks: the events at which the session left a branch.
         last: the log's last event.
     """
-    found: list[Branch] = []
+    branches: list[Branch] = []
     hidden: Ranges = ()
     for seq, branched in marks:
-        found.append(Branch(seq - 1, hidden))
+        branches.append(Branch(seq - 1, hidden))
         hidden = branched.hidden_ranges
-    return [*found, Branch(last, hidden)]
+    return [*branches, Branch(last, hidden)]
 
 
 def newest_branch_with(branches: Sequence[Branch], turn: TurnBuilder) -> Branch:
-    """The newest branch that shows a turn."""
+    """Return the newest branch that shows a turn."""
     return next(branch for branch in reversed(branches) if branch.includes(turn.first_seq))
 
 
 def turns_in(branch: Branch, turns: Sequence[TurnBuilder]) -> list[TurnBuilder]:
-    """The turns of a branch."""
+    """Return the turns of a branch."""
     return [turn for turn in turns if branch.includes(turn.first_seq)]
 
 
 def turns_until(turns: Sequence[TurnBuilder], checkpoint: TurnBuilder, *, include_turn: bool) -> list[TurnBuilder]:
-    """A branch's turns up to a checkpoint, or with all that the user's turn led to."""
+    """Return a branch's turns before a checkpoint; with `include_turn`, also that user turn and all that it led to."""
     place = turns.index(checkpoint)
     if not include_turn:
         cut = checkpoint.rewind_seq or checkpoint.first_seq
@@ -60,15 +60,15 @@ def turns_until(turns: Sequence[TurnBuilder], checkpoint: TurnBuilder, *, includ
 
 
 def parents_of(branches: Sequence[Branch], turns: Sequence[TurnBuilder]) -> dict[str, str | None]:
-    """For each turn, by its client's key, the entry before it on the branch where it was begun."""
-    found: dict[str, str | None] = {}
-    homes = iter(branches)
-    home, parent = Branch(0, ()), None
+    """Return, for each turn id, the entry before it on the branch where the turn began."""
+    parents: dict[str, str | None] = {}
+    remaining = iter(branches)
+    branch, parent = Branch(0, ()), None
     for place, turn in enumerate(turns):
-        if turn.first_seq > home.end:
-            home = next(each for each in homes if turn.first_seq <= each.end)
-            before = turns_in(home, turns[:place])
+        if turn.first_seq > branch.end:
+            branch = next(each for each in remaining if turn.first_seq <= each.end)
+            before = turns_in(branch, turns[:place])
             parent = before[-1].turn.id if before else None
-        found[turn.turn.turn_id] = parent
+        parents[turn.turn.turn_id] = parent
         parent = turn.turn.id
-    return found
+    return parents

@@ -190,7 +190,7 @@ def test_what_is_left_out_is_reported() -> None:
 
 @requirement("blade:archive:hold-together")
 def test_a_loop_that_no_call_began_is_refused() -> None:
-    with pytest.raises(Invalid, match="no call began"):
+    with pytest.raises(Invalid, match="no call started"):
         messages_of(turns({"role": "assistant", "loop_id": "fork:x"}), SequentialIds())
 
 
@@ -207,7 +207,7 @@ def test_too_many_messages_and_too_deep_results_are_refused(monkeypatch: pytest.
         "blocks": [{"type": "tool_use", "tool_call_id": "a"}],
         "tool_calls": [{"id": "a", "tool_name": "t", "result": deep}],
     }
-    with pytest.raises(Invalid, match="levels"):
+    with pytest.raises(Invalid, match="nested too deeply"):
         messages_of(turns(step), SequentialIds())
 
 
@@ -409,7 +409,7 @@ async def test_an_import_takes_a_name_and_an_agent(alice: RestClient) -> None:
 async def test_a_broken_archive_is_422_and_makes_no_session(alice: RestClient) -> None:
     total = (await alice.get("sessions"))["total"]
     for path in ("import", "preview-import"):
-        assert await sent(alice, path, b"PK") == (422, {"detail": "file: is no archive that can be read"})
+        assert await sent(alice, path, b"PK") == (422, {"detail": "file: is not a readable archive"})
         assert (await alice.request("POST", f"sessions/{path}", {})).status == 422
         torn = packed({**FILES, "turns.json": [{"role": "assistant", "loop_id": "fork:x"}]})
         assert (await sent(alice, path, torn)).status == 422, "a preview promises nothing that an import refuses"

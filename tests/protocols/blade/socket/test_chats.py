@@ -146,7 +146,7 @@ async def test_a_second_message_is_refused_to_its_sender_alone(alice: RestClient
             "chat:send",
             {"session_id": "SESSION", "message": [{"type": "file", "name": "a", "data": "%"}]},
             "bad_request",
-            "message[0].data: a file's data is base64",
+            "message[0].data: a file's data must be base64",
         ),
     ],
 )

@@ -5,7 +5,7 @@ Source: specification, 6.2; rulings, 24.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -16,17 +16,25 @@ from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.protocols.blade.wire.chat import Attachment, MemoryRef, ReplayState, public_session_id
 
-CHAT_OUTCOMES: Mapping[StopReason, tuple[str, str | None]] = {
-    "end_turn": ("completed", "completed"),
-    "tool_use": ("completed", "completed"),
-    "max_tokens": ("completed", "completed"),
-    "refusal": ("completed", "completed"),
-    "max_steps": ("completed", "max_turns"),
-    "cancelled": ("interrupted", None),
-    "error": ("failed", None),
-    "interrupted": ("interrupted", None),
+
+class ChatOutcome(NamedTuple):
+    """How a chat ended."""
+
+    status: Literal["completed", "interrupted", "failed"]
+    finish_reason: str | None
+
+
+CHAT_OUTCOMES: Mapping[StopReason, ChatOutcome] = {
+    "end_turn": ChatOutcome("completed", "completed"),
+    "tool_use": ChatOutcome("completed", "completed"),
+    "max_tokens": ChatOutcome("completed", "completed"),
+    "refusal": ChatOutcome("completed", "completed"),
+    "max_steps": ChatOutcome("completed", "max_turns"),
+    "cancelled": ChatOutcome("interrupted", None),
+    "error": ChatOutcome("failed", None),
+    "interrupted": ChatOutcome("interrupted", None),
 }
-"""The status and the finish reason of a chat (rulings, 24)."""
+"""The outcome of a chat for each reason why a run stops (rulings, 24)."""
 ANSWER_TEXT = "answer_text"
 """The run's metadata that holds the text sent together with an answer."""
 AGENT_FAILED_MESSAGE = "The agent failed"

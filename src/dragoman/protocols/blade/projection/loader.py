@@ -54,5 +54,5 @@ def branches_in(projection: Projection) -> list[Branch]:
 
 def nodes_of(projection: Projection, active: Sequence[TurnBuilder]) -> list[HistoryNode]:
     """Return the entries of all branches as a tree; `active` are the turns of the active branch."""
-    parents, shown = branches.parents_of(branches_in(projection), projection.turns), set(active)
-    return [node_of(each, parents[each.turn.turn_id], active=each in shown) for each in projection.turns]
+    parents, on_branch = branches.parents_of(branches_in(projection), projection.turns), set(active)
+    return [node_of(each, parents[each.turn.turn_id], active=each in on_branch) for each in projection.turns]

@@ -58,7 +58,7 @@ class Projection:
     Args:
         session_id: the session.
         titles: the tools' names for people.
-        keeps_finished_turns: whether `turns` holds all turns; if not, only those that go on are kept.
+        keeps_finished_turns: whether `turns` holds all turns; if not, only those that go on stay in memory.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Projection:
 
     @property
     def turns(self) -> Sequence[TurnBuilder]:
-        """All turns, if they are kept."""
+        """All turns, or none unless `keeps_finished_turns`."""
         return self._turns.all
 
     @property

@@ -66,7 +66,12 @@ class ScheduleHandlers(Handlers):
         first, end = wire.parse_span(query)
         entries = await self._scheduler.calendar(principal.user, first, end)
         return [
-            wire.to_calendar_entry(each.schedule, each.times, is_truncated=each.is_truncated)
+            CalendarEntry(
+                task_id=wire.public_task_id(each.schedule.schedule_id),
+                title=each.schedule.title,
+                occurrences=list(each.times),
+                truncated=each.is_truncated,
+            )
             for each in entries
             if each.times
         ]

@@ -76,16 +76,14 @@ class TurnHandlers(Handlers):
     @endpoint("POST", f"{SESSION}/compact", access="owner")
     async def compact(self, live: SessionView) -> wire.CompactResult:
         """Compact the older part of a session."""
-        made = await self.engine.compact(live)
-        if made is None:
+        compaction = await self.engine.compact(live)
+        if compaction is None:
             raise NothingToCompact
+        fields = ("archived_count", "tokens_before", "tokens_after", "trigger")
         return wire.CompactResult(
             compaction_id=compaction_id(live.state.seq),
-            archived_count=made.archived_count,
-            tokens_before=made.tokens_before,
-            tokens_after=made.tokens_after,
-            saved_ratio=saved_ratio(made.tokens_before, made.tokens_after),
-            trigger=made.trigger,
+            saved_ratio=saved_ratio(compaction.tokens_before, compaction.tokens_after),
+            **{name: getattr(compaction, name) for name in fields},
         )
 
     @endpoint(

@@ -20,7 +20,7 @@ from dragoman.protocols.blade.translate import status_of
 from dragoman.protocols.blade.wire.chat import public_session_id
 
 LIST_UPDATE_INTERVAL_S = 1.0
-"""How often sockets are told about changes of a session that they do not follow."""
+"""How often sockets get the changes of a session that they do not follow."""
 
 
 class Rooms:
@@ -39,7 +39,7 @@ class Rooms:
         engine.cluster.show_lists_of(lambda: {each.principal.user for each in self._sockets.values()})
 
     def on_connect(self, socket: Socket) -> None:
-        """Add a socket, which is told about changes of its owner's sessions."""
+        """Add a socket, which gets the changes of its owner's sessions."""
         self._sockets[socket.sid] = socket
 
     def on_disconnect(self, socket: Socket) -> None:

@@ -1,7 +1,7 @@
-"""Socket.IO, behind one module: who connects, what it sends, and what goes out to it. Knows no object of Blade's.
+"""The Socket.IO server: who connects, what arrives, and what is sent. It knows none of Blade's objects.
 
-python-socketio does the protocol. What it would do too often is done here: an event for many sockets is encoded once
-and put straight into their queues, past the library's own sending (which takes some 35 µs each).
+python-socketio implements the protocol. An event for many sockets is encoded once and put straight into their queues,
+because the library's own way of sending takes some 35 µs for each socket.
 """
 
 import asyncio
@@ -33,33 +33,33 @@ from dragoman.protocols.kit.errors import RequestError
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 SLOW_QUEUE_BYTES = 8 * 1024 * 1024
 SLOW_QUEUE_EVENTS = 2000
-"""What may wait for a socket before it counts as slow (specification, section 9, rule 6)."""
+"""The queue from which on a socket counts as slow and gets no patches (specification, section 9, rule 6)."""
 DISCONNECT_QUEUE_BYTES = 8 * SLOW_QUEUE_BYTES
-"""What may wait for one that gets no more patches, but the ends of turns, before it is cut off."""
+"""The queue from which on a slow socket is disconnected."""
 DRAIN_CHECK_INTERVAL_S = 0.05
-"""How often it is looked whether a slow socket has caught up."""
+"""How often to check whether a slow socket has caught up."""
 MAX_CONNECT_PACKET_CHARS = 16 * 1024
-"""How long the packet may be that brings a key: who has shown none must not keep the server busy with reading."""
+"""The limit for packets of clients that have not shown a key yet."""
 CONNECT_TIMEOUT_S = 30.0
 """How long a connection may stay open without a key."""
 UNAUTHORIZED = "Unauthorized"
 RESERVED_EVENTS = frozenset({"connect", "disconnect", "connect_error", "*"})
-"""Names under which the library calls its own handlers; it would do so for clients, too."""
-INVALID_JSON_ERROR: JsonObject = {"code": "bad_request", "message": "the event is no JSON"}
+"""The names of the library's own handlers, which it would also call for clients' events."""
+INVALID_JSON_ERROR: JsonObject = {"code": "bad_request", "message": "the event is not JSON"}
 _EVENT_PREFIX = re.compile(r"2([0-9]{1,15})?\[")
-"""Begins an event, with the number under which it is acknowledged."""
+"""The beginning of an event, with the number of its acknowledgement."""
 
 log = structlog.get_logger(__name__)
 _LIBRARY_LOG = logging.getLogger(f"{__name__}.library")
-"""The library's log, which would write to standard error by itself, past ours, whatever clients sent. What is no
-exception, or one of a value (no UTF-8, no packet), is a client's fault and left out.
+"""The library's log, which would otherwise write to standard error. Only exceptions are logged, without ValueErrors,
+such as malformed UTF-8, because those are a client's fault.
 """
 _LIBRARY_LOG.addFilter(lambda record: record.exc_info is not None and not isinstance(record.exc_info[1], ValueError))
 _ENCODER = msgspec.json.Encoder()
 
 
 class _Json:
-    """msgspec in the shape of the module `json`, as the library wants one."""
+    """msgspec with the interface of the module `json`, for the library."""
 
     JSONDecodeError = msgspec.DecodeError
 
@@ -76,7 +76,7 @@ class _Json:
 
 
 class _EngineIOConnection(Protocol):
-    """The Engine.IO half of a connection, as far as it is used here."""
+    """The part of an Engine.IO connection that is used here."""
 
     queue: "asyncio.Queue[packet.Packet | None]"
     closed: bool
@@ -91,12 +91,11 @@ class Socket:
         self.principal = principal
         self.is_disconnected = False
         self.on_drained: list[Callable[[], None]] = []
-        """Called once each when a slow socket has caught up."""
+        """Callbacks for when a slow socket has caught up; each is called once."""
         self.stop_watching_key: Callable[[], None] = lambda: None
         self.disconnect: Callable[[], None] = lambda: None
-        """Ends the connection."""
         self.release_slot: Callable[[], None] = lambda: None
-        """Gives back what the connection took of its owner's share."""
+        """Stops counting the connection against its user's limit."""
         self._connection = connection
         self._queued_sizes: deque[int] = deque()
         self._queued_bytes = 0
@@ -104,7 +103,7 @@ class Socket:
 
     @property
     def is_slow(self) -> bool:
-        """Whether too much waits for it. It is until it has read all of that."""
+        """Whether too much is queued. Once slow, a socket stays slow until its queue is empty."""
         if self._drain_check is not None:
             return True
         if self._count_queued_bytes() <= SLOW_QUEUE_BYTES and len(self._queued_sizes) <= SLOW_QUEUE_EVENTS:
@@ -113,7 +112,7 @@ class Socket:
         return True
 
     def send(self, event: packet.Packet) -> None:
-        """Send what `event_packet` made."""
+        """Queue a packet made by `event_packet`."""
         if self.is_disconnected or self._connection.closed or self._connection.closing:
             return
         self._connection.queue.put_nowait(event)
@@ -124,8 +123,8 @@ class Socket:
             self.disconnect()
 
     def _count_queued_bytes(self) -> int:
-        waiting = self._connection.queue.qsize()
-        while len(self._queued_sizes) > waiting:
+        length = self._connection.queue.qsize()
+        while len(self._queued_sizes) > length:
             self._queued_bytes -= self._queued_sizes.popleft()
         return self._queued_bytes
 
@@ -134,7 +133,7 @@ class Socket:
         self.send(event_packet(name, _ENCODER.encode(payload)))
 
     def mark_disconnected(self) -> None:
-        """The socket is gone. The library would leave a poll that waits open until its time is over."""
+        """Release everything that belongs to the socket, and end a waiting poll, which the library would leave open."""
         self.is_disconnected = True
         self.stop_watching_key()
         self.release_slot()
@@ -151,23 +150,23 @@ class Socket:
         self._drain_check, self._queued_bytes = None, 0
         self._queued_sizes.clear()
         drained, self.on_drained = self.on_drained, []
-        for tell in drained:
-            tell()
+        for callback in drained:
+            callback()
 
 
 def event_packet(name: str, payload: bytes) -> packet.Packet:
-    """An event of the default namespace, as it goes over every socket."""
+    """Return an event of the default namespace as a packet, which can be sent to many sockets."""
     return packet.Packet(packet.MESSAGE, data=f'2["{name}",{payload.decode()}]')
 
 
 async def _acknowledge_unknown_event(name: str, *_: Json) -> JsonObject:
-    """Acknowledge an event that is none of ours, so that nobody waits for that."""
+    """Acknowledge an unknown event, so that no client waits for it."""
     return {"status": "error", "code": "bad_request", "message": f"there is no event {name[:80]!r}"}
 
 
 class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the library is not annotated
-    """The library's server, where it is too trusting: a connection that nobody logs in on gets only so much time and
-    room, clients call no handlers of the library's own, and an event that cannot be read is acknowledged too.
+    """The library's server, hardened: connections without a key get little time and room, clients cannot call the
+    library's own handlers, and malformed events are acknowledged too.
     """
 
     def __init__(self, *, connect_timeout_s: float, **options: object) -> None:
@@ -186,10 +185,10 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         try:
             await super()._handle_eio_message(eio_sid, data)
         except (msgspec.DecodeError, ValueError):
-            asks = _EVENT_PREFIX.match(data) if isinstance(data, str) else None
-            if asks is not None:
+            event = _EVENT_PREFIX.match(data) if isinstance(data, str) else None
+            if event is not None:
                 await self._send_packet(eio_sid, self.packet_class(EVENT, data=["system:error", INVALID_JSON_ERROR]))
-                number = int(asks[1]) if asks[1] else None
+                number = int(event[1]) if event[1] else None
                 await self._acknowledge(eio_sid, number, {"status": "error", **INVALID_JSON_ERROR})
 
     async def _handle_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
@@ -204,16 +203,16 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             await self._send_packet(eio_sid, self.packet_class(ACK, data=[payload], id=number))
 
     def _close_if_unauthenticated(self, eio_sid: str) -> None:
-        link = self.eio.sockets.get(eio_sid)
-        if link is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
-            link.queue.put_nowait(None)  # which closes the connection, whether its client wants that or not
-            task = asyncio.ensure_future(link.close(wait=False, abort=True))
+        connection = self.eio.sockets.get(eio_sid)
+        if connection is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
+            connection.queue.put_nowait(None)  # closes the connection, even if its client does not cooperate
+            task = asyncio.ensure_future(connection.close(wait=False, abort=True))
             self._close_tasks.add(task)
             task.add_done_callback(self._close_tasks.discard)
 
 
 Handler = Callable[[Socket, Json], Awaitable[JsonObject]]
-"""Handles an event; gives its acknowledgement."""
+"""Handles an event, and returns its acknowledgement."""
 
 
 class SocketServer:
@@ -242,7 +241,7 @@ class SocketServer:
             async_mode="asgi",
             async_handlers=False,  # "Events of one socket are handled strictly one after the other" (section 6)
             json=_Json,
-            cors_allowed_origins=[],  # the gate has looked at Origin, and writes the headers
+            cors_allowed_origins=[],  # SecurityMiddleware checks Origin and writes the headers
             max_http_buffer_size=MAX_MESSAGE_BYTES,
             logger=_LIBRARY_LOG,
             engineio_logger=_LIBRARY_LOG,
@@ -254,7 +253,7 @@ class SocketServer:
         self._server.on("*", _acknowledge_unknown_event)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Serve a request or a WebSocket."""
         if scope["type"] == "http" and scope["method"] == "POST":
             try:
                 scope, receive = await self._buffer_body(Request(scope, receive))
@@ -266,14 +265,16 @@ class SocketServer:
         await self._server.handle_request(scope, receive, send)
 
     async def _buffer_body(self, request: Request) -> tuple[Scope, Receive]:
-        """A polling client's packets, when all are there.
+        """Read a polling client's packets before the library sees them.
 
-        The library would wait for them for ever, and after too many for ever that the client takes its goodbye.
+        The library itself would wait for them without a limit, and after too many it would wait for the client again.
         """
         is_known = self._server.manager.sid_from_eio_sid(request.query_params.get("sid", ""), "/") is not None
         body = await read_body(request, MAX_MESSAGE_BYTES if is_known else MAX_CONNECT_PACKET_CHARS)
-        others = [each for each in request.scope["headers"] if each[0] not in (b"content-length", b"transfer-encoding")]
-        headers = [*others, (b"content-length", str(len(body)).encode())]
+        headers = [
+            each for each in request.scope["headers"] if each[0] not in (b"content-length", b"transfer-encoding")
+        ]
+        headers.append((b"content-length", str(len(body)).encode()))
 
         async def receive() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -281,7 +282,7 @@ class SocketServer:
         return {**request.scope, "headers": headers}, receive
 
     async def close(self) -> None:
-        """Send all clients away. May be called again."""
+        """Disconnect all clients. Can be called again."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -301,12 +302,12 @@ class SocketServer:
         except Refused as refused:
             raise Refusal(UNAUTHORIZED) from refused
         try:
-            give_back = self._admit(principal)
+            release_slot = self._admit(principal)
         except Refused as refused:
             raise Refusal(str(refused)) from refused
-        link = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
-        socket = Socket(sid, principal, link)
-        socket.release_slot = give_back
+        connection = self._server.eio.sockets[self._server.manager.eio_sid_from_sid(sid, "/")]
+        socket = Socket(sid, principal, connection)
+        socket.release_slot = release_slot
         socket.disconnect = lambda: self._disconnect(socket)
         socket.stop_watching_key = self._authenticator.on_revoked(principal, socket.disconnect)
         self._sockets[sid] = socket

@@ -1,4 +1,4 @@
-"""Blade's memories on the wire. Pure: no server, no clock, no storage. Source: specification, sections 3.5 and 11."""
+"""Blade's memories on the wire. Pure. Source: specification, sections 3.5 and 11."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -43,14 +43,14 @@ class MemoryInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPage(msgspec.Struct, frozen=True):
-    """Some of the memories that fit, and how many fit."""
+    """A page of the matching memories, and the number of all matches."""
 
     items: list[MemoryInfo]
     total: int
 
 
 class MemoryBody(msgspec.Struct, frozen=True):
-    """The texts of a memory. In a change, null or nothing leaves one as it is, and an empty text takes it away."""
+    """The texts of a memory. In a change, an empty text removes one; null leaves it unchanged."""
 
     content: str | None = None
     type: MemoryKind | None = None
@@ -64,36 +64,30 @@ class MemoryBody(msgspec.Struct, frozen=True):
 
 
 class MemorySwitchBody(msgspec.Struct, frozen=True):
-    """The body of a PATCH."""
+    """The body of `PATCH /memories/{id}`."""
 
     disabled: bool
 
 
 class MemoryBatchBody(msgspec.Struct, frozen=True):
-    """One thing to be done to several memories."""
+    """An action on several memories."""
 
     action: Literal["delete", "disable", "enable"]
     ids: Annotated[list[Annotated[int, Meta(ge=0, le=_MAX_ID)]], Meta(min_length=1, max_length=100)]
 
 
 def to_memory_info(memory: Memory) -> MemoryInfo:
-    """A memory as clients see it."""
-    source = memory.source_session
+    """Return a memory as clients see it."""
+    fields = ("id", "superseded_by", "created_at", "updated_at", "hit_count", "last_hit_at", "disabled")
     return MemoryInfo(
-        id=memory.id,
         **msgspec.structs.asdict(memory.texts),
-        superseded_by=memory.superseded_by,
-        created_at=memory.created_at,
-        updated_at=memory.updated_at,
-        hit_count=memory.hit_count,
-        last_hit_at=memory.last_hit_at,
-        disabled=memory.disabled,
-        source_session="" if source is None else public_session_id(source),
+        **{name: getattr(memory, name) for name in fields},
+        source_session="" if memory.source_session is None else public_session_id(memory.source_session),
     )
 
 
 def texts_of(body: MemoryBody) -> MemoryTexts:
-    """A new memory's texts. Raises Invalid when it says nothing, or gives a reason that says nothing."""
+    """Return the texts of a new memory. Raises Invalid if the content is absent or the reason is empty."""
     if body.content is None:
         raise Invalid("this field is required", path="content")
     if body.write_reason == "":
@@ -102,22 +96,22 @@ def texts_of(body: MemoryBody) -> MemoryTexts:
 
 
 def changes_of(body: MemoryBody) -> dict[str, str | None]:
-    """What a change changes."""
+    """Return the changed fields."""
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
     return {**changes, "record_type": None} if changes.get("record_type") == "" else changes
 
 
 def parse_filter(query: Mapping[str, str]) -> MemoryFilter:
-    """Which memories a listing asks for. Raises Invalid."""
-    asked = {name: query[name] for name in FILTERS if query.get(name)}
+    """Read the filter of a listing. Raises Invalid."""
+    given = {name: query[name] for name in FILTERS if query.get(name)}
     for name, choices in _CHOICES.items():
-        if name in asked and asked[name] not in choices:
+        if name in given and given[name] not in choices:
             raise Invalid(f"must be {' or '.join(choices)}", path=name)
-    return msgspec.convert(asked, MemoryFilter)
+    return msgspec.convert(given, MemoryFilter)
 
 
 def parse_memory_id(text: str) -> int:
-    """A memory's id in a path. Raises NotFound: no memory has such an id."""
+    """Read a memory's id. Raises NotFound if no memory can have it."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise NotFound("Memory not found")
     return int(text)

@@ -1,6 +1,6 @@
-"""Blade's scheduled tasks on the wire. Pure: no server, no clock, no storage. Source: specification, §§3.5 and 13."""
+"""Blade's scheduled tasks on the wire. Pure. Source: specification, sections 3.5 and 13."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -20,23 +20,23 @@ _Instant = Annotated[datetime, Meta(tz=True)]
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A scheduled task as it is shown."""
 
-    id: str
+    schedule_id: str = msgspec.field(name="id")
     title: str
     prompt: str
     cron: str
-    timezone: str
+    time_zone: str = msgspec.field(name="timezone")
     enabled: bool
     expires_at: datetime | None
     skip_confirmations: bool
     model: str | None
-    next_run_at: datetime | None
-    last_run_at: datetime | None
+    next_at: datetime | None = msgspec.field(name="next_run_at")
+    last_at: datetime | None = msgspec.field(name="last_run_at")
     created_at: datetime
     updated_at: datetime
 
 
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A time that came due. `triggered_at` is that time."""
+    """A time at which a task was due, in `triggered_at`."""
 
     id: str
     task_id: str
@@ -48,7 +48,7 @@ class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a task is due. Of very many times the first are told, and that it is so."""
+    """The times at which a task is due. If there are too many, `truncated` is true."""
 
     task_id: str
     title: str
@@ -57,7 +57,7 @@ class CalendarEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class SchedulePreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The next times of an expression, and the zone that it was read in."""
+    """The next times of an expression, and its time zone."""
 
     timezone: str
     occurrences: list[datetime]
@@ -77,7 +77,7 @@ class NewTask(msgspec.Struct, frozen=True):
 
 
 class TaskChanges(msgspec.Struct, frozen=True):
-    """The body of a change. Null takes the expiry or the model away, and leaves everything else as it is."""
+    """The body of a change. Null removes the expiry or the model; any other field it leaves unchanged."""
 
     title: str | None = None
     prompt: str | None = None
@@ -90,36 +90,26 @@ class TaskChanges(msgspec.Struct, frozen=True):
 
 
 def public_task_id(schedule_id: ScheduleId) -> str:
-    """A task's id as clients have it."""
+    """Return a task's id for clients."""
     return _ID_PREFIX + schedule_id
 
 
 def parse_task_id(text: str) -> ScheduleId:
-    """A task's id as we have it."""
+    """Return the schedule that a task's id stands for."""
     return ScheduleId(text.removeprefix(_ID_PREFIX))
 
 
 def to_task_info(schedule: Schedule) -> TaskInfo:
-    """A task as clients see it."""
-    return TaskInfo(
-        id=public_task_id(schedule.schedule_id),
-        title=schedule.title,
-        prompt=schedule.prompt,
-        cron=schedule.cron,
-        timezone=schedule.time_zone,
-        enabled=schedule.enabled,
-        expires_at=schedule.expires_at,
-        skip_confirmations=schedule.skip_confirmations,
-        model=schedule.model,
-        next_run_at=schedule.next_at if schedule.enabled else None,
-        last_run_at=schedule.last_at,
-        created_at=schedule.created_at,
-        updated_at=schedule.updated_at,
+    """Return a task as clients see it."""
+    return msgspec.structs.replace(
+        msgspec.convert(schedule, TaskInfo, from_attributes=True),
+        schedule_id=public_task_id(schedule.schedule_id),
+        next_at=schedule.next_at if schedule.enabled else None,
     )
 
 
 def to_task_run(fire: Fire) -> TaskRun:
-    """A run of a task as clients see it."""
+    """Return a run of a task as clients see it."""
     return TaskRun(
         id=f"run_{fire.fire_id}",
         task_id=public_task_id(fire.schedule_id),
@@ -132,16 +122,13 @@ def to_task_run(fire: Fire) -> TaskRun:
 
 
 def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -> Schedule:
-    """A new schedule, but for its id and its times.
+    """Return a new schedule, without its id and its times. Raises Invalid if it has expired.
 
     Args:
-        body: as it came.
-        user: whose.
-        time_zone: if the body names none.
-        now: the time.
-
-    Raises:
-        Invalid: it has expired.
+        body: the request's body.
+        user: the owner.
+        time_zone: used if the body names none.
+        now: the time of the creation.
     """
     return Schedule(
         schedule_id=ScheduleId(""),
@@ -150,8 +137,8 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
         prompt=body.prompt,
         cron=body.cron,
         time_zone=time_zone if body.timezone is None else body.timezone,
-        enabled=True if body.enabled is None else body.enabled,
-        expires_at=None if body.expires_at is None else _check_future(body.expires_at, now),
+        enabled=body.enabled is not False,
+        expires_at=_check_future(body.expires_at, now),
         skip_confirmations=bool(body.skip_confirmations),
         model=body.model or None,
         created_at=now,
@@ -160,31 +147,21 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
 
 
 def changes_of(body: TaskChanges, now: datetime) -> dict[str, object]:
-    """What a change changes, by the schedule's own names. Raises Invalid: it would have expired."""
+    """Return the changed fields under the schedule's own names. Raises Invalid if it would have expired."""
     changes: dict[str, object] = {
         "time_zone" if name == "timezone" else name: value
         for name in ("title", "prompt", "cron", "timezone", "enabled", "skip_confirmations")
         if (value := getattr(body, name)) is not None
     }
     if body.expires_at is not UNSET:
-        changes["expires_at"] = None if body.expires_at is None else _check_future(body.expires_at, now)
+        changes["expires_at"] = _check_future(body.expires_at, now)
     if body.model is not UNSET:
         changes["model"] = body.model or None
     return changes
 
 
-def to_calendar_entry(schedule: Schedule, times: Sequence[datetime], *, is_truncated: bool) -> CalendarEntry:
-    """A task's line in the calendar."""
-    return CalendarEntry(
-        task_id=public_task_id(schedule.schedule_id),
-        title=schedule.title,
-        occurrences=list(times),
-        truncated=is_truncated,
-    )
-
-
 def parse_span(query: Mapping[str, str]) -> tuple[datetime, datetime]:
-    """The calendar's span. Raises Invalid: it is not told, is empty, or is longer than 366 days."""
+    """Read the span of the calendar. Raises Invalid if it is absent, empty, or longer than 366 days."""
     first, end = _parse_instant(query, "from"), _parse_instant(query, "to")
     if not timedelta(0) < end - first <= MAX_CALENDAR_SPAN:
         raise Invalid(f"must be after from, by at most {MAX_CALENDAR_SPAN.days} days", path="to")
@@ -192,15 +169,16 @@ def parse_span(query: Mapping[str, str]) -> tuple[datetime, datetime]:
 
 
 def _parse_instant(query: Mapping[str, str], name: str) -> datetime:
-    # A plus sign that was not escaped arrives as a space.
-    given = query.get(name, "").strip().replace(" ", "+")
+    text = query.get(name, "").strip().replace(" ", "+")  # an unescaped plus sign arrives as a space
     try:
-        return _to_utc(msgspec.convert(given, _Instant), name)
+        return _to_utc(msgspec.convert(text, _Instant), name)
     except msgspec.ValidationError as error:
         raise Invalid("must be a time with an offset, as in 2026-01-01T00:00:00Z", path=name) from error
 
 
-def _check_future(at: datetime, now: datetime) -> datetime:
+def _check_future(at: datetime | None, now: datetime) -> datetime | None:
+    if at is None:
+        return None
     if (moment := _to_utc(at, "expires_at")) <= now:
         raise Invalid("must be in the future", path="expires_at")
     return moment

@@ -218,21 +218,15 @@ def checkpoint_of(builder: TurnBuilder, *, active: bool) -> Checkpoint:
 def node_of(builder: TurnBuilder, parent: str | None, *, active: bool) -> HistoryNode:
     """Return a turn as a node of the tree; `parent` is the entry before it."""
     turn = builder.turn
+    fields = ("turn_id", "loop_id", "role", "kind", "sequence", "status", "deprecated", "blocks")
     return HistoryNode(
         entry_id=turn.id,
         parent_entry_id=parent,
-        turn_id=turn.turn_id,
-        loop_id=turn.loop_id,
-        role=turn.role,
-        kind=turn.kind,
-        sequence=turn.sequence,
-        status=turn.status,
         checkpoint_id=chat.checkpoint_id(builder.first_seq) if builder.is_checkpoint else None,
         active=active,
-        deprecated=turn.deprecated,
         tokens=tokens_of(turn),
         created_at=turn.started_at,
-        blocks=turn.blocks,
+        **{name: getattr(turn, name) for name in fields},
     )
 
 
