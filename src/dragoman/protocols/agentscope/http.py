@@ -7,7 +7,7 @@ stream has begun, it ends with one terminal response.
 
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import suppress
 from datetime import timedelta
 
 import msgspec
@@ -29,7 +29,6 @@ from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, resume_stream
 
 _PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-SERVICE = "Dragoman"
 QUEUE = "dragoman"
 """The name of the only queue of tasks. The protocol requires one."""
 MODE = "standalone"
@@ -47,18 +46,13 @@ ReadinessProbe = Callable[[], Awaitable[str]]
 """Returns `ready`, or the state that keeps the server from being ready."""
 
 
-async def always_ready() -> str:
-    """The readiness probe of a server without states."""
-    return "ready"
-
-
 def app(
     engine: Engine,
     authenticate: Authenticate,
     options: AgentScopeOptions,
     *,
     admit_stream: AdmitStream = admit_all,
-    state: ReadinessProbe = always_ready,
+    state: ReadinessProbe,
 ) -> ProtocolApp:
     """The protocol as an ASGI application. Some of its paths are at the root, so it expects whole paths."""
     handlers = _Handlers(engine, options, admit_stream, state)
@@ -96,7 +90,7 @@ class _Handlers:
     # --- public pages ---------------------------------------------------------------------------------------------
 
     async def service(self, request: Request) -> Response:
-        return json_response({"service": SERVICE, "mode": MODE, "endpoints": endpoints(self._options.path)})
+        return json_response({"service": "Dragoman", "mode": MODE, "endpoints": endpoints(self._options.path)})
 
     async def health(self, request: Request) -> Response:
         runner = "ready" if await self._state() == "ready" else "not_ready"
@@ -115,7 +109,7 @@ class _Handlers:
 
     async def process(self, request: Request) -> Response:
         parsed = wire.decode_request(await read_json_body(request, self._options.body_limit))
-        options = inputs.response_options(parsed)
+        options = inputs.response_options(parsed.request)
         accepts_stream = "text/event-stream" in request.headers.get("accept", "").lower()
         is_stream = parsed.request.stream or accepts_stream
         async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
@@ -140,22 +134,21 @@ class _Handlers:
     async def stop(self, request: Request) -> Response:
         body = wire.decode_stop(await read_json_body(request, self._options.body_limit))
         owner = principal_of(request).user
-        try:
+        is_stopped = False
+        with suppress(NotFound):
             if body.response_id:
                 async with self._runs.find(owner, body.response_id) as handle:
                     is_stopped = await self._engine.stop_run(handle.session, handle.run_id)
             else:
                 async with self._engine.session(owner, body.session_id or "") as session:
                     is_stopped = await self._engine.stop_run(session)
-        except NotFound:
-            is_stopped = False
         return json_response(wire.StopResponse(canceled=is_stopped))
 
     async def submit_task(self, request: Request) -> Response:
         parsed = wire.decode_task(await read_json_body(request, self._options.body_limit))
         timeout_s = parsed.timeout_s
         deadline = None if timeout_s is None else self._engine.clock.now() + timedelta(seconds=timeout_s)
-        options = inputs.response_options(parsed, is_task=True, deadline=deadline)
+        options = inputs.response_options(parsed.request, is_task=True, deadline=deadline)
         async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
             assert handle.is_started, "a task that leaves calls open is refused"
             await handle.session.until_durable(handle.first_seq)
@@ -175,11 +168,10 @@ class _Handlers:
 
     async def task(self, request: Request) -> Response:
         task_id: str = request.path_params["task_id"]
-        try:
+        events = None
+        with suppress(NotFound):
             async with self._runs.find_by_run_id(principal_of(request).user, task_id) as handle:
                 events = await self._runs.events_so_far(handle)
-        except NotFound:
-            events = None
         if events is None or not events.options.is_task:
             raise TaskNotFound("there is no such task")
         return json_response(task_state(task_id, events))
@@ -203,29 +195,22 @@ class _Handlers:
             return await self._replay(request, handle, skip=_position(request) + 1)
 
     async def session_events(self, request: Request) -> Response:
-        try:
+        with suppress(SessionNotFound):
             async with self._engine.session(principal_of(request).user, request.path_params["session_id"]) as session:
-                if session.state.last_run is not None:
-                    return await self._replay(
-                        request, RunHandle(session, session.state.last_run, session.state.last_run_seq)
-                    )
-        except SessionNotFound:
-            pass
+                state = session.state
+                if state.last_run is not None:
+                    return await self._replay(request, RunHandle(session, state.last_run, state.last_run_seq))
         return Response(status_code=204)
 
     async def _replay(self, request: Request, handle: RunHandle, *, skip: int = 0) -> Response:
         """Stream a run's events from a position on, and then live."""
-        with ExitStack() as stack:
-            stack.callback(self._admit_stream(principal_of(request)))
-            events, reader = await self._runs.response_events(handle, skip=skip), self._runs.reader(handle)
-            release = stack.pop_all().close
+        events, reader = await self._runs.response_events(handle, skip=skip), self._runs.reader(handle)
+        release = self._admit_stream(principal_of(request))
 
         def check_position() -> None:
             if events.count < skip:
                 raise InvalidCursor(f"this response has {events.count} events so far, not {skip}")
 
-        if not skip:
-            return await open_stream(reader, events, on_close=lambda _: release())
         up_to = handle.session.durable_cursor
         return await resume_stream(reader, events, up_to, check_position, on_close=lambda _: release())
 

@@ -15,11 +15,10 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import CallId, MessageId
-from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
+from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Invalid, UnknownCall
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
-from dragoman.core.tools import ToolSpec
 from dragoman.protocols.agentscope import wire
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InvalidBody
@@ -67,10 +66,9 @@ def read_response_options(protocol: str, metadata: RunMetadata) -> ResponseOptio
 
 
 def response_options(
-    parsed: wire.ParsedRequest, *, is_task: bool = False, deadline: datetime | None = None
+    request: wire.AgentRequest, *, is_task: bool = False, deadline: datetime | None = None
 ) -> ResponseOptions:
     """The options that a request asks for."""
-    request = parsed.request
     return ResponseOptions(
         response_id=request.client_response_id,
         session_id=request.session_id or None,
@@ -92,16 +90,11 @@ class ParsedInput(NamedTuple):
     answers: Mapping[str, Answer]
 
 
-def core_id(message_id: str) -> str:
-    """The core's id in a message id `msg_` + UUID + `_` + index of its first block. Any other id is returned as is."""
-    if not message_id.startswith(MESSAGE_ID_PREFIX):
-        return message_id
-    return message_id.removeprefix(MESSAGE_ID_PREFIX)[:36]
-
-
-def ids_of(request: wire.AgentRequest) -> set[str]:
-    """The ids under which the session may already have messages of a request."""
-    return {known for each in request.input if each.id for known in (each.id, core_id(each.id))}
+def known_ids(message: wire.MessageIn) -> tuple[str, ...]:
+    """The ids under which the session may have a message: as sent, and the UUID in `msg_` + UUID + `_` + index."""
+    if not message.id:
+        return ()
+    return (message.id, message.id[4:40]) if message.id.startswith(MESSAGE_ID_PREFIX) else (message.id,)
 
 
 def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) -> bool:
@@ -138,7 +131,7 @@ def parse_input(
         if message.kind not in _IGNORED_TYPES and (index >= start or _answered_call(message) in answerable)
     ]
     seed_count = 0 if new_id is None else len(new)
-    while seed_count and _is_new_input(new[seed_count - 1][1]):
+    while seed_count and ((last := new[seed_count - 1][1]).kind in _ANSWER_TYPES or _is_user_message(last)):
         seed_count -= 1
     user_messages: dict[str, UserInput] = {}
     answers: dict[str, Answer] = {}
@@ -192,10 +185,6 @@ def _answered_call(message: wire.MessageIn) -> CallId | None:
 
 def _is_user_message(message: wire.MessageIn) -> bool:
     return message.role in (None, "user") and message.kind not in _AGENT_ONLY_TYPES
-
-
-def _is_new_input(message: wire.MessageIn) -> bool:
-    return _is_user_message(message) or message.kind in _ANSWER_TYPES
 
 
 # --- contents -----------------------------------------------------------------------------------------------------
@@ -320,12 +309,6 @@ def _call(message: wire.MessageIn, path: str) -> core.Call:
 # --- the core's inputs --------------------------------------------------------------------------------------------
 
 
-def create_from(request: wire.AgentRequest, agent: str, parsed: ParsedInput) -> Create:
-    """The core's input for a new session, without the id or the name that the client may have chosen."""
-    labels = {"user_id": request.user_id} if request.user_id else {}
-    return Create(protocol=PROTOCOL, agent=agent, tools="all", labels=labels, seeds=tuple(parsed.seeds.values()))
-
-
 def submit_from(
     parsed_request: wire.ParsedRequest, parsed: ParsedInput, options: ResponseOptions, labels: Mapping[str, str]
 ) -> Submit:
@@ -345,10 +328,7 @@ def submit_from(
         change=change,
         client_run_id=request.client_response_id,
         requires_all_answers=options.is_task or bool(parsed.seeds),
-        client_tools=tuple(
-            ToolSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters)
-            for tool in parsed_request.tools.values()
-        ),
+        client_tools=tuple(parsed_request.tools.values()),
         parameters={name: value for name in _PARAMETERS if (value := getattr(request, name)) is not None},
         metadata=RunMetadata(
             user=request.user_id or None,

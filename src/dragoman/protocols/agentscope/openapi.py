@@ -27,14 +27,6 @@ class AgentScopeError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     detail: list[Detail] | None = None
 
 
-class Health(msgspec.Struct, frozen=True):
-    """The answer of `GET /health`."""
-
-    status: str
-    mode: str
-    runner: str
-
-
 class Service(msgspec.Struct, frozen=True):
     """The service and its paths."""
 
@@ -75,8 +67,7 @@ def _json(description: str, body: type) -> ResponseSpec:
     return ResponseSpec(description=description, body=body)
 
 
-_STATE = _json("the state", dict[str, str])
-_RESPONSE = _json("the terminal response, whatever its status", wire.AgentResponse)
+_STATE = _json("its state", dict[str, str])
 _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "text", "text": "Hello!"}]}]}
 
 
@@ -88,7 +79,7 @@ def routes(path: str) -> tuple[Route, ...]:
             "POST",
             at["process"],
             "Run an agent and get its response",
-            (_RESPONSE, _STREAM),
+            (_json("the terminal response, whatever its status", wire.AgentResponse), _STREAM),
             _RUN_ERRORS,
             description="The run continues if the client disconnects; its events can be replayed.",
             body=wire.AgentRequest,
@@ -130,7 +121,7 @@ def routes(path: str) -> tuple[Route, ...]:
             other={204: ResponseSpec(description="the session has no response")},
         ),
         _route("GET", "/", "List the paths of the service", _json("the paths", Service)),
-        _route("GET", at["health"], "Get the health of the service", _json("the health", Health)),
+        _route("GET", at["health"], "Get the health of the service", _STATE),
         _route("GET", at["readiness"], "Get the readiness of the service", _STATE, other={503: _STATE}),
         _route("GET", at["liveness"], "Get the liveness of the service", _STATE, other={503: _STATE}),
     )

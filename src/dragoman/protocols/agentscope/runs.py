@@ -12,6 +12,7 @@ from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, MessageAdded
 from dragoman.core.ids import CallId, RunId, UserId, forking_call, parse_session_id
+from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
@@ -29,7 +30,6 @@ class RunHandle(NamedTuple):
     """The run behind a response.
 
     Attributes:
-        session: its session.
         run_id: the run; a new id if no run was started.
         first_seq: the run's first event.
         may_begin_with_answers: whether the run may begin with answers to calls of earlier runs.
@@ -205,9 +205,16 @@ class Runs:
 
         Another owner's id is only a name for the caller (rulings, 1).
         """
-        chosen, owner = run_request.parsed.request.session_id or None, run_request.owner
+        request, owner = run_request.parsed.request, run_request.owner
+        chosen = request.session_id or None
         session_id = None if chosen is None else parse_session_id(chosen)
-        create = inputs.create_from(run_request.parsed.request, agent or self._engine.default_agent, parsed)
+        create = Create(
+            protocol=inputs.PROTOCOL,
+            agent=agent or self._engine.default_agent,
+            tools="all",
+            labels={"user_id": request.user_id} if request.user_id else {},
+            seeds=tuple(parsed.seeds.values()),
+        )
         by_id = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else chosen)
         with inputs.translate_error_paths(run_request.parsed, parsed, is_new=True):
             with suppress(IdTaken):
@@ -219,14 +226,12 @@ class Runs:
 
     async def _index_of_first_new(self, session: SessionView, request: wire.AgentRequest) -> int:
         """The index behind the last message of a request that the session already has (section 2.1)."""
-        ids = inputs.ids_of(request)
+        ids = {each for message in request.input for each in inputs.known_ids(message)}
         known = await self._engine.history.find_message_ids(session, ids) if ids else {}
-        for index in range(len(request.input), 0, -1) if known else ():
-            message = request.input[index - 1]
-            seq = known.get(message.id or "") or known.get(inputs.core_id(message.id or ""))
-            if seq is None or not session.state.is_visible(seq):
-                continue
-            if inputs.is_same_message(message, await self._stored_user_message(session, seq)):
+        for index, message in reversed(list(enumerate(request.input, start=1)) if known else ()):
+            seq = next((known[each] for each in inputs.known_ids(message) if each in known), 0)
+            is_visible = seq > 0 and session.state.is_visible(seq)
+            if is_visible and inputs.is_same_message(message, await self._stored_user_message(session, seq)):
                 return index
         return 0
 

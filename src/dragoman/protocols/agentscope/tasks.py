@@ -36,11 +36,9 @@ class Deadlines:
             self._resume(session)
 
     def _resume(self, session: SessionView) -> None:
-        run = session.state.run
-        if run is None:  # it has just ended
-            return
-        deadline = read_response_options(run.protocol, run.metadata).deadline
-        if deadline is not None:
+        run = session.state.run  # None if the run has just ended
+        deadline = None if run is None else read_response_options(run.protocol, run.metadata).deadline
+        if run is not None and deadline is not None:
             self.schedule_stop(session, run.run_id, deadline)
 
     def schedule_stop(self, session: SessionView, run_id: RunId, deadline: datetime) -> None:

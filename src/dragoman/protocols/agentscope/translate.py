@@ -111,8 +111,6 @@ class ResponseEvents:
         """Prepare to encode a run.
 
         Args:
-            run_id: the run.
-            session_id: its session.
             earlier: the calls that were open when the run began. Each is sent in front of its result.
             skip: how many events the reader already has.
         """

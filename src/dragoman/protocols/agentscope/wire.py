@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
+from dragoman.core.tools import ToolSpec
 from dragoman.protocols.kit.decoding import convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody
 
@@ -311,7 +312,7 @@ class ParsedRequest(NamedTuple):
     """A valid request. `tools` are by their paths in the body; `fields` is the whole body as it was sent."""
 
     request: AgentRequest
-    tools: Mapping[str, FunctionTool]
+    tools: Mapping[str, ToolSpec]
     fields: JsonObject
     timeout_s: float | None = None
 
@@ -362,7 +363,7 @@ def _parse_request(kind: type[R], body: bytes) -> ParsedRequest:
     return parsed
 
 
-def _parse_tool(tool: JsonObject, path: str) -> tuple[str, FunctionTool]:
+def _parse_tool(tool: JsonObject, path: str) -> tuple[str, ToolSpec]:
     """Parse a tool in the nested or in the flat form; return its path too. Only functions are supported (2.2)."""
     if tool.get("type") not in (None, "function"):
         raise InvalidBody("only tools of type 'function' are supported", f"{path}.type")
@@ -370,7 +371,7 @@ def _parse_tool(tool: JsonObject, path: str) -> tuple[str, FunctionTool]:
         tool, path = tool["function"], f"{path}.function"
     parsed = convert_value(tool, FunctionTool, path)
     convert_value(parsed.parameters, _ToolParameters, f"{path}.parameters")
-    return path, parsed
+    return path, ToolSpec(name=parsed.name, description=parsed.description or "", parameters=parsed.parameters)
 
 
 def _decode(body: bytes) -> JsonObject:
