@@ -1,6 +1,6 @@
 """A plain client of the standard endpoint for tests: what leaves the server, to the byte, and checked as a stream.
 
-Every event of every answer is parsed by the models of `ag-ui-protocol` and held against the raw rules: LF only, one
+Every event of every answer is parsed by the models of `ag-ui-protocol` and checked against the raw rules: LF only, one
 object for each frame, no nulls, integer timestamps.
 """
 
@@ -89,7 +89,7 @@ def parse(raw: bytes) -> list[Frame]:
 
 
 def check_event(event: Event) -> None:
-    """What holds for every event, whatever its type."""
+    """The rules for every event, whatever its type."""
     _MODEL.validate_python(event)
     assert "timestamp" not in event or type(event["timestamp"]) is int, event
     if event["type"] not in ("CUSTOM", "STATE_SNAPSHOT"):

@@ -1,4 +1,4 @@
-"""AG-UI's driver of the conversation suite: the core's words said through an official client, and back."""
+"""AG-UI's driver of the conversation suite: its steps through an official client, and the events as observations."""
 
 import json
 from collections.abc import Iterable

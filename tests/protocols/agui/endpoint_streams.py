@@ -1,4 +1,4 @@
-"""What tests of threads say to the standard endpoint, and how they read a stream event by event."""
+"""Requests for tests of the standard endpoint, and a reader of streams, event by event."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ def resume(call_id: str, payload: Json = None) -> Json:
 
 
 def error_of(reply: Reply) -> tuple[list[str], str]:
-    """Of a stream that begins with its end: its events, and the code."""
+    """The event types and the error code of a stream that only has an error."""
     return reply.types, reply.events[0]["code"]
 
 
@@ -78,7 +78,7 @@ class StreamReader:
 
 
 async def started(endpoint: Endpoint, body: Json, **headers: str) -> StreamReader:
-    """Begin a run and read until its first words."""
+    """Start a run and read up to its first text."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     reading = StreamReader(await endpoint.open("POST", endpoint.agent, body, headers=named))
     await reading.until("TEXT_MESSAGE_CONTENT")
@@ -87,7 +87,7 @@ async def started(endpoint: Endpoint, body: Json, **headers: str) -> StreamReade
 
 @asynccontextmanager
 async def running(endpoint: Endpoint, body: Json, **headers: str) -> AsyncIterator[StreamReader]:
-    """A run in the middle of its words, stopped in the end."""
+    """An active run in the middle of a text, stopped at the end."""
     reading = await started(endpoint, body, **headers)
     try:
         yield reading
@@ -96,7 +96,7 @@ async def running(endpoint: Endpoint, body: Json, **headers: str) -> AsyncIterat
 
 
 async def last_stop(endpoint: Endpoint, thread: str) -> Event:
-    """The newest run's end, waited for on the events route."""
+    """Wait on the events route for the end of the newest run."""
     reading = StreamReader(await endpoint.open("GET", f"rehearsal/threads/{thread}/events"))
     while True:
         event = await reading.next()

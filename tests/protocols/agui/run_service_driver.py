@@ -1,4 +1,4 @@
-"""The run service's driver of the conversation suite: the core's words said in its own, and back."""
+"""The run service's driver of the conversation suite: its steps as requests, and its events as observations."""
 
 import json
 from typing import Any, Literal
@@ -81,8 +81,8 @@ class RunServiceDriver:
 
     async def rejoin(self) -> Outcome:
         assert self._watch is not None
-        seen = self._watch.frames
-        return self._outcome([*seen, *await self.service.events(self._thread, self._runs[-1], seen[-1].id)])
+        observed = self._watch.frames
+        return self._outcome([*observed, *await self.service.events(self._thread, self._runs[-1], observed[-1].id)])
 
     async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
         assert self._watch is not None
@@ -103,17 +103,17 @@ class RunServiceDriver:
             before = day["day"]
             if not day["hasMore"]:
                 break
-        told = [(each["role"], each["id"], each["content"]) for each in messages]
+        listed = [(each["role"], each["id"], each["content"]) for each in messages]
         assert [each["seq"] for each in messages] == sorted({each["seq"] for each in messages})
-        answers = [each for each in told if each[0] == "assistant"]
+        answers = [each for each in listed if each[0] == "assistant"]
         assert answers == [
             ("assistant", frame.event["messageId"], frame.event["answer"])
             for run in self._runs
             for frame in await self.service.events(self._thread, run)
             if frame.type == "TEXT_MESSAGE_END"
         ]
-        assert told == await self._on_the_standard_endpoint()
-        return [ObservedPrompt(content) if role == "user" else ObservedText(content) for role, _, content in told]
+        assert listed == await self._on_the_standard_endpoint()
+        return [ObservedPrompt(content) if role == "user" else ObservedText(content) for role, _, content in listed]
 
     async def _on_the_standard_endpoint(self) -> list[tuple[str, str, str]]:
         assert self._server is not None
@@ -164,26 +164,26 @@ class RunServiceDriver:
             case Choose(selections):
                 return {"callId": self._open["AskUserQuestion"], "selections": list(selections)}
 
-    # --- what was seen --------------------------------------------------------------------------------------------
+    # --- what was observed --------------------------------------------------------------------------------------------
 
     def _outcome(self, frames: list[Frame]) -> Outcome:
-        seen: list[Observation] = []
+        observed: list[Observation] = []
         for frame in frames:
             event = frame.event
             match frame.type:
                 case "TEXT_MESSAGE_CONTENT":
-                    seen.append(ObservedText(event["delta"]))
+                    observed.append(ObservedText(event["delta"]))
                 case "REASONING_MESSAGE_CONTENT":
-                    seen.append(ObservedThinking(event["delta"]))
+                    observed.append(ObservedThinking(event["delta"]))
                 case "TOOL_CALL_START":
                     self._names[event["toolCallId"]] = event["toolCallName"]
                     self._open[event["toolCallName"]] = event["toolCallId"]
                 case "TOOL_CALL_ARGS":
-                    seen.append(ObservedCall(event["toolCallName"], event["args"]))
+                    observed.append(ObservedCall(event["toolCallName"], event["args"]))
                 case "TOOL_CALL_RESULT":
                     assert event["tool_name"] == self._names[event["toolCallId"]]
-                    seen.append(ObservedResult(event["tool_name"], event["result"]))
-        return Outcome(seen, stop_reason(frames[-1].event))
+                    observed.append(ObservedResult(event["tool_name"], event["result"]))
+        return Outcome(observed, stop_reason(frames[-1].event))
 
 
 def text_of_frames(frames: list[Frame]) -> str:

@@ -1,4 +1,4 @@
-"""Answers over the standard endpoint: interrupts, questions, results of the client's tools, and what nobody asked for.
+"""Answers over the standard endpoint: interrupts, questions, results of the client's tools, and forged answers.
 
 Specification, B.8, B.10; rulings, 17 to 21.
 """
@@ -28,7 +28,7 @@ CANCELLED = "Tool call cancelled: a new user message arrived"
 
 
 @requirement("ag-ui-b:interrupts:unanswered")
-async def test_an_open_interrupt_that_is_not_covered_stops_everything(endpoint: Endpoint) -> None:
+async def test_a_request_that_leaves_an_open_interrupt_uncovered_is_refused(endpoint: Endpoint) -> None:
     body = an_input(script(calls(("stamp", {"text": "x"}), ("stamp", {"text": "y"}))))
     first = await open_call(endpoint, body)
     for number, more in enumerate(
@@ -80,7 +80,7 @@ async def test_the_same_answer_twice_runs_the_tool_once(endpoint: Endpoint) -> N
 
 
 @requirement("ag-ui-b:interrupts:once")
-async def test_an_answer_that_comes_again_does_not_end_what_the_first_one_began(endpoint: Endpoint) -> None:
+async def test_a_repeated_answer_does_not_stop_the_run_that_the_first_one_started(endpoint: Endpoint) -> None:
     body = an_input(script(call("stamp", text="x"), {"say": "so far "}, HANG))
     call_id = await open_call(endpoint, body)
     answer = {**body, "runId": "yes", "resume": [resume(call_id, {"approved": True})]}
@@ -93,14 +93,14 @@ async def test_an_answer_that_comes_again_does_not_end_what_the_first_one_began(
 
 
 @requirement("ag-ui-b:interrupts:unknown")
-async def test_an_unknown_interrupt_is_ignored_with_a_remark(endpoint: Endpoint) -> None:
+async def test_an_unknown_interrupt_is_ignored_and_reported_in_the_metadata(endpoint: Endpoint) -> None:
     reply = await endpoint.run({**an_input("hello"), "resume": [resume("nothing", {"approved": True})]})
     assert reply.text == HELLO
     assert reply.events[0]["metadata"] == {"dragoman": {"unknownInterrupts": ["nothing"]}}
 
 
 @requirement("ag-ui-b:interrupts:unknown", "ag-ui-b:interrupts:once")
-async def test_an_answer_to_what_does_not_wait_leaves_open_what_does(endpoint: Endpoint) -> None:
+async def test_an_answer_to_another_call_leaves_the_open_interrupt_open(endpoint: Endpoint) -> None:
     body = an_input(STAMP)
     call_id = await open_call(endpoint, body)
     reply = await endpoint.run({**body, "runId": "other", "resume": [resume("nothing", {"approved": True})]})
@@ -124,7 +124,7 @@ async def test_a_cancelled_interrupt_with_a_new_message_is_closed_by_it(endpoint
 
 
 @requirement("ag-ui-b:interrupts:remember")
-async def test_an_approval_may_hold_for_the_whole_thread(endpoint: Endpoint) -> None:
+async def test_an_approval_with_remember_applies_to_the_whole_thread(endpoint: Endpoint) -> None:
     body = an_input(STAMP)
     call_id = await open_call(endpoint, body)
     payload = {"approved": True, "remember": True}
@@ -139,11 +139,13 @@ async def test_an_approval_may_hold_for_the_whole_thread(endpoint: Endpoint) -> 
         ({"selections": ["production"]}, "production"),
         ({"selections": {"0": [0]}}, "staging"),
         ({"custom": "neither"}, "neither"),
-        ("my own words", "my own words"),
+        ("free text", "free text"),
         ('{"selections": [9]}', '{"selections": [9]}'),
     ],
 )
-async def test_a_question_is_answered_by_a_choice_or_in_words(endpoint: Endpoint, payload: Json, answer: str) -> None:
+async def test_a_question_is_answered_by_a_selection_or_free_text(
+    endpoint: Endpoint, payload: Json, answer: str
+) -> None:
     body = an_input("ask me")
     *_, last = (await endpoint.run(body)).events
     (interrupt,) = last["outcome"]["interrupts"]
@@ -159,7 +161,7 @@ async def test_a_question_is_answered_by_a_choice_or_in_words(endpoint: Endpoint
 
 @requirement("ag-ui-b:interrupts:question")
 @pytest.mark.parametrize("payload", [{"selections": [9]}, {"selections": ["nowhere"]}, {"choice": 1}, {}, 7])
-async def test_a_choice_that_is_not_there_leaves_the_question_open(endpoint: Endpoint, payload: Json) -> None:
+async def test_an_invalid_selection_leaves_the_question_open(endpoint: Endpoint, payload: Json) -> None:
     body = an_input("ask me")
     call_id = await open_call(endpoint, body)
     reply = await endpoint.run({**body, "runId": "wrong", "resume": [resume(call_id, payload)]})
@@ -169,7 +171,7 @@ async def test_a_choice_that_is_not_there_leaves_the_question_open(endpoint: End
 
 
 @requirement("ag-ui-b:tools:some-answered")
-async def test_with_some_answers_the_thread_goes_on_waiting_for_the_others(endpoint: Endpoint) -> None:
+async def test_with_some_results_the_thread_still_waits_for_the_others(endpoint: Endpoint) -> None:
     body = an_input(script(calls(("paint", {"n": 1}), ("paint", {"n": 2})), {"say": "{results}"}), tools=[PAINT])
     *_, last = (await endpoint.run(body)).events
     first, second = last["outcome"]["pendingToolCallIds"]

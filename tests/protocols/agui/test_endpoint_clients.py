@@ -46,7 +46,7 @@ def client_factory(agui_clients: OfficialClients, socket_server: SocketServer, v
 
 @both
 @requirement("ag-ui-b:text:one-message", "ag-ui-b:clients:no-warnings")
-async def test_a_text_is_one_message_of_the_client(client_factory: ClientFactory) -> None:
+async def test_a_text_becomes_one_message_in_the_client(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
     ran = check(await agent.send_and_run("hello"))
     assert ran.types == [
@@ -62,7 +62,7 @@ async def test_a_text_is_one_message_of_the_client(client_factory: ClientFactory
 
 @both
 @requirement("ag-ui-b:text:streamed")
-async def test_words_arrive_while_the_run_goes_on(client_factory: ClientFactory) -> None:
+async def test_text_arrives_while_the_run_is_active(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
     await agent.say(user(script({"say": "one "}, {"say": "two"}, HANG)))
     running = agent.begin()
@@ -74,24 +74,26 @@ async def test_words_arrive_while_the_run_goes_on(client_factory: ClientFactory)
 
 @both
 @requirement("ag-ui-b:tools:front-end")
-async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(client_factory: ClientFactory) -> None:
+async def test_a_front_end_tool_is_run_by_the_client_and_its_result_continues_the_run(
+    client_factory: ClientFactory,
+) -> None:
     agent = await client_factory.open()
-    asked = check(await agent.send_and_run(PAINT_BLUE, tools=[PAINT]))
-    assert asked.types == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
-    (message,) = asked.new_messages
+    paused = check(await agent.send_and_run(PAINT_BLUE, tools=[PAINT]))
+    assert paused.types == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
+    (message,) = paused.new_messages
     (paint,) = message["toolCalls"]
     assert paint == {
         "id": paint["id"],
         "type": "function",
         "function": {"name": "paint", "arguments": '{"colour":"blue"}'},
     }
-    assert asked.finished is not None
-    told = (
+    assert paused.finished is not None
+    expected = (
         {"type": "success", "pendingToolCallIds": [paint["id"]]}
         if client_factory.version == "1"
         else {"type": "success"}
     )
-    assert asked.finished["outcome"] == told
+    assert paused.finished["outcome"] == expected
     await agent.say({"id": "result-1", "role": "tool", "toolCallId": paint["id"], "content": "it is blue"})
     answered = check(await agent.run(tools=[PAINT]))
     assert answered.text == "Painted: it is blue"
@@ -102,8 +104,8 @@ async def test_a_front_end_tool_is_run_by_the_client_and_its_result_goes_on(clie
 @requirement("ag-ui-b:tools:declined")
 async def test_a_declined_front_end_tool_is_an_answer(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
-    asked = check(await agent.send_and_run(PAINT_BLUE, tools=[PAINT]))
-    call_id = asked.new_messages[0]["toolCalls"][0]["id"]
+    paused = check(await agent.send_and_run(PAINT_BLUE, tools=[PAINT]))
+    call_id = paused.new_messages[0]["toolCalls"][0]["id"]
     declined = {"id": "no", "role": "tool", "toolCallId": call_id, "content": "", "error": "the user declined"}
     await agent.say(declined)
     assert check(await agent.run(tools=[PAINT])).text == "Painted: the user declined"
@@ -111,7 +113,7 @@ async def test_a_declined_front_end_tool_is_an_answer(client_factory: ClientFact
 
 @both
 @requirement("ag-ui-b:history:once")
-async def test_what_two_runs_said_is_remembered_exactly_once(client_factory: ClientFactory) -> None:
+async def test_the_model_sees_the_messages_of_two_runs_exactly_once(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
     check(await agent.send_and_run("first"))
     check(await agent.send_and_run("second"))
@@ -123,7 +125,7 @@ async def test_what_two_runs_said_is_remembered_exactly_once(client_factory: Cli
 
 @both
 @requirement("ag-ui-b:threads:parallel")
-async def test_three_threads_run_at_the_same_time_and_keep_apart(client_factory: ClientFactory) -> None:
+async def test_three_threads_run_concurrently_without_mixing(client_factory: ClientFactory) -> None:
     agents = [await client_factory.open() for _ in range(3)]
     running = []
     for number, agent in enumerate(agents):
@@ -160,7 +162,7 @@ async def test_an_aborted_run_is_cancelled_and_the_next_message_is_answered_at_o
 @requirement("ag-ui-b:errors:run-error")
 async def test_after_a_failure_the_next_message_is_answered(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
-    failed = check(await agent.send_and_run(script({"say": "half"}, {"fail": "internal words"})))
+    failed = check(await agent.send_and_run(script({"say": "half"}, {"fail": "internal details"})))
     assert failed.run_error is not None
     assert (failed.run_error["message"], failed.run_error["code"]) == ("The agent failed", "agent_error")
     assert check(await agent.send_and_run("hello")).text == "Hello! I am the rehearsal agent."
@@ -172,9 +174,9 @@ async def test_an_approved_tool_runs_and_its_result_is_reported_for_the_first_ca
     client_factory: ClientFactory,
 ) -> None:
     agent = await client_factory.open()
-    asked = check(await agent.send_and_run(STAMP))
-    (interrupt,) = asked.interrupts
-    call_id = asked.new_messages[0]["toolCalls"][0]["id"]
+    paused = check(await agent.send_and_run(STAMP))
+    (interrupt,) = paused.interrupts
+    call_id = paused.new_messages[0]["toolCalls"][0]["id"]
     assert interrupt == {
         "id": call_id,
         "reason": "tool_call",
@@ -209,7 +211,7 @@ async def test_a_cancelled_interrupt_reports_to_the_model_that_it_was_declined(c
 
 @both
 @requirement("ag-ui-b:interrupts:client-refuses")
-async def test_a_client_refuses_by_itself_to_go_on_over_an_open_interrupt(client_factory: ClientFactory) -> None:
+async def test_a_client_refuses_locally_to_run_over_an_open_interrupt(client_factory: ClientFactory) -> None:
     """Which is why the server's own refusal is tested on the raw wire."""
     agent = await client_factory.open()
     check(await agent.send_and_run(STAMP))
@@ -220,7 +222,7 @@ async def test_a_client_refuses_by_itself_to_go_on_over_an_open_interrupt(client
 
 @both
 @requirement("ag-ui-b:hydrate:snapshot")
-async def test_a_client_that_comes_back_gets_the_whole_thread(client_factory: ClientFactory) -> None:
+async def test_a_client_that_returns_gets_the_whole_thread(client_factory: ClientFactory) -> None:
     first = await client_factory.open()
     plan = {"plan": {"status": "in_progress", "steps": [{"title": "dig", "status": "pending"}]}}
     text = script({"think": "hm"}, plan, {"say": "so "}, calls(("add", {"a": 1, "b": 2})), {"say": "{result}"})
@@ -235,7 +237,7 @@ async def test_a_client_that_comes_back_gets_the_whole_thread(client_factory: Cl
 
 @both
 @requirement("ag-ui-b:hydrate:interrupts")
-async def test_a_client_that_comes_back_can_answer_what_is_open(client_factory: ClientFactory) -> None:
+async def test_a_client_that_returns_can_answer_open_interrupts(client_factory: ClientFactory) -> None:
     first = await client_factory.open()
     ran = check(await first.send_and_run(STAMP))
     second = await client_factory.open(first.thread)
@@ -247,7 +249,7 @@ async def test_a_client_that_comes_back_can_answer_what_is_open(client_factory: 
 
 @both
 @requirement("ag-ui-b:connect:joins", "ag-ui-b:connect:reopened")
-async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(client_factory: ClientFactory) -> None:
+async def test_a_second_client_joins_an_active_run_in_the_middle_of_a_text(client_factory: ClientFactory) -> None:
     first = await client_factory.open()
     await first.say(user("hello", "greeting"))
     check(await first.run())
@@ -273,7 +275,7 @@ async def test_a_second_client_joins_a_live_run_in_the_middle_of_its_words(clien
 
 @both
 @requirement("ag-ui-b:state:hydrated")
-async def test_the_state_that_a_client_sent_last_comes_back_with_the_thread(client_factory: ClientFactory) -> None:
+async def test_the_state_that_a_client_sent_last_is_returned_with_the_thread(client_factory: ClientFactory) -> None:
     first = await client_factory.open(state={"zoom": 3, "open": [None, "map"]})
     check(await first.send_and_run("hello"))
     second = await client_factory.open(first.thread)
@@ -294,7 +296,7 @@ async def test_a_client_gets_status_and_body_of_a_refusal(client_factory: Client
 
 @both
 @requirement("ag-ui-b:subagents:attributed")
-async def test_a_sub_agents_words_are_its_own(client_factory: ClientFactory) -> None:
+async def test_events_of_a_sub_agent_carry_its_id(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
     ran = check(
         await agent.send_and_run(
@@ -317,14 +319,14 @@ async def test_a_sub_agents_words_are_its_own(client_factory: ClientFactory) -> 
 
 @both
 @requirement("ag-ui-b:subagents:suspended")
-async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(client_factory: ClientFactory) -> None:
+async def test_a_waiting_sub_agent_is_suspended_and_continues_with_the_answer(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
     below = [{"say": "may I? "}, call("stamp", text="x"), {"say": "did: {result}"}]
-    asked = check(
+    paused = check(
         await agent.send_and_run(script({"fork": {"description": "dig", "script": below}}, {"say": "found {result}"}))
     )
-    (interrupt,) = asked.interrupts
-    (suspended,) = [each for each in asked.events if each["type"] == "SUBAGENT_FINISHED"]
+    (interrupt,) = paused.interrupts
+    (suspended,) = [each for each in paused.events if each["type"] == "SUBAGENT_FINISHED"]
     assert interrupt["subagentRunId"] == suspended["subagentRunId"]
     assert suspended["outcome"] == {"type": "suspended", "interruptIds": [interrupt["id"]]}
     entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
@@ -353,7 +355,7 @@ async def test_a_sub_agent_that_waits_is_suspended_and_goes_on_with_the_answer(c
         [HANG],
     ],
 )
-async def test_whatever_is_open_a_joining_client_takes_it(client_factory: ClientFactory, steps: list[Json]) -> None:
+async def test_a_joining_client_accepts_whatever_is_open(client_factory: ClientFactory, steps: list[Json]) -> None:
     first = await client_factory.open()
     await first.say(user(script(*steps)))
     running = first.begin()
@@ -371,20 +373,20 @@ async def test_whatever_is_open_a_joining_client_takes_it(client_factory: Client
 
 @both
 @requirement("ag-ui-b:errors:deleted")
-async def test_a_thread_that_is_deleted_ends_its_streams(client_factory: ClientFactory) -> None:
+async def test_deleting_a_thread_ends_its_streams(client_factory: ClientFactory) -> None:
     agent = await client_factory.open()
     await agent.say(user(script({"say": "before "}, HANG)))
     running = agent.begin()
     await agent.wait_for_text("before ")
-    face = AapClient(client_factory.server.connection, client_factory.server.key("alice"))
-    assert (await face.request("DELETE", f"/sessions/{agent.thread}")).status == 204
+    aap = AapClient(client_factory.server.connection, client_factory.server.key("alice"))
+    assert (await aap.request("DELETE", f"/sessions/{agent.thread}")).status == 204
     assert check(await running).events[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
     assert (await client_factory.endpoint.hydrate(agent.thread)).status == 404
 
 
 @both
 @requirement("ag-ui-b:state:shared")
-async def test_a_state_that_the_agent_changes_is_the_clients_and_comes_back_to_the_agent(
+async def test_a_state_changed_by_the_agent_reaches_the_client_and_is_sent_back(
     client_factory: ClientFactory,
 ) -> None:
     agent = await client_factory.open(agent="counting")

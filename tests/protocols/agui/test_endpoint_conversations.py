@@ -32,8 +32,8 @@ async def test_a_conversation(
 async def test_a_conversation_with_a_restart_before_every_step(
     tmp_path: Path, agui_clients: OfficialClients, conversation: Conversation
 ) -> None:
-    async with running_socket_server(tmp_path) as house:
-        await play(conversation, EndpointDriver(agui_clients, "1"), house, restart_before=lambda place: place > 0)
+    async with running_socket_server(tmp_path) as server:
+        await play(conversation, EndpointDriver(agui_clients, "1"), server, restart_before=lambda place: place > 0)
 
 
 @requirement("ag-ui-b:suite:conversations", "ag-ui-b:connect:after-crash")

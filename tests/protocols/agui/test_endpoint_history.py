@@ -23,7 +23,7 @@ async def test_a_client_may_send_only_what_is_new(endpoint: Endpoint) -> None:
 
 
 @requirement("ag-ui-b:history:seeds")
-async def test_a_new_thread_takes_what_its_client_says_was_before(endpoint: Endpoint) -> None:
+async def test_a_new_thread_starts_with_the_history_that_its_client_sends(endpoint: Endpoint) -> None:
     before = [
         {"id": "s", "role": "system", "content": "Be kind."},
         user("first"),
@@ -54,7 +54,7 @@ async def test_a_new_text_for_the_newest_message_opens_a_branch(app_server: AppS
 
 
 @requirement("ag-ui-b:branch:edit")
-async def test_an_edit_that_is_refused_leaves_the_thread_as_it_is(endpoint: Endpoint) -> None:
+async def test_a_refused_edit_leaves_the_thread_unchanged(endpoint: Endpoint) -> None:
     body = an_input(messages=[user("first", "u1")])
     await endpoint.run(body)
     before = await endpoint.messages(body["threadId"])
@@ -82,7 +82,7 @@ async def test_a_shorter_history_is_a_branch_only_with_a_parent_run(endpoint: En
 
 
 @requirement("ag-ui-b:branch:retry")
-async def test_a_message_whose_run_failed_may_be_asked_again(endpoint: Endpoint) -> None:
+async def test_a_message_whose_run_failed_can_be_retried(endpoint: Endpoint) -> None:
     body = an_input(script({"say": "half"}, {"fail": "internal"}))
     assert (await endpoint.run(body)).types[-1] == "RUN_ERROR"
     again = await endpoint.run({**body, "runId": "again"})
@@ -91,25 +91,25 @@ async def test_a_message_whose_run_failed_may_be_asked_again(endpoint: Endpoint)
 
 
 @requirement("ag-ui-b:history:once")
-async def test_what_another_protocol_said_is_no_edit_when_it_is_resent_as_it_was_shown(
+async def test_resending_a_message_of_another_protocol_as_it_was_shown_is_not_an_edit(
     app_server: AppServer, endpoint: Endpoint
 ) -> None:
     thread = str(uuid4())
-    face = AapClient(app_server.connection, app_server.key("alice"))
+    aap = AapClient(app_server.connection, app_server.key("alice"))
     await endpoint.run(an_input("hello", thread=thread))
     blocks = [{"type": "text", "text": "look "}, {"type": "image", "url": "https://example.org/x.png"}]
-    await face.post(f"/sessions/{thread}/turns", {"messages": [{"role": "user", "content": blocks}]})
-    shown = await endpoint.messages(thread)
-    again = await endpoint.run(an_input(thread=thread, messages=shown))
+    await aap.post(f"/sessions/{thread}/turns", {"messages": [{"role": "user", "content": blocks}]})
+    messages = await endpoint.messages(thread)
+    again = await endpoint.run(an_input(thread=thread, messages=messages))
     assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-    assert again.events[1]["messages"] == shown
+    assert again.events[1]["messages"] == messages
     twice = [user("only once", "u9"), user("only once", "u9")]
-    await endpoint.run(an_input(thread=thread, messages=[*shown, *twice]))
+    await endpoint.run(an_input(thread=thread, messages=[*messages, *twice]))
     assert [each["content"] for each in await endpoint.messages(thread)].count("only once") == 1
 
 
 @requirement("ag-ui-b:history:once")
-async def test_a_history_that_comes_again_under_new_ids_is_stored_once(endpoint: Endpoint) -> None:
+async def test_a_history_resent_with_new_ids_is_stored_once(endpoint: Endpoint) -> None:
     """As clients send it that give their messages no ids of their own until they send them."""
     body = an_input("first")
 
@@ -123,10 +123,13 @@ async def test_a_history_that_comes_again_under_new_ids_is_stored_once(endpoint:
     first = [user("first"), said(await run(user("first")))]
     second = [*first, user("first"), said(await run(*first, user("first")))]
     assert (await run(*second, user("recall"))).text == "first | first"
-    asked = user(script(call("paint", colour="blue"), {"say": "Painted: {result}"}))
-    (call_id,) = (await run(*second, asked, tools=[PAINT])).events[-1]["outcome"]["pendingToolCallIds"]
-    made = {"type": "function", "id": call_id, "function": {"name": "paint", "arguments": "{}"}}
-    answer = [{"role": "assistant", "toolCalls": [made]}, {"role": "tool", "toolCallId": call_id, "content": "blue"}]
-    assert (await run(*second, asked, *answer, tools=[PAINT])).text == "Painted: blue"
+    question = user(script(call("paint", colour="blue"), {"say": "Painted: {result}"}))
+    (call_id,) = (await run(*second, question, tools=[PAINT])).events[-1]["outcome"]["pendingToolCallIds"]
+    tool_call = {"type": "function", "id": call_id, "function": {"name": "paint", "arguments": "{}"}}
+    answer = [
+        {"role": "assistant", "toolCalls": [tool_call]},
+        {"role": "tool", "toolCallId": call_id, "content": "blue"},
+    ]
+    assert (await run(*second, question, *answer, tools=[PAINT])).text == "Painted: blue"
     elsewhere = [user("said elsewhere"), {"role": "assistant", "content": "and answered there"}]
     assert (await run(*second, *elsewhere, user("recall"))).text == "first | first | recall | said elsewhere"

@@ -97,7 +97,7 @@ async def wait_for_message(page: Page, kind: str, text: str) -> None:
 
 
 @requirement("ag-ui-b:page")
-async def test_the_example_page_talks_streams_calls_asks_stops_and_comes_back(
+async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     page: Page, site: str, socket_server: SocketServer
 ) -> None:
     await open_page(page, site, socket_server)

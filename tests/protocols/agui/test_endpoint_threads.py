@@ -37,7 +37,9 @@ ANSWERED = [user("hello"), {"id": "answer", "role": "assistant", "content": HELL
 
 
 @requirement("ag-ui-b:auth:keys")
-async def test_a_key_comes_as_bearer_token_or_as_api_key_header(app_server: AppServer, endpoint: Endpoint) -> None:
+async def test_a_key_is_sent_as_bearer_token_or_in_the_api_key_header(
+    app_server: AppServer, endpoint: Endpoint
+) -> None:
     for headers, status in (
         ({"authorization": ""}, 401),
         ({"authorization": "Bearer wrong"}, 401),
@@ -72,7 +74,9 @@ async def test_another_users_thread_is_403_on_every_route_and_reveals_nothing(
 
 
 @requirement("ag-ui-b:threads:names")
-async def test_a_thread_id_that_is_no_uuid_is_a_name_of_its_owner(app_server: AppServer, endpoint: Endpoint) -> None:
+async def test_a_thread_id_that_is_not_a_uuid_is_a_name_chosen_by_its_owner(
+    app_server: AppServer, endpoint: Endpoint
+) -> None:
     bob = Endpoint(app_server.connection, app_server.key("bob"))
     for who, text in ((endpoint, "of alice"), (bob, "of bob")):
         await who.run(an_input(text, thread="our chat / ünïcode"))
@@ -93,7 +97,7 @@ async def test_a_thread_is_the_same_session_over_aap(app_server: AppServer, endp
 
 
 @requirement("ag-ui-b:threads:unknown")
-async def test_what_is_not_there_is_404(endpoint: Endpoint) -> None:
+async def test_unknown_agents_threads_and_paths_are_404(endpoint: Endpoint) -> None:
     for method, path, body, code in (
         ("POST", "nobody", an_input("hello"), "unknown_agent"),
         ("POST", "rehearsal", an_input(messages=[]), "thread_not_found"),
@@ -128,30 +132,30 @@ async def test_every_refusal_of_the_core_has_an_answer(endpoint: Endpoint) -> No
 
 
 @requirement("ag-ui-b:cors")
-async def test_pages_may_send_what_clients_send(app_server: AppServer, endpoint: Endpoint) -> None:
-    asked = "authorization,content-type,last-event-id,x-api-key,x-run-on-disconnect,x-tenant"
+async def test_cors_allows_the_headers_that_clients_send(app_server: AppServer, endpoint: Endpoint) -> None:
+    requested = "authorization,content-type,last-event-id,x-api-key,x-run-on-disconnect,x-tenant"
     headers = {
         "origin": "https://app.example",
         "access-control-request-method": "POST",
-        "access-control-request-headers": asked,
+        "access-control-request-headers": requested,
     }
     reply = await endpoint.request("OPTIONS", "rehearsal", headers=headers)
     assert reply.status == 204
     allowed = {each.strip() for each in reply.headers["access-control-allow-headers"].split(",")}
-    assert set(asked.split(",")) <= allowed
+    assert set(requested.split(",")) <= allowed
 
 
 @requirement("ag-ui-b:capabilities")
-async def test_an_agent_declares_what_holds(endpoint: Endpoint) -> None:
+async def test_capabilities_match_the_agent(endpoint: Endpoint) -> None:
     from ag_ui.core import capabilities
 
     reply = await endpoint.request("GET", "rehearsal/capabilities")
-    told = capabilities.AgentCapabilities.model_validate_json(reply.body)
-    assert told.transport is not None
-    assert (told.transport.streaming, told.transport.resumable) == (True, True)
-    assert told.tools is not None
-    assert told.tools.client_provided is True
-    assert [tool.name for tool in told.tools.items or ()] == [
+    declared = capabilities.AgentCapabilities.model_validate_json(reply.body)
+    assert declared.transport is not None
+    assert (declared.transport.streaming, declared.transport.resumable) == (True, True)
+    assert declared.tools is not None
+    assert declared.tools.client_provided is True
+    assert [tool.name for tool in declared.tools.items or ()] == [
         "add",
         "lookup",
         "stamp",
@@ -161,8 +165,8 @@ async def test_an_agent_declares_what_holds(endpoint: Endpoint) -> None:
         "card",
         "highlight",
     ]
-    assert told.human_in_the_loop is not None
-    assert told.human_in_the_loop.interrupts is True
+    assert declared.human_in_the_loop is not None
+    assert declared.human_in_the_loop.interrupts is True
     bare = json.loads((await endpoint.request("GET", "rehearsal-bare/capabilities")).body)
     assert (bare["tools"]["clientProvided"], bare["tools"]["items"]) == (False, [])
 
@@ -171,20 +175,20 @@ async def test_an_agent_declares_what_holds(endpoint: Endpoint) -> None:
 
 
 @requirement("ag-ui-b:runs:replayed")
-async def test_the_same_run_id_again_replays_the_run_and_runs_nothing(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        endpoint = Endpoint(house.connection, house.key("alice"))
+async def test_a_repeated_run_id_replays_the_run_and_runs_nothing(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        endpoint = Endpoint(server.connection, server.key("alice"))
         body = an_input("hello")
         first = await endpoint.run(body)
         assert (await endpoint.run(body)).body == first.body
-        await house.restart()
-        endpoint = Endpoint(house.connection, house.key("alice"))
+        await server.restart()
+        endpoint = Endpoint(server.connection, server.key("alice"))
         assert (await endpoint.run(body)).body == first.body
         assert len(await endpoint.messages(body["threadId"])) == 2
 
 
 @requirement("ag-ui-b:runs:joined")
-async def test_the_same_run_id_again_joins_the_run_that_is_active(endpoint: Endpoint) -> None:
+async def test_a_repeated_run_id_joins_the_active_run(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     async with running(endpoint, body) as first:
         second = await started(endpoint, body)
@@ -211,7 +215,7 @@ async def test_a_second_run_while_the_first_is_watched_is_refused_as_busy(endpoi
 
 
 @requirement("ag-ui-b:disconnect:cancels")
-async def test_a_client_that_leaves_cancels_the_run(endpoint: Endpoint) -> None:
+async def test_a_disconnect_cancels_the_run(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     reading = await started(endpoint, body)
     await reading.exchange.disconnect()
@@ -219,13 +223,13 @@ async def test_a_client_that_leaves_cancels_the_run(endpoint: Endpoint) -> None:
 
 
 @requirement("ag-ui-b:disconnect:continue")
-async def test_with_a_header_or_a_setting_the_run_goes_on(
+async def test_a_header_or_a_setting_lets_the_run_continue_after_a_disconnect(
     endpoint: Endpoint, open_app_server: AppServerFactory
 ) -> None:
-    async with open_app_server(ag_ui_on_disconnect="continue") as house:
+    async with open_app_server(ag_ui_on_disconnect="continue") as server:
         for where, header in (
             (endpoint, {"x_run_on_disconnect": "continue"}),
-            (Endpoint(house.connection, house.key("alice")), {}),
+            (Endpoint(server.connection, server.key("alice")), {}),
         ):
             body = an_input(LONG)
             reading = await started(where, body, **header)
@@ -242,7 +246,7 @@ async def test_with_a_header_or_a_setting_the_run_goes_on(
 
 
 @requirement("ag-ui-b:disconnect:watched")
-async def test_a_run_that_somebody_else_watches_goes_on(endpoint: Endpoint) -> None:
+async def test_a_run_with_another_reader_survives_a_disconnect(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     first = await started(endpoint, body)
     other = StreamReader(await endpoint.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []}))
@@ -255,7 +259,7 @@ async def test_a_run_that_somebody_else_watches_goes_on(endpoint: Endpoint) -> N
 
 
 @requirement("ag-ui-b:disconnect:orphan")
-async def test_a_run_without_a_reader_makes_way_for_the_next_message(endpoint: Endpoint) -> None:
+async def test_a_run_without_a_reader_is_stopped_by_the_next_message(endpoint: Endpoint) -> None:
     body = an_input(LONG)
     first = await started(endpoint, body, x_run_on_disconnect="continue")
     await first.exchange.disconnect()
@@ -265,7 +269,7 @@ async def test_a_run_without_a_reader_makes_way_for_the_next_message(endpoint: E
 
 
 @requirement("ag-ui-b:disconnect:next-at-once", "ag-ui-b:disconnect:orphan")
-async def test_a_message_that_arrives_before_the_reader_of_the_last_run_has_left_waits_for_it(
+async def test_a_message_that_arrives_before_the_previous_reader_disconnects_waits_for_it(
     endpoint: Endpoint,
 ) -> None:
     body = an_input(LONG)
@@ -279,17 +283,17 @@ async def test_a_message_that_arrives_before_the_reader_of_the_last_run_has_left
 
 
 @requirement("ag-ui-b:errors:revoked")
-async def test_streams_of_a_revoked_key_end_with_an_error_and_the_run_goes_on(
+async def test_streams_of_a_revoked_key_end_with_an_error_and_the_run_continues(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server() as house:
-        phone, alice = (Endpoint(house.connection, house.key(name)) for name in ("alice_phone", "alice"))
+    async with open_app_server() as server:
+        phone, alice = (Endpoint(server.connection, server.key(name)) for name in ("alice_phone", "alice"))
         body = an_input(LONG)
         streams = [
             await started(phone, body),
             StreamReader(await phone.open("POST", "rehearsal/connect", {**body, "runId": "watch", "messages": []})),
         ]
-        app: Any = house.connection.app
+        app: Any = server.connection.app
         await app.keys.revoke("alice_phone")
         for stream in streams:
             (*_, last) = await stream.read_to_end()
@@ -323,7 +327,7 @@ async def test_stopping_ends_the_run_for_all_its_readers(endpoint: Endpoint) -> 
 
 
 @requirement("ag-ui-b:downgrade:cancelled")
-async def test_a_0x_client_is_notified_of_a_stopped_run_by_an_error(endpoint: Endpoint) -> None:
+async def test_a_0x_client_gets_an_error_for_a_stopped_run(endpoint: Endpoint) -> None:
     body = an_input(LONG, version=None)
     reading = await started(endpoint, body)
     await endpoint.request("POST", f"rehearsal/stop/{body['threadId']}")
@@ -332,18 +336,18 @@ async def test_a_0x_client_is_notified_of_a_stopped_run_by_an_error(endpoint: En
 
 
 @requirement("ag-ui-b:errors:shutdown")
-async def test_a_server_that_stops_says_so_and_the_answer_is_there_when_it_is_back(
+async def test_a_stopping_server_ends_the_stream_with_an_error_and_the_run_continues_after_the_restart(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server() as house:
-        endpoint = Endpoint(house.connection, house.key("alice"))
+    async with open_app_server() as server:
+        endpoint = Endpoint(server.connection, server.key("alice"))
         body = an_input(script({"say": "before "}, {"step": True}, {"wait_ms": 300}, {"say": "after"}))
         reading = await started(endpoint, body)
-        await house.stop()
+        await server.stop()
         *_, last = await reading.read_to_end()
         assert (last["type"], last["code"]) == ("RUN_ERROR", "shutting_down")
-        await house.start()
-        endpoint = Endpoint(house.connection, house.key("alice"))
+        await server.start()
+        endpoint = Endpoint(server.connection, server.key("alice"))
         assert (await endpoint.connect({**body, "runId": "back", "messages": []})).types[-1] == "RUN_FINISHED"
         assert [each["content"] for each in await endpoint.messages(body["threadId"])][1:] == ["before ", "after"]
 
@@ -352,7 +356,7 @@ async def test_a_server_that_stops_says_so_and_the_answer_is_there_when_it_is_ba
 
 
 @requirement("ag-ui-b:events:log", "ag-ui-b:events:position")
-async def test_the_log_of_a_thread_goes_on_strictly_after_every_id(endpoint: Endpoint) -> None:
+async def test_the_events_route_resumes_strictly_after_any_id(endpoint: Endpoint) -> None:
     body = an_input(script({"think": "hm"}, {"say": "x"}, calls(("add", {"a": 1, "b": 2})), {"say": "{result}"}))
     await endpoint.run(body)
     await endpoint.run({**body, "runId": "2", "messages": [user("hello", "u2")]})
@@ -396,7 +400,7 @@ async def test_what_another_protocol_sends_is_seen_live(app_server: AppServer, e
 
 
 @requirement("ag-ui-b:connect:as-it-stands")
-async def test_connect_to_a_thread_at_rest_reports_it_as_it_stands(endpoint: Endpoint) -> None:
+async def test_connect_to_an_idle_thread_is_hydration(endpoint: Endpoint) -> None:
     body = an_input(STAMP)
     await endpoint.run(body)
     connected = await endpoint.connect({**body, "runId": "c", "messages": []})
@@ -406,7 +410,7 @@ async def test_connect_to_a_thread_at_rest_reports_it_as_it_stands(endpoint: End
 
 
 @requirement("ag-ui-b:runs:end-first")
-async def test_the_next_run_may_start_as_soon_as_the_end_is_seen(endpoint: Endpoint) -> None:
+async def test_the_next_run_may_start_as_soon_as_the_previous_end_is_received(endpoint: Endpoint) -> None:
     body = an_input("hello")
     for number in range(10):
         reading = StreamReader(
@@ -416,7 +420,7 @@ async def test_the_next_run_may_start_as_soon_as_the_end_is_seen(endpoint: Endpo
 
 
 @requirement("ag-ui-b:threads:same-first")
-async def test_two_first_requests_at_once_make_one_thread(endpoint: Endpoint) -> None:
+async def test_two_concurrent_first_requests_create_one_thread(endpoint: Endpoint) -> None:
     body = an_input("hello", thread=str(uuid4()))
     first, second = await asyncio.gather(endpoint.run(body), endpoint.run(body))
     assert first.body == second.body
@@ -424,9 +428,7 @@ async def test_two_first_requests_at_once_make_one_thread(endpoint: Endpoint) ->
 
 
 @requirement("ag-ui-b:threads:same-first", "ag-ui-b:threads:foreign")
-async def test_of_two_users_with_one_new_thread_the_second_is_refused_as_with_any_other(
-    app_server: AppServer, endpoint: Endpoint
-) -> None:
+async def test_two_users_cannot_create_the_same_thread(app_server: AppServer, endpoint: Endpoint) -> None:
     body = an_input("hello", thread=str(uuid4()))
     both = await asyncio.gather(endpoint.run(body), Endpoint(app_server.connection, app_server.key("bob")).run(body))
     refused, taken = sorted(both, key=lambda reply: -reply.status)

@@ -1,4 +1,4 @@
-"""The translator by itself: what is told at every cut of a run, and what is rare in a log.
+"""The translator without a server: joining a run at every cut, and rare log entries.
 
 Specification, B.6 to B.10.
 """
@@ -23,7 +23,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import CallId, MessageId, RunId, UserId
 from dragoman.core.stream import Piece, expand
 from dragoman.protocols.agui import content as wire
-from dragoman.protocols.agui import events as told
+from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui.downgrade import downgrade_events
 from dragoman.protocols.agui.frames import reopen_events
 from dragoman.protocols.agui.messages import Transcript
@@ -66,39 +66,39 @@ class Client:
         }
         self.open: set[str] = set()
 
-    def take(self, event: told.Event) -> None:  # noqa: C901  # one case for each kind of event
+    def take(self, event: agui.Event) -> None:  # noqa: C901  # one case for each kind of event
         match event:
-            case told.RunStarted() | told.MessagesSnapshot() | told.ActivitySnapshot() | told.Custom():
+            case agui.RunStarted() | agui.MessagesSnapshot() | agui.ActivitySnapshot() | agui.Custom():
                 pass
-            case told.TextMessageStart(message_id=own) | told.ReasoningMessageStart(message_id=own):
+            case agui.TextMessageStart(message_id=own) | agui.ReasoningMessageStart(message_id=own):
                 assert own not in self.texts
-                self._begin(f"words {own}")
+                self._begin(f"text {own}")
                 self.texts[own] = ""
-            case told.TextMessageContent(message_id=own) | told.ReasoningMessageContent(message_id=own):
-                assert f"words {own}" in self.open
+            case agui.TextMessageContent(message_id=own) | agui.ReasoningMessageContent(message_id=own):
+                assert f"text {own}" in self.open
                 self.texts[own] += event.delta
-            case told.TextMessageEnd(message_id=own) | told.ReasoningMessageEnd(message_id=own):
-                self.open.remove(f"words {own}")
-            case told.ReasoningStart(message_id=own):
+            case agui.TextMessageEnd(message_id=own) | agui.ReasoningMessageEnd(message_id=own):
+                self.open.remove(f"text {own}")
+            case agui.ReasoningStart(message_id=own):
                 self._begin(f"span {own}")
-            case told.ReasoningEnd(message_id=own):
+            case agui.ReasoningEnd(message_id=own):
                 self.open.remove(f"span {own}")
-            case told.ToolCallStart(tool_call_id=own):
+            case agui.ToolCallStart(tool_call_id=own):
                 assert own not in self.calls
                 self.calls.add(own)
                 self._begin(f"call {own}")
-            case told.ToolCallArgs(tool_call_id=own):
+            case agui.ToolCallArgs(tool_call_id=own):
                 assert f"call {own}" in self.open
-            case told.ToolCallEnd(tool_call_id=own):
+            case agui.ToolCallEnd(tool_call_id=own):
                 self.open.remove(f"call {own}")
-            case told.ToolCallResult(tool_call_id=own, message_id=message_id, content=content):
+            case agui.ToolCallResult(tool_call_id=own, message_id=message_id, content=content):
                 assert own in self.calls
                 self.texts[message_id] = content
-            case told.SubagentStarted(subagent_run_id=own):
+            case agui.SubagentStarted(subagent_run_id=own):
                 self._begin(f"agent {own}")
-            case told.SubagentFinished(subagent_run_id=own) | told.SubagentError(subagent_run_id=own):
+            case agui.SubagentFinished(subagent_run_id=own) | agui.SubagentError(subagent_run_id=own):
                 self.open.remove(f"agent {own}")
-            case told.RunFinished():
+            case agui.RunFinished():
                 assert self.open == set()
             case _:
                 raise AssertionError(f"no such event here: {event}")
@@ -109,7 +109,7 @@ class Client:
 
 
 @requirement("ag-ui-b:connect:any-moment", "ag-ui-b:order")
-async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(
+async def test_a_client_that_joins_at_any_moment_ends_up_with_the_stored_messages(
     app_server: AppServer, endpoint: Endpoint
 ) -> None:
     body = an_input(MUCH)
@@ -118,12 +118,12 @@ async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(
     async with engine.session(UserId("alice"), body["threadId"]) as live:
         events = await engine.history.events(live, 0)
     records = expand(events)
-    told_words = (wire.AssistantMessage, wire.ReasoningMessage, wire.ToolMessage)
+    compared = (wire.AssistantMessage, wire.ReasoningMessage, wire.ToolMessage)
     transcript = Transcript()
     for logged in events:
         transcript.feed(logged)
-    told = (each for each in transcript.messages() if isinstance(each, told_words))
-    stored = {each.id: each.content for each in told if each.content}
+    messages = (each for each in transcript.messages() if isinstance(each, compared))
+    stored = {each.id: each.content for each in messages if each.content}
     first = next(
         place
         for place, each in enumerate(records)
@@ -148,8 +148,8 @@ async def test_who_joins_at_any_moment_holds_in_the_end_what_is_stored(
             *(event for record in records[cut:] for event in translator.feed(record)),
         ):
             client.take(event)
-        kept = {own: text for own, text in client.texts.items() if own in stored}
-        assert kept == stored, cut
+        complete = {own: text for own, text in client.texts.items() if own in stored}
+        assert complete == stored, cut
 
 
 def logged(*events: Event) -> list[LoggedEvent]:
@@ -157,31 +157,31 @@ def logged(*events: Event) -> list[LoggedEvent]:
     return [LoggedEvent(seq, at, RUN, event) for seq, event in enumerate(events, 1)]
 
 
-def end_of(*events: Event) -> told.RunFinished:
+def end_of(*events: Event) -> agui.RunFinished:
     """How a run ends that waits for the application after these events."""
     started = RunStarted(run_id=RUN, protocol="ag-ui")
     stopped = RunStopped(run_id=RUN, reason="tool_use")
     translator = Translator(RUN, thread_id="t")
     *_, last = [each for record in logged(started, *events, stopped) for each in translator.feed(record)]
-    assert isinstance(last, told.RunFinished)
+    assert isinstance(last, agui.RunFinished)
     return last
 
 
 @requirement("ag-ui-b:interrupts:parked")
-def test_a_call_that_a_crash_cut_off_asks_whether_it_shall_run_again() -> None:
+def test_a_call_interrupted_by_a_crash_asks_whether_to_run_it_again() -> None:
     opened = CallOpened(message_id=MessageId("m"), index=0, call=Call(CallId("c"), "pay", {}), kind="inline")
     step = (MessageOpened(message_id=MessageId("m")), opened, MessageClosed(message_id=MessageId("m")))
     parked = CallParked(call_id=CallId("c"))
-    for events, words in (((*step, parked), "pay"), ((parked,), "a tool")):  # in this run, or made in an earlier one
+    for events, name in (((*step, parked), "pay"), ((parked,), "a tool")):  # in this run, or made in an earlier one
         outcome = end_of(*events).outcome
         assert isinstance(outcome, wire.Interrupted)
         (interrupt,) = outcome.interrupts
         assert (interrupt.id, interrupt.reason) == ("c", "tool_call")
-        assert interrupt.message == f"The server restarted while {words} ran. Run it again?"
+        assert interrupt.message == f"The server restarted while {name} ran. Run it again?"
 
 
 @requirement("ag-ui-b:downgrade:unchanged")
-def test_clients_of_1_0_get_every_event_as_it_is() -> None:
+def test_1_0_clients_get_every_event_unchanged() -> None:
     end = end_of()
     assert downgrade_events([end], "1.0") == [end]
     pending = msgspec.structs.replace(end, outcome=wire.Success(pending_tool_call_ids=("c",)))

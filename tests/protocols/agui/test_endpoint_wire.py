@@ -54,15 +54,15 @@ def parts(*given: Json) -> Json:
 
 
 @requirement("ag-ui-b:wire:frames", "ag-ui-b:wire:no-nulls", "ag-ui-b:wire:integer-times", "ag-ui-b:wire:headers")
-async def test_every_event_of_a_run_is_reported_in_order_and_to_the_rules(endpoint: Endpoint) -> None:
+async def test_the_events_of_a_run_are_complete_ordered_and_valid(endpoint: Endpoint) -> None:
     """The rules themselves are in `Reply.frames`: LF, no nulls, integer times, the models of `ag-ui-protocol`."""
     reply = await endpoint.run(an_input(EVERYTHING))
-    shown = [
+    events = [
         f"{each['type']} {'sub' if 'subagentRunId' in each else ''}".strip()
         for each in reply.events
         if not each["type"].endswith("_CONTENT")
     ]
-    assert shown == [
+    assert events == [
         "RUN_STARTED",
         "REASONING_START",
         "REASONING_MESSAGE_START",
@@ -114,7 +114,7 @@ async def test_every_event_of_a_run_is_reported_in_order_and_to_the_rules(endpoi
 
 
 @requirement("ag-ui-b:wire:ids")
-async def test_ids_grow_and_a_replay_is_the_same_to_the_byte(endpoint: Endpoint) -> None:
+async def test_ids_grow_and_a_replay_is_identical(endpoint: Endpoint) -> None:
     body = an_input(EVERYTHING)
     first, again = await endpoint.run(body), await endpoint.run(body)
     assert first.body == again.body
@@ -140,14 +140,14 @@ async def test_ids_grow_and_a_replay_is_the_same_to_the_byte(endpoint: Endpoint)
         ([call("add", a=1, b=1)] * 26, {"code": "max_steps", "message": "the run reached its limit of 25 steps"}),
     ],
 )
-async def test_how_a_run_ends_is_reported_by_its_last_event(endpoint: Endpoint, steps: Json, end: Json) -> None:
+async def test_each_stop_reason_has_its_own_last_event(endpoint: Endpoint, steps: Json, end: Json) -> None:
     *_, last = (await endpoint.run(an_input(script(*steps)))).events
-    told = {name: value for name, value in last.items() if name not in ("timestamp", "threadId", "runId", "usage")}
-    assert told == {"type": "RUN_ERROR" if "code" in end else "RUN_FINISHED", **end}
+    end_event = {name: value for name, value in last.items() if name not in ("timestamp", "threadId", "runId", "usage")}
+    assert end_event == {"type": "RUN_ERROR" if "code" in end else "RUN_FINISHED", **end}
 
 
 @requirement("ag-ui-b:events:usage")
-async def test_a_runs_end_reports_the_tokens_that_are_known(endpoint: Endpoint) -> None:
+async def test_the_end_of_a_run_reports_known_token_counts(endpoint: Endpoint) -> None:
     usage = {"usage": {"input_tokens": 5, "output_tokens": 0}}
     *_, last = (await endpoint.run(an_input(script({"say": "x"}, usage)))).events
     assert last["usage"] == [{"inputTokens": 5, "totalTokens": 5}]
@@ -160,9 +160,9 @@ async def test_a_runs_end_reports_the_tokens_that_are_known(endpoint: Endpoint) 
 )
 async def test_a_third_party_validator_finds_no_error(endpoint: Endpoint, text: str) -> None:
     body = an_input(text, state={"count": 3})
-    asked = Endpoint(endpoint.connection, endpoint.key, agent="counting" if text == "count" else "rehearsal")
-    run = await asked.run(body)
-    for events in (run.events, (await asked.hydrate(body["threadId"])).events):
+    target = Endpoint(endpoint.connection, endpoint.key, agent="counting" if text == "count" else "rehearsal")
+    run = await target.run(body)
+    for events in (run.events, (await target.hydrate(body["threadId"])).events):
         validator = create_validator()
         for event in events:
             validator.feed(event)
@@ -173,25 +173,25 @@ async def test_a_third_party_validator_finds_no_error(endpoint: Endpoint, text: 
 
 
 @requirement("ag-ui-b:wire:frame-size")
-async def test_no_event_is_larger_than_clients_take(endpoint: Endpoint) -> None:
+async def test_no_event_exceeds_the_frame_limit_of_clients(endpoint: Endpoint) -> None:
     """1.0 clients refuse a frame of more than 10 MiB."""
     image = {"type": "image", "source": {"type": "data", "value": "A" * 5 * 2**20, "mimeType": "image/png"}}
     thread = "large"
     for number in range(3):
-        words = {"type": "text", "text": "hello"}
+        text_part = {"type": "text", "text": "hello"}
         await endpoint.run(
-            an_input(thread=thread, messages=[{"id": str(number), "role": "user", "content": [words, image]}])
+            an_input(thread=thread, messages=[{"id": str(number), "role": "user", "content": [text_part, image]}])
         )
     reply = await endpoint.hydrate(thread)
     assert len(reply.body) < 10 * 2**20
-    kept = [part["type"] for each in reply.events[1]["messages"] if each["role"] == "user" for part in each["content"]]
-    assert kept == ["text", "text", "text", "text", "text", "image"]
+    kinds = [part["type"] for each in reply.events[1]["messages"] if each["role"] == "user" for part in each["content"]]
+    assert kinds == ["text", "text", "text", "text", "text", "image"]
     again = await endpoint.run(an_input(thread=thread, messages=reply.events[1]["messages"]))
     assert again.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
 
 
 @requirement("ag-ui-b:wire:frame-size")
-async def test_of_an_answer_that_fits_into_no_event_the_beginning_is_shown(endpoint: Endpoint) -> None:
+async def test_an_answer_too_long_for_an_event_is_cut(endpoint: Endpoint) -> None:
     body = an_input(script({"burst": 9_000}))
     assert (await endpoint.run(body)).types[-1] == "RUN_FINISHED"
     _, answer = await endpoint.messages(body["threadId"])
@@ -205,7 +205,7 @@ async def test_of_an_answer_that_fits_into_no_event_the_beginning_is_shown(endpo
 
 
 @requirement("ag-ui-b:input:minimal")
-async def test_the_least_that_the_protocol_demands_is_enough(endpoint: Endpoint) -> None:
+async def test_a_minimal_request_is_served(endpoint: Endpoint) -> None:
     body = {"threadId": "least", "runId": "least", "messages": [{"id": "1", "role": "user", "content": "hello"}]}
     assert (await endpoint.run(body)).text == HELLO
 
@@ -223,7 +223,7 @@ async def test_the_least_that_the_protocol_demands_is_enough(endpoint: Endpoint)
         {"tools": [{**PAINT, "metadata": {"a": 1}}]},
     ],
 )
-async def test_what_is_not_understood_does_no_harm(endpoint: Endpoint, more: Json) -> None:
+async def test_unknown_members_are_ignored(endpoint: Endpoint, more: Json) -> None:
     reply = await endpoint.run(an_input("hello") | more)
     assert reply.text == HELLO
     assert reply.events[0]["protocolVersion"] == "1.0"
@@ -300,7 +300,7 @@ REQUESTS = shaped(
 @requirement("ag-ui-b:input:unknown", "ag-ui-b:input:snake-case")
 @settings(max_examples=300, deadline=None)
 @given(REQUESTS)
-def test_what_is_read_in_one_pass_is_what_two_would_read(request: Json) -> None:
+def test_the_fast_decoder_agrees_with_the_tolerant_one(request: Json) -> None:
     body = json.dumps(request).encode()
     once = _decode_canonical(body)
     assert once is None or once == _decode_tolerant(body)
@@ -333,7 +333,7 @@ def test_what_is_read_in_one_pass_is_what_two_would_read(request: Json) -> None:
         ({"type": "binary", "mimeType": "application/pdf", "id": "file-7"}, None),
     ],
 )
-async def test_of_a_messages_parts_those_stay_that_can_be_used(
+async def test_content_parts_that_cannot_be_used_are_dropped(
     endpoint: Endpoint, part: Json, expected_parts: Json
 ) -> None:
     body = parts({"type": "text", "text": "hello"}, part)
@@ -346,7 +346,7 @@ async def test_of_a_messages_parts_those_stay_that_can_be_used(
 
 
 @requirement("ag-ui-b:input:unusable")
-async def test_an_image_for_a_model_that_sees_none_is_left_out(endpoint: Endpoint) -> None:
+async def test_an_image_for_a_model_without_vision_is_dropped(endpoint: Endpoint) -> None:
     bare = Endpoint(endpoint.connection, endpoint.key, agent="rehearsal-bare")
     image = {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}}
     reply = await bare.run(parts({"type": "text", "text": "hello"}, image) | {"tools": [PAINT]})
@@ -355,7 +355,7 @@ async def test_an_image_for_a_model_that_sees_none_is_left_out(endpoint: Endpoin
 
 
 @requirement("ag-ui-b:input:unknown")
-async def test_messages_of_unknown_roles_are_left_out(endpoint: Endpoint) -> None:
+async def test_messages_with_unknown_roles_are_dropped(endpoint: Endpoint) -> None:
     strange = {"id": "s", "role": "oracle", "prophecy": True}
     body = an_input(messages=[strange, {"id": "m", "role": "user", "content": "hello"}])
     assert (await endpoint.run(body)).text == HELLO
@@ -393,7 +393,7 @@ WRONG: list[tuple[Json, str]] = [
 
 @requirement("ag-ui-b:input:malformed")
 @pytest.mark.parametrize(("raw", "code", "path"), MALFORMED)
-async def test_what_is_no_request_is_refused_with_its_place(
+async def test_a_malformed_request_is_refused_with_the_path_of_the_fault(
     endpoint: Endpoint, raw: bytes, code: str, path: str | None
 ) -> None:
     reply = await endpoint.request("POST", "rehearsal", raw=raw)
@@ -402,7 +402,7 @@ async def test_what_is_no_request_is_refused_with_its_place(
 
 @requirement("ag-ui-b:input:malformed")
 @pytest.mark.parametrize(("wrong", "path"), WRONG)
-async def test_a_known_field_of_a_wrong_type_is_refused_with_its_place(
+async def test_a_known_field_of_a_wrong_type_is_refused_with_its_path(
     endpoint: Endpoint, wrong: Json, path: str
 ) -> None:
     reply = await endpoint.run(an_input("hello") | wrong)
@@ -435,7 +435,7 @@ async def test_another_major_version_is_refused(endpoint: Endpoint, version: str
     ).map(lambda value: json.dumps(value).encode())
 )
 @settings(max_examples=300)
-def test_any_bytes_are_a_request_or_a_refusal(body: bytes) -> None:
+def test_any_bytes_decode_or_are_refused(body: bytes) -> None:
     with suppress(InvalidJson, InvalidBody, UnsupportedVersion):
         decode_run(body)
 
@@ -444,7 +444,7 @@ def test_any_bytes_are_a_request_or_a_refusal(body: bytes) -> None:
 
 
 @requirement("ag-ui-b:downgrade:pending")
-async def test_a_0x_client_is_not_notified_of_pending_calls(endpoint: Endpoint) -> None:
+async def test_a_0x_client_gets_no_pending_call_ids(endpoint: Endpoint) -> None:
     *_, last = (await endpoint.run(an_input(script(call("paint")), version=None, tools=[PAINT]))).events
     assert last["outcome"] == {"type": "success"}
 
@@ -462,9 +462,9 @@ async def test_a_0x_client_gets_results_as_text(endpoint: Endpoint) -> None:
 
 
 @requirement("ag-ui-b:downgrade:subagents")
-async def test_a_setting_keeps_sub_agents_from_clients_that_fail_on_them(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(ag_ui_min_client="0.0.58") as house:
-        endpoint = Endpoint(house.connection, house.key("alice"))
+async def test_a_setting_hides_sub_agents_from_clients_that_fail_on_them(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(ag_ui_min_client="0.0.58") as server:
+        endpoint = Endpoint(server.connection, server.key("alice"))
         body = an_input(EVERYTHING, version=None)
         reply = await endpoint.run(body)
         assert not any("SUBAGENT" in each["type"] or "subagentRunId" in each for each in reply.events)
@@ -477,7 +477,7 @@ async def test_a_setting_keeps_sub_agents_from_clients_that_fail_on_them(open_ap
 
 
 @requirement("ag-ui-b:input:props")
-async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoint) -> None:
+async def test_an_agent_sees_the_state_context_and_props_of_the_request(endpoint: Endpoint) -> None:
     noting = Endpoint(endpoint.connection, endpoint.key, agent="noting")
     context = [{"description": "where", "value": "here"}]
     props = {"client_time": {"device_timezone": "Asia/Tokyo"}, "theme": "dark"}
@@ -503,18 +503,18 @@ async def test_an_agent_knows_what_came_along_with_the_request(endpoint: Endpoin
         ("Asia/Tokyo", "UTC"),
     ],
 )
-async def test_a_devices_zone_that_is_none_counts_as_absent(endpoint: Endpoint, client_time: Json, zone: str) -> None:
+async def test_an_invalid_device_time_zone_counts_as_absent(endpoint: Endpoint, client_time: Json, zone: str) -> None:
     body = an_input(script({"props": "time_zone"}), forwardedProps={"client_time": client_time})
     assert (await endpoint.run(body)).text == zone
 
 
 @requirement("ag-ui-b:input:context")
-async def test_a_model_gets_what_the_application_says_about_the_situation(open_app_server: AppServerFactory) -> None:
+async def test_the_model_gets_the_context_of_the_application(open_app_server: AppServerFactory) -> None:
     model = ScriptedModel("Fine.", "Fine.")
-    async with open_app_server(agents=[Agent("told", model=model, instructions="Be brief.")]) as house:
-        told = Endpoint(house.connection, house.key("alice"), agent="told")
+    async with open_app_server(agents=[Agent("briefed", model=model, instructions="Be brief.")]) as server:
+        briefed = Endpoint(server.connection, server.key("alice"), agent="briefed")
         context = [{"description": "page", "value": "orders"}, {"description": "locale", "value": "de"}]
-        await told.run(an_input("hi", context=context))
-        await told.run(an_input("hi"))
+        await briefed.run(an_input("hi", context=context))
+        await briefed.run(an_input("hi"))
     situation = "What the application says about the user's situation:\n- page: orders\n- locale: de"
     assert [each.instructions for each in model.requests] == [f"Be brief.\n\n{situation}", "Be brief."]

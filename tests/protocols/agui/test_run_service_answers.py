@@ -43,7 +43,7 @@ def calls(frames: list[Frame]) -> list[str]:
 
 
 @requirement("runs:answers:accepted")
-async def test_an_answer_starts_the_run_that_goes_on(alice: RunServiceClient) -> None:
+async def test_an_answer_starts_the_run_that_continues(alice: RunServiceClient) -> None:
     thread = new_thread()
     frames = await alice.play(thread, script(STAMP, {"say": "Then: {result}"}))
     outcome = frames[-1].event["outcome"]
@@ -68,31 +68,31 @@ async def test_an_answer_starts_the_run_that_goes_on(alice: RunServiceClient) ->
 
 
 @requirement("runs:answers:accepted", "runs:events:extras")
-async def test_the_result_of_an_allowed_call_is_reported_with_its_arguments_wherever_reading_begins(
+async def test_the_result_of_an_allowed_call_comes_with_its_arguments_wherever_reading_begins(
     alice: RunServiceClient,
 ) -> None:
     thread = new_thread()
-    asked = await alice.play(thread, script(STAMP, {"say": "Then: {result}"}))
+    paused = await alice.play(thread, script(STAMP, {"say": "Then: {result}"}))
     async with alice.watch(thread) as watch:
         await watch.until("RUN_FINISHED")
-        answers = {"answers": [{"callId": calls(asked)[0], "granted": True}]}
+        answers = {"answers": [{"callId": calls(paused)[0], "granted": True}]}
         run = (await alice.post(f"/runs/{thread}/answers", answers)).json["runId"]
-        live = (await watch.until("RUN_FINISHED", 2))[len(asked) :]
+        live = (await watch.until("RUN_FINISHED", 2))[len(paused) :]
     assert live[1].event["tool_call_args"] == {"text": "x"}
     assert await alice.events(thread, run) == live
     assert await alice.events(thread, run, after=live[0].id) == live[1:]
     async with alice.watch(thread) as watch:
         assert await watch.until("RUN_FINISHED") == live
-    async with alice.watch(thread, after=asked[-1].id) as watch:
+    async with alice.watch(thread, after=paused[-1].id) as watch:
         assert await watch.until("RUN_FINISHED") == live
 
 
 @requirement("runs:answers:one-by-one")
-async def test_answers_are_taken_one_by_one_and_the_run_goes_on_with_the_last(alice: RunServiceClient) -> None:
+async def test_answers_are_accepted_one_by_one_and_the_last_one_continues_the_run(alice: RunServiceClient) -> None:
     thread = new_thread()
     both = {"calls": [STAMP["call"], {"name": "paint", "input": {}}]}
-    asked = await alice.play(thread, script(both, {"say": "{results}"}), tools=[PAINT])
-    stamp, paint = calls(asked)
+    paused = await alice.play(thread, script(both, {"say": "{results}"}), tools=[PAINT])
+    stamp, paint = calls(paused)
     first = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": stamp, "granted": True}]})).json
     assert (first["runId"], first["pending"]) == ("r-1", [paint])
     second = (
@@ -103,18 +103,18 @@ async def test_answers_are_taken_one_by_one_and_the_run_goes_on_with_the_last(al
 
 
 @requirement("runs:answers:once")
-async def test_an_answer_is_taken_once(alice: RunServiceClient) -> None:
+async def test_an_answer_is_accepted_once(alice: RunServiceClient) -> None:
     thread = new_thread()
     (call,) = calls(await alice.play(thread, script(STAMP, {"say": "{result}"})))
     body = {"answers": [{"callId": call, "granted": False, "reason": "not today"}]}
-    taken = (await alice.post(f"/runs/{thread}/answers", body)).json
-    assert text_of_frames(await alice.events(thread, taken["runId"])) == "Tool call denied: not today"
+    accepted = (await alice.post(f"/runs/{thread}/answers", body)).json
+    assert text_of_frames(await alice.events(thread, accepted["runId"])) == "Tool call denied: not today"
     again = await alice.post(f"/runs/{thread}/answers", body)
     assert (again.status, again.json["code"]) == (409, "AGENT_RUN_CONFLICT")
 
 
 @requirement("runs:answers:wrong")
-async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(alice: RunServiceClient) -> None:
+async def test_an_answer_to_no_open_call_is_refused_and_executes_nothing(alice: RunServiceClient) -> None:
     thread = new_thread()
     (call,) = calls(await alice.play(thread, script(STAMP, {"say": "{result}"})))
     for answers in (
@@ -134,21 +134,21 @@ async def test_an_answer_that_answers_nothing_is_refused_and_executes_nothing(al
     assert reply.json == problem(
         422, "AGENT_RUN_INPUT_INVALID", "the body does not have the expected shape", errors=[{"loc": []}]
     )
-    taken = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
-    assert text_of_frames(await alice.events(thread, taken["runId"])) == "stamped x"
+    accepted = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
+    assert text_of_frames(await alice.events(thread, accepted["runId"])) == "stamped x"
 
 
 @requirement("runs:answers:wrong")
-async def test_answers_have_the_servers_limit(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(body_bytes=2048) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+async def test_answers_are_limited_by_the_servers_body_limit(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(body_bytes=2048) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         await alice.play(thread)
         reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": "x", "result": "y" * 3000}]})
         assert (reply.status, reply.json["code"]) == (413, "AGENT_RUN_INPUT_INVALID")
 
 
 @requirement("runs:answers:busy")
-async def test_while_a_run_is_active_nothing_is_answered(alice: RunServiceClient) -> None:
+async def test_answers_are_refused_while_a_run_is_active(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.submit(run_input(thread, script({"wait_ms": 600_000})))
     reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": "x", "granted": True}]})
@@ -167,7 +167,7 @@ async def test_while_a_run_is_active_nothing_is_answered(alice: RunServiceClient
     ],
     ids=["label", "index", "custom", "result"],
 )
-async def test_a_question_is_answered_from_the_list_or_in_ones_own_words(
+async def test_a_question_is_answered_by_a_selection_or_free_text_over_the_run_service(
     alice: RunServiceClient, answer: Json, text: str
 ) -> None:
     thread = new_thread()
@@ -179,15 +179,15 @@ async def test_a_question_is_answered_from_the_list_or_in_ones_own_words(
 
 
 @requirement("runs:answers:tools-and-time-go-on")
-async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_asked(alice: RunServiceClient) -> None:
+async def test_the_continued_run_has_the_tools_and_the_time_of_the_run_that_asked(alice: RunServiceClient) -> None:
     thread = new_thread()
     zone = {"device_timezone": "Asia/Kolkata", "client_now_iso": "2026-03-16T09:12:33Z", "client_epoch_ms": 1}
     text = script(STAMP, {"props": "time_zone"}, {"call": {"name": "paint", "input": {}}})
     props = {"agent_type": "rehearsal", "client_time": zone}
     frames = await alice.play(thread, text, tools=[PAINT], parentRunId="r-0", forwardedProps=props)
     (call,) = calls(frames)
-    taken = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
-    rest = await alice.events(thread, taken["runId"])
+    accepted = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
+    rest = await alice.events(thread, accepted["runId"])
     assert text_of_frames(rest) == "Asia/Kolkata"
     assert "parentRunId" not in rest[0].event
     assert rest[-1].event["outcome"] == {"type": "success", "pendingToolCallIds": calls(rest)}
@@ -197,13 +197,13 @@ async def test_the_run_that_goes_on_has_the_tools_and_the_time_of_the_one_that_a
 
 
 @requirement("runs:profile:settings")
-async def test_a_profile_is_kept_for_its_user_over_restarts(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        alice = RunServiceClient(house.connection, house.key("alice"))
+async def test_a_profile_survives_restarts(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        alice = RunServiceClient(server.connection, server.key("alice"))
 
-        async def patch(**given: Json) -> Json:
+        async def patch(**settings_: Json) -> Json:
             reply = await alice.request(
-                "PATCH", "/profile", json.dumps({"settings": given}).encode(), content_type="application/json"
+                "PATCH", "/profile", json.dumps({"settings": settings_}).encode(), content_type="application/json"
             )
             assert reply.status == 200, reply
             return reply.json
@@ -215,13 +215,13 @@ async def test_a_profile_is_kept_for_its_user_over_restarts(open_app_server: App
         await patch(timezone="Europe/Berlin")
         both = {"userId": "alice", "settings": {"timezone": "Europe/Berlin", "locale": "de-DE"}}
         assert await patch(locale="de-DE") == both
-        await house.restart()
-        alice = RunServiceClient(house.connection, house.key("alice_phone"))
+        await server.restart()
+        alice = RunServiceClient(server.connection, server.key("alice_phone"))
         assert (await alice.get("/profile")).json == both
-        bob = RunServiceClient(house.connection, house.key("bob"))
+        bob = RunServiceClient(server.connection, server.key("bob"))
         assert (await bob.get("/profile")).json["settings"] == {"timezone": None, "locale": None}
         assert (await patch(timezone=None))["settings"] == {"timezone": None, "locale": "de-DE"}
-        reader = RunServiceClient(house.connection, house.key("alice_reads"))
+        reader = RunServiceClient(server.connection, server.key("alice_reads"))
         denied = await reader.request("PATCH", "/profile", b'{"settings":{}}', content_type="application/json")
         assert denied.status == 403
 
@@ -239,7 +239,7 @@ async def test_a_profile_is_kept_for_its_user_over_restarts(open_app_server: App
         b'{"settings":{"locale":""}}',
     ],
 )
-async def test_what_is_no_zone_or_no_language_is_422(alice: RunServiceClient, body: bytes) -> None:
+async def test_an_invalid_time_zone_or_language_is_422(alice: RunServiceClient, body: bytes) -> None:
     reply = await alice.request("PATCH", "/profile", body, content_type="application/json")
     assert (reply.status, reply.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID")
 
@@ -264,7 +264,7 @@ VALUES = st.recursive(
 @requirement("runs:fuzz:decode")
 @given(st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()))
 @settings(max_examples=500, deadline=None)
-def test_any_bytes_are_a_run_or_break_a_rule(raw: bytes) -> None:
+def test_any_bytes_decode_as_a_run_or_break_a_rule(raw: bytes) -> None:
     with suppress(RuleViolation):
         check(decode_run(raw), WORLD)
     for decode in (decode_answers, decode_profile):
@@ -289,7 +289,7 @@ def mutated(raw: bytes, chance: random.Random) -> bytes:
 
 
 @requirement("runs:fuzz:no-500")
-async def test_bodies_that_are_a_little_wrong_are_answered_with_4xx_or_taken(alice: RunServiceClient) -> None:
+async def test_slightly_wrong_bodies_are_answered_with_4xx_or_accepted(alice: RunServiceClient) -> None:
     chance, thread = random.Random(4), new_thread()
     run = json.dumps(run_input(thread, [{"type": "text", "text": "hi"}], tools=[PAINT], state={"a": [1]})).encode()
     for path, raw in (

@@ -38,12 +38,12 @@ async def test_official_clients_accept_the_stream(
         return  # the service speaks 1.0 alone, whose `pendingToolCallIds` that generation refuses (rulings, 26)
     text, roles = RUNS[name]
     service, thread = RunServiceClient(socket_server.connection, socket_server.key("alice")), new_thread()
-    told = await service.play(thread, text, tools=[PAINT])
+    frames = await service.play(thread, text, tools=[PAINT])
     url = f"{socket_server.connection.url}/api/v1/agent/runs/{thread}/events?runId=r-1"
     client = await clients.open(version, url, thread=thread, key=socket_server.key("alice"))
     await clients.send_command("get", agent=client.name)
     ran = check(await client.run())
-    assert ran.types == [frame.type for frame in told]
+    assert ran.types == [frame.type for frame in frames]
     assert [message["role"] for message in ran.messages] == roles
     warned = [each for each in clients.console if "Removed unrecognised material" not in str(each)]
     clients.console.clear()  # 1.0 says of every field that this service adds that it leaves it out

@@ -18,7 +18,7 @@ def name_of(value: object) -> str:
 
 @requirement("runs:suite:conversations")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
-async def test_a_conversation_is_streamed_whole(app_server: AppServer, conversation: Conversation) -> None:
+async def test_a_conversation_is_streamed_completely(app_server: AppServer, conversation: Conversation) -> None:
     await play(conversation, RunServiceDriver(compares_history=False), app_server)
 
 
@@ -35,8 +35,10 @@ async def test_history_events_and_the_standard_endpoint_agree(
 async def test_a_conversation_with_a_restart_before_every_step(
     open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
-    async with open_app_server() as house:
-        await play(conversation, RunServiceDriver(compares_history=True), house, restart_before=lambda place: place > 0)
+    async with open_app_server() as server:
+        await play(
+            conversation, RunServiceDriver(compares_history=True), server, restart_before=lambda place: place > 0
+        )
 
 
 @requirement("runs:suite:killed", "runs:events:restart")

@@ -71,9 +71,9 @@ class RandomLogWriter:
         text = ""
         for index in range(self.chance.randrange(4)):
             kind = self.chance.randrange(3)
-            words = self.chance.choice(["", self.id()]) if kind == 0 else self.id()
-            block = core.Text(words) if kind == 0 else core.Thinking(words) if kind == 1 else core.Data({})
-            text += words if kind == 0 else ""
+            content = self.chance.choice(["", self.id()]) if kind == 0 else self.id()
+            block = core.Text(content) if kind == 0 else core.Thinking(content) if kind == 1 else core.Data({})
+            text += content if kind == 0 else ""
             self.write(BlockClosed(message_id=message, index=index, block=block, loop=loop), run)
         if self.chance.random() < 0.2:  # a run that waited is cancelled meanwhile
             self.write(RunStopped(run_id=RunId(self.id()), reason="cancelled"), None)
@@ -111,7 +111,7 @@ def start_of(writer: RandomLogWriter, first: LoggedEvent | None) -> RunStarted |
 @requirement("runs:history:day", "runs:history:seq", "runs:history:has-more")
 @given(st.integers(0, 10_000), st.integers(0, 12), st.integers(1, 40))
 @settings(max_examples=300, deadline=None)
-def test_reading_backwards_in_pages_finds_what_reading_forwards_does(seed: int, runs: int, size: int) -> None:
+def test_reading_backwards_in_pages_agrees_with_reading_forwards(seed: int, runs: int, size: int) -> None:
     writer = RandomLogWriter(Random(seed))
     for _ in range(runs):
         writer.run()
@@ -121,8 +121,10 @@ def test_reading_backwards_in_pages_finds_what_reading_forwards_does(seed: int, 
         found = read(writer, before, size)
         assert (found.day, found.has_more) == (day, place < len(days) - 1)
         messages = [history_message(each, str) for each in found.messages(start_of(writer, found.first))]
-        told = [(day, each.seq, type(each).__name__.removeprefix("History").lower(), each.content) for each in messages]
-        assert told == [each for each in writer.visible if each[0] == day]
+        entries = [
+            (day, each.seq, type(each).__name__.removeprefix("History").lower(), each.content) for each in messages
+        ]
+        assert entries == [each for each in writer.visible if each[0] == day]
         before = day
     nothing = read(writer, before, size)
     assert (nothing.day, nothing.has_more, nothing.messages(start_of(writer, nothing.first))) == (None, False, [])

@@ -46,7 +46,7 @@ def text_of_frames(frames: list[Frame]) -> str:
 
 
 @requirement("runs:events:whole", "runs:events:extras", "runs:events:no-figures")
-async def test_a_run_with_a_call_is_reported_whole_with_the_fields_of_this_service(alice: RunServiceClient) -> None:
+async def test_a_run_with_a_call_has_all_events_with_the_fields_of_this_service(alice: RunServiceClient) -> None:
     frames = await alice.play(
         new_thread(),
         script(
@@ -107,16 +107,16 @@ async def test_a_run_with_a_call_is_reported_whole_with_the_fields_of_this_servi
 
 
 @requirement("runs:events:extras")
-async def test_a_call_that_fails_says_so(alice: RunServiceClient) -> None:
+async def test_a_failed_call_has_an_error(alice: RunServiceClient) -> None:
     frames = await alice.play(new_thread(), script({"call": {"name": "boom", "input": {}}}))
     result = next(frame.event for frame in frames if frame.type == "TOOL_CALL_RESULT")
-    told = "Tool execution failed: boom"
-    assert (result["status"], result["result"], result["error"]) == ("failure", told, told)
+    message = "Tool execution failed: boom"
+    assert (result["status"], result["result"], result["error"]) == ("failure", message, message)
 
 
 @requirement("runs:events:error")
 async def test_a_run_that_fails_ends_with_an_error_without_internals(alice: RunServiceClient) -> None:
-    frames = await alice.play(new_thread(), script({"say": "half"}, {"fail": "secret words"}))
+    frames = await alice.play(new_thread(), script({"say": "half"}, {"fail": "secret details"}))
     end = {name: value for name, value in frames[-1].event.items() if name not in ("timestamp", "threadId")}
     assert end == {
         "type": "RUN_ERROR",
@@ -144,7 +144,7 @@ async def test_a_cancelled_run_closes_what_it_opened(alice: RunServiceClient) ->
 
 
 @requirement("runs:events:left-out")
-async def test_plans_pictures_and_sub_agents_are_left_out_and_thinking_is_reported(alice: RunServiceClient) -> None:
+async def test_plans_images_and_sub_agents_are_left_out_and_reasoning_is_sent(alice: RunServiceClient) -> None:
     steps = (
         {"think": "hm"},
         {"plan": {"status": "draft", "steps": [{"title": "dig", "status": "pending"}]}},
@@ -196,15 +196,15 @@ async def worker(run: Run) -> AsyncIterator[str]:
 
 
 @requirement("runs:events:stages")
-async def test_an_agent_with_stages_reports_its_steps_and_the_stage_of_what_happens_in_them(
+async def test_an_agent_with_stages_sends_steps_and_the_stage_of_each_event(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server(agents=(worker,), rehearsal=False) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+    async with open_app_server(agents=(worker,), rehearsal=False) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         own = {"agent_type": "worker"}
         frames = await alice.play(thread, forwardedProps=own)
-        told = [(frame.type, frame.event.get("stepName"), frame.event.get("stage")) for frame in frames]
-        assert told == [
+        steps = [(frame.type, frame.event.get("stepName"), frame.event.get("stage")) for frame in frames]
+        assert steps == [
             ("RUN_STARTED", None, None),
             ("STEP_STARTED", "router", None),
             ("TEXT_MESSAGE_START", None, "router"),
@@ -232,14 +232,14 @@ async def test_an_agent_with_stages_reports_its_steps_and_the_stage_of_what_happ
 
 
 @requirement("runs:events:no-figures")
-async def test_a_run_that_fails_reports_no_figures_either(alice: RunServiceClient) -> None:
+async def test_a_failed_run_has_no_token_counts(alice: RunServiceClient) -> None:
     used = {"usage": {"input_tokens": 5, "output_tokens": 6}}
     frames = await alice.play(new_thread(), script({"say": "a"}, used, {"step": True}, {"fail": "x"}))
     assert "usage" not in frames[-1].event
 
 
 @requirement("runs:events:parent")
-async def test_parent_run_id_is_repeated(alice: RunServiceClient) -> None:
+async def test_the_parent_run_id_is_returned(alice: RunServiceClient) -> None:
     frames = await alice.play(new_thread(), parentRunId="r-0")
     assert frames[0].event["parentRunId"] == "r-0"
 
@@ -261,7 +261,7 @@ async def test_ids_grow_along_the_thread_and_repeat_in_every_replay(alice: RunSe
 
 
 @requirement("runs:events:start")
-async def test_without_a_position_the_newest_run_is_reported_from_its_start_and_then_the_next_ones(
+async def test_without_a_position_the_stream_begins_with_the_newest_run(
     alice: RunServiceClient,
 ) -> None:
     thread = new_thread()
@@ -274,7 +274,7 @@ async def test_without_a_position_the_newest_run_is_reported_from_its_start_and_
 
 
 @requirement("runs:events:never-issued")
-async def test_a_position_that_was_never_given_out_is_a_position(alice: RunServiceClient) -> None:
+async def test_an_id_that_was_never_issued_is_a_valid_position(alice: RunServiceClient) -> None:
     thread = new_thread()
     frames = await alice.play(thread)
     assert await alice.events(thread, "r-1", FIRST_ID) == frames
@@ -323,11 +323,11 @@ async def test_an_idle_limit_out_of_its_range_is_422(alice: RunServiceClient, va
 
 
 @requirement("runs:events:idle-limit", "runs:events:keep-alive")
-async def test_a_stream_ends_after_so_long_a_silence_and_shows_that_it_lives_until_then(
+async def test_a_stream_sends_keep_alives_and_ends_after_the_idle_limit(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server(heartbeat_s=0.1) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+    async with open_app_server(heartbeat_s=0.1) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         await alice.submit(run_input(thread, LONG))
         async with alice.watch(thread, "?idle_limit=1") as watch:
             await watch.read_to_end()
@@ -336,7 +336,7 @@ async def test_a_stream_ends_after_so_long_a_silence_and_shows_that_it_lives_unt
 
 
 @requirement("runs:events:run-filter")
-async def test_with_a_run_id_only_that_run_is_reported_and_the_stream_ends_with_it(alice: RunServiceClient) -> None:
+async def test_with_a_run_id_the_stream_has_that_run_alone_and_ends_with_it(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.submit(run_input(thread, "one", "r-1"))
     task = (await alice.submit(run_input(thread, "two", "r-2")))["taskId"]
@@ -354,8 +354,8 @@ async def test_with_a_run_id_only_that_run_is_reported_and_the_stream_ends_with_
 
 @requirement("runs:events:limit")
 async def test_more_than_eight_streams_of_a_user_are_too_many(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        alice, bob = (RunServiceClient(house.connection, house.key(name)) for name in ("alice", "bob"))
+    async with open_app_server() as server:
+        alice, bob = (RunServiceClient(server.connection, server.key(name)) for name in ("alice", "bob"))
         thread, other = new_thread(), new_thread()
         await alice.play(thread)
         await bob.play(other)
@@ -371,16 +371,16 @@ async def test_more_than_eight_streams_of_a_user_are_too_many(open_app_server: A
 
 
 @requirement("runs:events:revoked")
-async def test_a_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        phone, thread = RunServiceClient(house.connection, house.key("alice_phone")), new_thread()
+async def test_a_stream_ends_when_its_key_is_revoked_and_the_run_continues(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        phone, thread = RunServiceClient(server.connection, server.key("alice_phone")), new_thread()
         await phone.submit(run_input(thread, LONG))
         async with phone.watch(thread) as watch:
             await watch.until("TEXT_MESSAGE_CONTENT")
-            app: Any = house.connection.app
+            app: Any = server.connection.app
             await app.keys.revoke("alice_phone")
             assert [frame.type for frame in await watch.read_to_end()][-1] == "TEXT_MESSAGE_CONTENT"
-        alice = RunServiceClient(house.connection, house.key("alice"))
+        alice = RunServiceClient(server.connection, server.key("alice"))
         assert (await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")).json["accepted"] is True
 
 
@@ -421,17 +421,17 @@ def cuts(raw: bytes, count: int, chance: random.Random) -> Iterator[tuple[str | 
     """Random cuts of a stream's bytes: the id of the last whole event before, and the whole events after."""
     for _ in range(count):
         whole = raw[: raw.rindex(b"\n\n", 0, max(chance.randrange(len(raw)), raw.index(b"\n\n") + 2)) + 2]
-        seen = parse(whole)
-        yield (seen[-1].id if seen else None), raw[len(whole) :]
+        frames = parse(whole)
+        yield (frames[-1].id if frames else None), raw[len(whole) :]
 
 
 @requirement("runs:events:cuts", "runs:events:restart")
-async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly_the_rest(
+async def test_a_stream_cut_anywhere_resumes_with_exactly_the_rest_across_restarts(
     open_app_server: AppServerFactory,
 ) -> None:
     chance = random.Random(2)
-    async with open_app_server() as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+    async with open_app_server() as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         for place, text in enumerate(EVERYTHING):
             await alice.play(thread, text, f"r-{place}")
         async with alice.watch(thread, after=FIRST_ID) as watch:
@@ -442,8 +442,8 @@ async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly
         assert count > 50
         for place, (last, rest) in enumerate(cuts(raw, 1000, chance)):
             if place % 40 == 39:
-                await house.restart()
-                alice = RunServiceClient(house.connection, house.key("alice"))
+                await server.restart()
+                alice = RunServiceClient(server.connection, server.key("alice"))
             async with alice.watch(thread, after=last or FIRST_ID) as watch:
                 prefix = b": keep-alive\n\n"
                 while len(watch.raw) < len(prefix + rest):
@@ -454,9 +454,9 @@ async def test_a_thousand_cuts_with_restarts_between_are_each_resumed_to_exactly
 
 
 @requirement("runs:events:cuts", "runs:events:restart")
-async def test_a_run_that_is_read_in_snatches_over_restarts_is_read_once(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+async def test_a_run_read_in_parts_across_restarts_is_read_exactly_once(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         steps = [{"say": f"{place} " * 5, "size": 2, "every_ms": 2} for place in range(10)]
         text = script(*[each for step in steps for each in (step, {"step": True})])
         await alice.submit(run_input(thread, text))
@@ -470,8 +470,8 @@ async def test_a_run_that_is_read_in_snatches_over_restarts_is_read_once(open_ap
                     watch.raw += chunk
                 frames += watch.frames
             if len(frames) % 4 == 0:
-                await house.restart()
-                alice = RunServiceClient(house.connection, house.key("alice"))
+                await server.restart()
+                alice = RunServiceClient(server.connection, server.key("alice"))
         assert frames == await alice.events(thread, "r-1")
         whole = text_of_frames(frames)
         for place in range(10):
@@ -479,7 +479,7 @@ async def test_a_run_that_is_read_in_snatches_over_restarts_is_read_once(open_ap
 
 
 @requirement("runs:events:live-is-replay")
-async def test_what_comes_live_is_what_every_replay_reports(alice: RunServiceClient) -> None:
+async def test_the_live_stream_and_every_replay_are_the_same(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.play(thread)
     async with alice.watch(thread, after=FIRST_ID) as live:

@@ -22,9 +22,9 @@ async def test_the_example_client_follows_a_run_and_asks_before_a_tool_runs(tmp_
             stdout=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(DEADLINE_S):
-            told, _ = await process.communicate(b"y\n")
+            output, _ = await process.communicate(b"y\n")
     assert process.returncode == 0
-    assert told.decode().splitlines() == [
+    assert output.decode().splitlines() == [
         "First. ? Allow the call of stamp? [y/n]",
         "Then: stamped x",
         f"1 user: {STAMP}",

@@ -70,7 +70,7 @@ def place_of(url: str) -> str:
 
 @requirement("runs:files:upload", "runs:files:content")
 @pytest.mark.parametrize("kind", PICTURES)
-async def test_a_picture_is_stored_and_shown_by_its_link(
+async def test_an_image_is_stored_and_served_by_its_link(
     alice: RunServiceClient, visitor: RunServiceClient, kind: str
 ) -> None:
     thread, content = new_thread(), PICTURES[kind]
@@ -80,26 +80,26 @@ async def test_a_picture_is_stored_and_shown_by_its_link(
     assert list(stored) == ["bucket", "path", "mime_type", "url"]
     assert (stored["bucket"], stored["mime_type"]) == ("dragoman", kind)
     assert stored["path"].startswith(f"agent-inputs/alice/{thread}/r-1/")
-    shown = await visitor.get(place_of(stored["url"]))
-    assert (shown.status, shown.headers["content-type"], shown.body) == (200, kind, content)
-    assert shown.headers["x-content-type-options"] == "nosniff"
+    reply = await visitor.get(place_of(stored["url"]))
+    assert (reply.status, reply.headers["content-type"], reply.body) == (200, kind, content)
+    assert reply.headers["x-content-type-options"] == "nosniff"
     assert (await visitor.request("HEAD", place_of(stored["url"]))).status == 200
-    assert (await visitor.request("POST", place_of(stored["url"]))).status == 401
+    assert (await visitor.request("POST", place_of(stored["url"]))).status == 405
 
 
 @requirement("runs:files:content")
-async def test_a_link_works_as_it_stands_over_a_socket(socket_server: SocketServer) -> None:
+async def test_a_link_works_unchanged_in_an_ordinary_http_client(socket_server: SocketServer) -> None:
     alice = RunServiceClient(socket_server.connection, socket_server.key("alice"))
     url = (await alice.upload()).json["url"]
     async with httpx2.AsyncClient() as browser:
-        shown = await browser.get(url)
-        assert (shown.status_code, shown.content) == (200, PNG)
+        reply = await browser.get(url)
+        assert (reply.status_code, reply.content) == (200, PNG)
         head = await browser.head(url)
         assert (head.status_code, head.headers["content-length"], head.content) == (200, str(len(PNG)), b"")
 
 
 @requirement("runs:files:path")
-async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: RunServiceClient) -> None:
+async def test_an_upload_without_a_thread_has_a_folder_of_its_own(alice: RunServiceClient) -> None:
     assert (await alice.upload()).json["path"].startswith("agent-inputs/alice/-/-/")
     odd = (await alice.upload(runId="../../bob")).json["path"]
     assert odd.startswith("agent-inputs/alice/-/_")
@@ -107,7 +107,7 @@ async def test_what_belongs_to_no_thread_lies_in_a_folder_of_that_kind(alice: Ru
 
 
 @requirement("runs:files:own")
-async def test_a_user_lists_and_deletes_what_they_uploaded(alice: RunServiceClient, bob: RunServiceClient) -> None:
+async def test_a_user_lists_and_deletes_their_own_uploads(alice: RunServiceClient, bob: RunServiceClient) -> None:
     free, bound = (await alice.upload()).json, (await alice.upload(threadId=new_thread())).json
     theirs = (await bob.upload()).json
     listed = (await alice.get("/attachments")).json["items"]
@@ -122,7 +122,7 @@ async def test_a_user_lists_and_deletes_what_they_uploaded(alice: RunServiceClie
 
 
 @requirement("runs:files:type")
-async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunServiceClient) -> None:
+async def test_a_file_that_is_not_of_its_declared_type_is_415(alice: RunServiceClient) -> None:
     for content, kind in (
         (PNG, "image/jpeg"),
         (PNG, "image/svg+xml"),
@@ -135,7 +135,7 @@ async def test_a_file_that_is_not_what_it_is_declared_to_be_is_415(alice: RunSer
 
 
 @requirement("runs:files:size")
-async def test_a_file_of_ten_mebibytes_is_taken_and_a_byte_more_is_413(alice: RunServiceClient) -> None:
+async def test_a_file_of_ten_mebibytes_is_accepted_and_one_byte_more_is_413(alice: RunServiceClient) -> None:
     fits = PNG + bytes(LIMIT - len(PNG))
     assert (await alice.upload(fits)).status == 201
     for much in (fits + b"x", fits + bytes(100_000)):
@@ -146,7 +146,7 @@ async def test_a_file_of_ten_mebibytes_is_taken_and_a_byte_more_is_413(alice: Ru
 
 
 @requirement("runs:files:form")
-async def test_what_is_no_form_with_one_file_is_422(alice: RunServiceClient) -> None:
+async def test_anything_but_a_form_with_one_file_is_422(alice: RunServiceClient) -> None:
     for body, kind in (
         (b"", "multipart/form-data; boundary=x"),
         (b"{}", "application/json"),
@@ -161,7 +161,7 @@ async def test_what_is_no_form_with_one_file_is_422(alice: RunServiceClient) -> 
 
 
 @requirement("runs:files:deleted-with-thread")
-async def test_what_was_uploaded_for_a_thread_goes_with_it(alice: RunServiceClient, visitor: RunServiceClient) -> None:
+async def test_deleting_a_thread_deletes_its_uploads(alice: RunServiceClient, visitor: RunServiceClient) -> None:
     thread = new_thread()
     link = place_of((await alice.upload(threadId=thread)).json["url"])
     other = place_of((await alice.upload()).json["url"])
@@ -172,7 +172,7 @@ async def test_what_was_uploaded_for_a_thread_goes_with_it(alice: RunServiceClie
 
 
 @requirement("runs:files:deleted-with-thread")
-async def test_what_was_uploaded_for_a_thread_that_never_was_goes_when_it_is_deleted(
+async def test_deleting_a_thread_that_never_ran_deletes_its_uploads(
     alice: RunServiceClient, bob: RunServiceClient, visitor: RunServiceClient
 ) -> None:
     thread = new_thread()
@@ -184,12 +184,12 @@ async def test_what_was_uploaded_for_a_thread_that_never_was_goes_when_it_is_del
 
 
 @requirement("runs:links:public-url")
-async def test_links_follow_the_path_that_the_service_is_moved_to(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(run_service_path="/other/place") as house:
-        alice = RunServiceClient(house.connection, house.key("alice"), base="/other/place")
+async def test_links_follow_the_configured_path_of_the_service(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(run_service_path="/other/place") as server:
+        alice = RunServiceClient(server.connection, server.key("alice"), base="/other/place")
         url = (await alice.upload()).json["url"]
         assert url.startswith("http://127.0.0.1:8000/other/place/attachments/content/")
-        visitor = RunServiceClient(house.connection, None, base="")
+        visitor = RunServiceClient(server.connection, None, base="")
         assert (await visitor.get(url.removeprefix("http://127.0.0.1:8000"))).body == PNG
 
 
@@ -199,7 +199,7 @@ BAD_LINK = problem(403, "AGENT_FORBIDDEN", "this link is not valid or has expire
 
 
 @requirement("runs:links:signed-url")
-async def test_a_fresh_link_is_given_to_the_owner_alone(
+async def test_only_the_owner_gets_a_new_link(
     alice: RunServiceClient, bob: RunServiceClient, visitor: RunServiceClient
 ) -> None:
     stored = (await alice.upload()).json
@@ -251,23 +251,23 @@ async def test_a_link_with_any_byte_changed_is_refused(app_server: AppServer, al
 
 
 @requirement("runs:links:expiry")
-async def test_a_link_holds_for_an_hour(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
+async def test_a_link_is_valid_for_an_hour(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(manual_clock=True) as server:
         alice, visitor = (
-            RunServiceClient(house.connection, house.key("alice")),
-            RunServiceClient(house.connection, None, base=""),
+            RunServiceClient(server.connection, server.key("alice")),
+            RunServiceClient(server.connection, None, base=""),
         )
         url = (await alice.upload()).json["url"]
         picture = [{"type": "binary", "mimeType": "image/png", "url": url}]
-        house.clock.advance(seconds=3600)
+        server.clock.advance(seconds=3600)
         assert (await visitor.get(place_of(url))).status == 200
         first = await alice.submit(run_input(new_thread(), picture))
-        house.clock.advance(seconds=1)
+        server.clock.advance(seconds=1)
         assert (await visitor.get(place_of(url))).json == BAD_LINK
         late = await alice.post("/runs", run_input(new_thread(), picture))
         assert late.json["detail"] == "binary content url is not a valid signed URL"
         again = await alice.submit(run_input(first["threadId"], picture))
-        assert again == {**first, "created": False}, "a repeat is told again, though its link is old by now"
+        assert again == {**first, "created": False}, "a repeat gets the same answer although its link has expired"
 
 
 @requirement("runs:links:owner")
@@ -285,35 +285,35 @@ def show(path: str) -> list[Image]:
 
 @agent(tools=[show])
 async def leaky(run: Run) -> str:
-    """Shows what it is told to show."""
+    """Sends the image that it is asked for."""
     await run.call(show, path=run.text)
     return "shown"
 
 
 @requirement("runs:links:owner")
-async def test_a_reference_that_did_not_come_through_this_protocol_is_no_picture(
+async def test_an_upload_reference_in_a_text_is_not_resolved(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server(agents=(leaky,)) as house:
-        path = (await RunServiceClient(house.connection, house.key("alice")).upload()).json["path"]
-        bob, thread = RunServiceClient(house.connection, house.key("bob")), new_thread()
+    async with open_app_server(agents=(leaky,)) as server:
+        path = (await RunServiceClient(server.connection, server.key("alice")).upload()).json["path"]
+        bob, thread = RunServiceClient(server.connection, server.key("bob")), new_thread()
         await bob.play(thread, path, forwardedProps={"agent_type": "leaky"})
-        refused = await house.aap_client("bob").post(
+        refused = await server.aap_client("bob").post(
             f"/sessions/{thread}/turns",
             {"messages": [{"role": "user", "content": [{"type": "image", "url": f"upload:{path}"}]}]},
         )
         assert (refused.status, refused.json["code"]) == (400, "image_unsupported")
-        told = await Endpoint(house.connection, house.key("bob"), agent="leaky").messages(thread)
-        assert f"upload:{path}" in str(told)
-        assert "iVBOR" not in str(told)
+        messages = await Endpoint(server.connection, server.key("bob"), agent="leaky").messages(thread)
+        assert f"upload:{path}" in str(messages)
+        assert "iVBOR" not in str(messages)
 
 
 @requirement("runs:links:public-url")
-async def test_links_are_made_for_the_public_address(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(public_url="https://agents.example.org/") as house:
+async def test_links_use_the_public_url(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(public_url="https://agents.example.org/") as server:
         alice, visitor = (
-            RunServiceClient(house.connection, house.key("alice")),
-            RunServiceClient(house.connection, None, base=""),
+            RunServiceClient(server.connection, server.key("alice")),
+            RunServiceClient(server.connection, None, base=""),
         )
         url = (await alice.upload()).json["url"]
         assert url.startswith("https://agents.example.org/api/v1/agent/attachments/content/dragoman/")
@@ -352,7 +352,7 @@ def test_every_name_has_a_folder_of_its_own(one: str, two: str, thread: str | No
 @requirement("runs:files:type")
 @given(st.binary(max_size=64))
 @settings(max_examples=300, deadline=None)
-def test_any_bytes_are_a_picture_that_we_know_or_none(content: bytes) -> None:
+def test_any_bytes_are_a_known_image_type_or_none(content: bytes) -> None:
     assert sniff_image_type(content) in {None, *PICTURES}
     wav_data_size(content)
 
@@ -363,7 +363,7 @@ def test_any_bytes_are_a_picture_that_we_know_or_none(content: bytes) -> None:
 @requirement("runs:files:form")
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=5), st.binary(max_size=200)), max_size=5))
 @settings(max_examples=200, deadline=None)
-def test_what_a_form_holds_is_read_back(fields: list[tuple[str, bytes]]) -> None:
+def test_the_fields_of_a_form_are_read_back(fields: list[tuple[str, bytes]]) -> None:
     body = b"".join(
         f'--bOuNd\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content + b"\r\n"
         for name, content in fields
@@ -377,7 +377,7 @@ def test_what_a_form_holds_is_read_back(fields: list[tuple[str, bytes]]) -> None
 @requirement("runs:files:form")
 @given(st.text(max_size=80), st.binary(max_size=300))
 @settings(max_examples=300, deadline=None)
-def test_any_bytes_are_a_form_or_none(kind: str, body: bytes) -> None:
+def test_any_bytes_are_a_form_or_are_refused(kind: str, body: bytes) -> None:
     for content_type in (kind, "multipart/form-data; boundary=a"):
         with suppress(InvalidForm):
             read_form(content_type, body.replace(b"b", b"\r\n--a\r\n"))
@@ -387,7 +387,7 @@ def test_any_bytes_are_a_form_or_none(kind: str, body: bytes) -> None:
 
 
 @requirement("runs:transcribe:input")
-async def test_what_is_no_recording_is_400(alice: RunServiceClient) -> None:
+async def test_an_invalid_recording_is_400(alice: RunServiceClient) -> None:
     async def code(content: bytes) -> tuple[int, str]:
         reply = await alice.send_form("/transcribe", content, "audio/wav")
         return reply.status, reply.json["code"]
@@ -440,9 +440,9 @@ async def backend(status: int, body: bytes) -> AsyncIterator[Backend]:
 async def test_a_recording_goes_to_the_backend_and_its_text_comes_back(open_app_server: AppServerFactory) -> None:
     async with (
         backend(200, '{"text":"Grüße","more":1}'.encode()) as asr,
-        open_app_server(transcription_model=f"openai-compatible:whisper-1@{asr.url}") as house,
+        open_app_server(transcription_model=f"openai-compatible:whisper-1@{asr.url}") as server,
     ):
-        reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
+        reply = await RunServiceClient(server.connection, server.key("alice")).send_form(
             "/transcribe", wav(), "audio/wav"
         )
         assert (reply.status, reply.json) == (200, {"text": "Grüße"})
@@ -462,14 +462,14 @@ async def test_a_recording_goes_to_the_backend_and_its_text_comes_back(open_app_
 @pytest.mark.parametrize(
     ("status", "body"), [(500, b"secret"), (401, b"{}"), (200, b"x"), (200, b"{}"), (200, b"\xff")]
 )
-async def test_a_backend_that_fails_is_502_without_its_words(
+async def test_a_failing_backend_is_502_without_its_message(
     open_app_server: AppServerFactory, status: int, body: bytes
 ) -> None:
     async with (
         backend(status, body) as asr,
-        open_app_server(transcription_model=f"openai-compatible:w@{asr.url}") as house,
+        open_app_server(transcription_model=f"openai-compatible:w@{asr.url}") as server,
     ):
-        reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
+        reply = await RunServiceClient(server.connection, server.key("alice")).send_form(
             "/transcribe", wav(), "audio/wav"
         )
         expected = problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend failed")
@@ -477,18 +477,18 @@ async def test_a_backend_that_fails_is_502_without_its_words(
 
 
 @requirement("runs:transcribe:backend-fails")
-async def test_a_backend_that_is_not_there_is_502(open_app_server: AppServerFactory) -> None:
+async def test_an_unreachable_backend_is_502(open_app_server: AppServerFactory) -> None:
     async with backend(200, b"") as asr:
         url = asr.url
-    async with open_app_server(transcription_model=f"openai-compatible:w@{url}") as house:
-        reply = await RunServiceClient(house.connection, house.key("alice")).send_form(
+    async with open_app_server(transcription_model=f"openai-compatible:w@{url}") as server:
+        reply = await RunServiceClient(server.connection, server.key("alice")).send_form(
             "/transcribe", wav(), "audio/wav"
         )
         assert (reply.status, reply.json["code"]) == (502, "AGENT_ASR_UNAVAILABLE")
 
 
 @requirement("runs:transcribe:names")
-def test_a_transcriber_is_named_as_a_model_is() -> None:
+def test_a_transcriber_is_named_like_a_model() -> None:
     assert isinstance(resolve_transcriber("openai-compatible:w@http://127.0.0.1:1/v1", {}), OpenAITranscriber)
     assert isinstance(resolve_transcriber("openai:whisper-1", {"OPENAI_API_KEY": "k"}), OpenAITranscriber)
     for name in ("openai:whisper-1", "openai:", "whisper", "openai-compatible:x", "google:x"):

@@ -37,7 +37,7 @@ def alice(app_server: AppServer) -> RunServiceClient:
 
 
 def set_clock(server: AppServer, moment: str) -> None:
-    """Set the held clock; it only goes forward."""
+    """Set the manual clock, which only goes forward."""
     server.clock.advance(seconds=(datetime.fromisoformat(moment) - server.clock.now()).total_seconds())
 
 
@@ -50,9 +50,9 @@ def contents(day: Json) -> list[tuple[str, str]]:
 
 @requirement("runs:history:fields", "runs:history:clock")
 async def test_messages_have_the_fields_of_their_role(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
-        set_clock(house, "2027-03-15T10:00:00+00:00")
+    async with open_app_server(manual_clock=True) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
+        set_clock(server, "2027-03-15T10:00:00+00:00")
         frames = await alice.play(thread, "hello")
         answer = next(frame.event["messageId"] for frame in frames if frame.type == "TEXT_MESSAGE_START")
         assert await alice.history(thread) == {
@@ -82,13 +82,13 @@ async def test_messages_have_the_fields_of_their_role(open_app_server: AppServer
 
 
 @requirement("runs:history:hidden", "runs:history:seq")
-async def test_tool_messages_and_answers_without_a_word_are_hidden_but_counted(alice: RunServiceClient) -> None:
+async def test_tool_messages_and_answers_without_text_are_hidden_but_counted(alice: RunServiceClient) -> None:
     thread = new_thread()
     await alice.play(thread, "add 1 and 2", "r-1")
     await alice.play(thread, script({"call": {"name": "add", "input": {"a": 1, "b": 2}}}), "r-2")
     await alice.play(thread, "hello", "r-3")
-    told = [(each["seq"], each["role"]) for each in (await alice.history(thread))["messages"]]
-    assert told == [(1, "user"), (4, "assistant"), (5, "user"), (8, "user"), (9, "assistant")]
+    listed = [(each["seq"], each["role"]) for each in (await alice.history(thread))["messages"]]
+    assert listed == [(1, "user"), (4, "assistant"), (5, "user"), (8, "user"), (9, "assistant")]
     assert "tool" not in str(await alice.history(thread))
 
 
@@ -102,17 +102,17 @@ async def test_instructions_of_other_protocols_are_hidden(app_server: AppServer,
 
 
 @requirement("runs:history:internal")
-async def test_prompts_that_nobody_wrote_are_hidden_and_their_answers_shown(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
-        set_clock(house, "2027-03-15T10:00:00+00:00")
+async def test_internal_prompts_are_hidden_and_their_answers_shown(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(manual_clock=True) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
+        set_clock(server, "2027-03-15T10:00:00+00:00")
         await alice.play(thread, "one", "r-1")
-        app: Any = house.connection.app
+        app: Any = server.connection.app
         for moment, text in (
             ("2027-03-16T10:00:00+00:00", script({"call": {"name": "add", "input": {"a": 1, "b": 1}}})),
             ("2027-03-17T10:00:00+00:00", "prompt"),
         ):
-            set_clock(house, moment)
+            set_clock(server, moment)
             async with app.engine.session(UserId("alice"), thread) as live:
                 internal = Submit(
                     protocol="schedules", messages=(UserInput(content=text),), metadata=RunMetadata(internal=True)
@@ -147,33 +147,31 @@ async def test_an_answer_appears_once_it_is_complete(alice: RunServiceClient) ->
 
 
 @requirement("runs:history:attachments", "runs:files:no-link-stored")
-async def test_pictures_come_with_links_that_are_signed_anew(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+async def test_images_have_newly_signed_links(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(manual_clock=True) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         stored = (await alice.upload(threadId=thread)).json
         parts = [{"type": "text", "text": "see"}, {"type": "binary", "mimeType": "image/png", "url": stored["url"]}]
         await alice.play(thread, parts)
-        house.clock.advance(hours=5)
-        await house.restart()
-        alice = RunServiceClient(house.connection, house.key("alice"))
+        server.clock.advance(hours=5)
+        await server.restart()
+        alice = RunServiceClient(server.connection, server.key("alice"))
         message = (await alice.history(thread))["messages"][0]
         assert message["content"] == "see"
         (attachment,) = message["attachments"]
         assert attachment["mimeType"] == "image/png"
         assert attachment["url"] != stored["url"]
-        shown = await RunServiceClient(house.connection, None, base="").get(
+        reply = await RunServiceClient(server.connection, None, base="").get(
             attachment["url"].removeprefix("http://127.0.0.1:8000")
         )
-        assert (shown.status, shown.headers["content-type"], shown.body) == (200, "image/png", PNG)
-        assert stored["url"].encode() not in (house.folder / "dragoman.db").read_bytes()
-        aap = await house.aap_client("alice").get(f"/sessions/{thread}/history?type=full")
+        assert (reply.status, reply.headers["content-type"], reply.body) == (200, "image/png", PNG)
+        assert stored["url"].encode() not in (server.folder / "dragoman.db").read_bytes()
+        aap = await server.aap_client("alice").get(f"/sessions/{thread}/history?type=full")
         assert aap.json["history"]["full"][0]["content"][1]["url"].startswith("data:image/png;base64,iVBORw0KGgo")
 
 
 @requirement("runs:history:attachments")
-async def test_pictures_of_other_protocols_are_shown_as_they_are(
-    app_server: AppServer, alice: RunServiceClient
-) -> None:
+async def test_images_of_other_protocols_keep_their_urls(app_server: AppServer, alice: RunServiceClient) -> None:
     large = "data:image/png;base64," + "A" * 40_000
     urls = ["https://example.org/x.png", "data:image/gif;base64,R0lG", large]
     session = await app_server.aap_client("alice").create(
@@ -198,7 +196,7 @@ async def test_a_card_is_the_same_in_the_event_and_in_the_history(alice: RunServ
 
 
 @requirement("runs:ui-schema:belongs")
-async def test_a_card_belongs_to_the_answer_that_is_open_or_comes_next(alice: RunServiceClient) -> None:
+async def test_a_card_belongs_to_the_open_or_the_next_answer(alice: RunServiceClient) -> None:
     def badge(label: str) -> Json:
         return {"card": {"type": "badge", "label": label}}
 
@@ -222,12 +220,12 @@ async def test_a_card_belongs_to_the_answer_that_is_open_or_comes_next(alice: Ru
     ends = [frame.event.get("ui_schema") for frame in frames if frame.type == "TEXT_MESSAGE_END"]
     labels = [None if each is None else each["root"]["label"] for each in ends]
     assert labels == ["first", None, "third"]
-    told = [each["ui_schema"] for each in (await alice.history(thread))["messages"] if each["role"] == "assistant"]
-    assert told == [*ends, None]
+    listed = [each["ui_schema"] for each in (await alice.history(thread))["messages"] if each["role"] == "assistant"]
+    assert listed == [*ends, None]
 
 
 @requirement("runs:ui-schema:bad-hint")
-async def test_a_bad_card_is_none_and_fails_nothing(alice: RunServiceClient) -> None:
+async def test_an_invalid_card_is_dropped_and_fails_nothing(alice: RunServiceClient) -> None:
     cards: list[Json] = [{}, {"root": 1}, {"type": "badge"}, {"version": "1.0", "root": {"type": "divider"}}]
     for card in cards:
         thread = new_thread()
@@ -238,9 +236,9 @@ async def test_a_bad_card_is_none_and_fails_nothing(alice: RunServiceClient) -> 
 
 
 @requirement("runs:ui-schema:locale")
-async def test_the_locale_is_the_profiles_when_the_run_began(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+async def test_the_locale_is_that_of_the_profile_when_the_run_began(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         text = script({"say": "x"}, {"card": {"type": "divider"}})
         await alice.play(thread, text, "r-1")
         await alice.request("PATCH", "/profile", b'{"settings":{"locale":"de"}}', content_type="application/json")
@@ -253,8 +251,8 @@ async def test_the_locale_is_the_profiles_when_the_run_began(open_app_server: Ap
                 if frame.type == "TEXT_MESSAGE_END"
             ]
             assert [each["ui_schema"]["locale"] for each in ends] == ["en", "de"]
-            told = (await alice.history(thread))["messages"]
-            assert [each["ui_schema"]["locale"] for each in told if each["role"] == "assistant"] == ["en", "de"]
+            listed = (await alice.history(thread))["messages"]
+            assert [each["ui_schema"]["locale"] for each in listed if each["role"] == "assistant"] == ["en", "de"]
             await alice.request("PATCH", "/profile", b'{"settings":{"locale":"fr"}}', content_type="application/json")
 
 
@@ -262,7 +260,7 @@ async def test_the_locale_is_the_profiles_when_the_run_began(open_app_server: Ap
 
 
 @requirement("runs:history:day", "runs:history:before", "runs:history:has-more")
-async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_app_server: AppServerFactory) -> None:
+async def test_days_are_paged_across_months_and_clock_changes(open_app_server: AppServerFactory) -> None:
     """The server's zone and its days of 23 and 25 hours mean nothing: a day is the UTC date."""
     moments = (
         "2027-01-31T23:59:59.999999+00:00",
@@ -279,10 +277,10 @@ async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_
         "2028-01-01T00:30:00+00:00",
         "2028-02-29T12:00:00+00:00",
     )
-    async with open_app_server(manual_clock=True) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
+    async with open_app_server(manual_clock=True) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
         for place, moment in enumerate(moments):
-            set_clock(house, moment)
+            set_clock(server, moment)
             await alice.play(thread, f"at {moment}", f"r-{place}")
         days = sorted({moment[:10] for moment in moments}, reverse=True)
         before = None
@@ -304,12 +302,12 @@ async def test_days_are_paged_through_over_months_and_changes_of_the_clock(open_
 
 @requirement("runs:history:day")
 async def test_an_answer_after_midnight_belongs_to_the_next_day(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        alice, thread = RunServiceClient(house.connection, house.key("alice")), new_thread()
-        set_clock(house, "2027-04-30T23:59:00+00:00")
+    async with open_app_server(manual_clock=True) as server:
+        alice, thread = RunServiceClient(server.connection, server.key("alice")), new_thread()
+        set_clock(server, "2027-04-30T23:59:00+00:00")
         await alice.submit(run_input(thread, script({"call": {"name": "stamp", "input": {"text": "x"}}}, {"say": "y"})))
         frames = await alice.events(thread, "r-1")
-        set_clock(house, "2027-05-01T00:01:00+00:00")
+        set_clock(server, "2027-05-01T00:01:00+00:00")
         call = frames[1].event["toolCallId"]
         answered = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})
         await alice.events(thread, answered.json["runId"])
@@ -320,7 +318,7 @@ async def test_an_answer_after_midnight_belongs_to_the_next_day(open_app_server:
 
 
 @requirement("runs:history:seq")
-async def test_pages_agree_however_long_the_thread_is(alice: RunServiceClient) -> None:
+async def test_pages_are_consistent_for_a_long_thread(alice: RunServiceClient) -> None:
     thread = new_thread()
     steps = [each for place in range(24) for each in ({"say": f"{place}"}, {"step": True})]
     for place in range(12):
@@ -330,16 +328,16 @@ async def test_pages_agree_however_long_the_thread_is(alice: RunServiceClient) -
 
 
 @requirement("runs:history:newest")
-async def test_without_a_thread_the_newest_one_is_shown(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        alice, one, two = RunServiceClient(house.connection, house.key("alice")), new_thread(), new_thread()
+async def test_without_a_thread_id_the_newest_thread_is_shown(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        alice, one, two = RunServiceClient(server.connection, server.key("alice")), new_thread(), new_thread()
         assert await alice.history() == EMPTY
         await alice.play(one, "first")
         await alice.play(two, "second")
         await alice.play(one, "again", "r-2")
         day = await alice.history()
         assert (day["threadId"], contents(day)[0]) == (two, ("user", "second"))
-        assert await RunServiceClient(house.connection, house.key("bob")).history() == EMPTY
+        assert await RunServiceClient(server.connection, server.key("bob")).history() == EMPTY
 
 
 @requirement("runs:history:before")

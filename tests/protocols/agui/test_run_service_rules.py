@@ -276,14 +276,14 @@ def first_broken(body: Body) -> int | None:
 
 
 @requirement("runs:rules:table")
-def test_there_are_twenty_rules_in_their_order() -> None:
+def test_there_are_twenty_rules_in_order() -> None:
     assert [rule.number for rule in RULES] == list(range(1, 21))
     assert set(BREAKING_CHANGES) == set(VALID_CHANGES) == set(range(1, 21))
 
 
 @requirement("runs:rules:border")
 @pytest.mark.parametrize(("number", "change"), cases(VALID_CHANGES))
-def test_what_lies_just_inside_a_rule_is_accepted(number: int, change: Change) -> None:
+def test_a_value_just_inside_a_rule_is_accepted(number: int, change: Change) -> None:
     body = valid()
     change(body)
     assert first_broken(body) is None, number
@@ -291,7 +291,7 @@ def test_what_lies_just_inside_a_rule_is_accepted(number: int, change: Change) -
 
 @requirement("runs:rules:border")
 @pytest.mark.parametrize(("number", "change"), cases(BREAKING_CHANGES))
-def test_what_lies_just_outside_is_refused_by_that_rule(number: int, change: Change) -> None:
+def test_a_value_just_outside_a_rule_is_refused_by_it(number: int, change: Change) -> None:
     body = valid()
     change(body)
     assert first_broken(body) == number
@@ -340,7 +340,7 @@ def broken_twice(first: int, second: int) -> Body:
 @pytest.mark.parametrize(
     ("first", "second"), [pair for pair in combinations(range(1, 21), 2) if pair not in IMPOSSIBLE]
 )
-def test_of_two_broken_rules_the_first_is_the_answer(first: int, second: int) -> None:
+def test_the_first_of_two_broken_rules_is_the_answer(first: int, second: int) -> None:
     assert first_broken(broken_twice(first, second)) == first
 
 
@@ -349,7 +349,7 @@ def with_pictures(*parts: Json) -> Body:
 
 
 @requirement("runs:rules:pictures")
-def test_pictures_are_checked_one_by_one_and_before_they_are_counted() -> None:
+def test_images_are_checked_one_by_one_before_they_are_counted() -> None:
     both = {"type": "binary", "mimeType": "image/png", "data": "aGk="}
     assert first_broken(with_pictures(both)) == 9
     assert first_broken(with_pictures({"type": "binary", "mimeType": "application/pdf"})) == 8
@@ -359,7 +359,7 @@ def test_pictures_are_checked_one_by_one_and_before_they_are_counted() -> None:
 
 
 @requirement("runs:rules:image-part")
-def test_the_image_part_of_ag_ui_1_means_what_a_binary_part_means() -> None:
+def test_an_ag_ui_1_0_image_part_means_the_same_as_a_binary_part() -> None:
     def image(**source: Json) -> Body:
         return with_pictures({"type": "image", "source": source})
 
@@ -383,7 +383,7 @@ def alice(app_server: AppServer) -> RunServiceClient:
 
 @requirement("runs:rules:messages", "runs:errors:problem")
 @pytest.mark.parametrize("number", range(1, 21))
-async def test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothing(
+async def test_a_broken_rule_is_answered_with_its_message_and_changes_nothing(
     alice: RunServiceClient, number: int
 ) -> None:
     rule, thread = RULES[number - 1], new_thread()
@@ -438,7 +438,7 @@ def test_a_wrong_shape_names_the_field(place: int) -> None:
         b'{"state":' + b"[" * 200 + b"]" * 200 + b"}",
     ],
 )
-def test_what_is_no_json_object_breaks_the_second_rule(raw: bytes) -> None:
+def test_anything_but_a_json_object_breaks_the_second_rule(raw: bytes) -> None:
     with pytest.raises(RuleViolation) as refused:
         decode_run(raw)
     assert refused.value.rule.number == 2
@@ -448,7 +448,7 @@ def test_what_is_no_json_object_breaks_the_second_rule(raw: bytes) -> None:
 
 
 @requirement("runs:aliases:every-depth")
-def test_snake_case_is_taken_at_every_depth_of_the_protocols_own_objects() -> None:
+def test_snake_case_is_accepted_at_every_depth_of_the_protocols_own_objects() -> None:
     camel = valid()
     camel["parentRunId"] = "r-0"
     camel["messages"] += [
@@ -487,7 +487,7 @@ def test_snake_case_is_taken_at_every_depth_of_the_protocols_own_objects() -> No
 
 
 @requirement("runs:aliases:opaque")
-def test_names_inside_opaque_values_stay_as_they_are() -> None:
+def test_names_inside_opaque_values_are_unchanged() -> None:
     body = valid()
     body["state"] = {"thread_id": 1, "tool_calls": [{"mime_type": 2}]}
     body["tools"] = [{"name": "t", "description": "", "parameters": {"run_id": {"tool_call_id": 1}}}]
@@ -500,7 +500,7 @@ def test_names_inside_opaque_values_stay_as_they_are() -> None:
 
 
 @requirement("runs:aliases:camel-wins")
-def test_of_both_spellings_camel_case_wins() -> None:
+def test_camel_case_wins_over_snake_case() -> None:
     body = valid()
     body["run_id"] = "other"
     body["forwarded_props"] = {}
