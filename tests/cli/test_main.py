@@ -150,7 +150,7 @@ def test_a_second_server_on_a_folder_fails_and_says_what_to_do(tmp_path: Path) -
     [
         (("--port", "{taken}"), "Address already in use: choose another one with --host or --port"),
         (("no_such_file.py",), "no_such_file.py"),
-        (("--default-agent", "nobody"), "no agent 'nobody' is served"),
+        (("--default-agent", "nobody"), "no agent 'nobody'; available agents: rehearsal"),
         (("--data", "{file}"), "cannot use the data folder"),
         (("--data", "{damaged}"), "is no database of this program"),
     ],

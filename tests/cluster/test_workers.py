@@ -79,7 +79,7 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
     begun, ended = out.decode().splitlines()
     told = json.loads(err)
     assert (ended, process.returncode) == ("ended", 0)
-    assert (told["event"], told["level"]) == ("workers did not stop in time, and are killed", "error")
+    assert (told["event"], told["level"]) == ("workers did not stop in time, killing them", "error")
     assert 1 in told["workers"]
     assert not any(psutil.pid_exists(int(each)) for each in begun.split())
 

@@ -125,7 +125,7 @@ async def test_a_second_server_on_the_folder_refuses_to_start(app_server: AppSer
 
 async def test_a_default_agent_that_is_not_served_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
     wrong = Settings(data=str(tmp_path), rehearsal=True, default_agent="nobody")
-    with pytest.raises(SettingsError, match="no agent 'nobody' is served, but rehearsal, rehearsal-bare"):
+    with pytest.raises(SettingsError, match="no agent 'nobody'; available agents: rehearsal, rehearsal-bare"):
         async with server_app.build(wrong).running():
             pytest.fail("it started")
     async with running_server(tmp_path, default_agent="rehearsal-bare") as house:

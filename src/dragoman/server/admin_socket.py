@@ -1,7 +1,7 @@
-"""The admin socket: how the command line speaks to a server that runs on the same data folder.
+"""The admin socket: lets the command line talk to a server that runs on the same data folder.
 
-A Unix socket in the data folder that only the server's user may open; who may open it may read the database, so it
-asks for no key. One line of JSON is a request, one is its answer. It knows no engine: what it manages is passed in.
+A Unix socket in the data folder that only the server's user may open. Whoever may open it may also read the database,
+so it requires no key. Each request is one line of JSON, and so is each reply. It knows no engine.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SOCKET_FILE = "admin.sock"
 MAX_LINE_BYTES = 64 * 1024
 REQUEST_TIMEOUT_S = 10.0
 MAX_SOCKET_PATH_BYTES = 100
-"""What the kernel takes as a socket's path is little more."""
+"""Just below the kernel's limit for the path of a socket."""
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 class CreateKey(
     msgspec.Struct, frozen=True, kw_only=True, tag="keys.create", tag_field="do", forbid_unknown_fields=True
 ):
-    """Make a key."""
+    """Create a key."""
 
     name: str
     user: str
@@ -42,19 +42,19 @@ class CreateKey(
 
 
 class ListKeys(msgspec.Struct, frozen=True, tag="keys.list", tag_field="do", forbid_unknown_fields=True):
-    """Tell all keys."""
+    """List all keys."""
 
 
 class RevokeKey(
     msgspec.Struct, frozen=True, kw_only=True, tag="keys.revoke", tag_field="do", forbid_unknown_fields=True
 ):
-    """Remove a key."""
+    """Revoke a key."""
 
     which: str
 
 
 class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_field="do", forbid_unknown_fields=True):
-    """Change a user's profile. What is unset stays as it is; null takes a setting back."""
+    """Change a user's profile. Unset members stay as they are; null removes a value."""
 
     user: str
     time_zone: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -65,7 +65,7 @@ Request = CreateKey | ListKeys | RevokeKey | SetUser
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it may be shown."""
+    """What may be shown of a key."""
 
     key_id: KeyId
     name: str
@@ -78,7 +78,7 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a request: `error`, or the keys or the profile concerned. `secret` is a new key itself."""
+    """The result of a request: `error`, or the affected keys or profile. `secret` is the new key itself."""
 
     error: str | None = None
     keys: list[KeyInfo] = []
@@ -87,33 +87,33 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeyService(Protocol):
-    """Who keeps the keys."""
+    """Manages the keys."""
 
     async def create(
         self, name: str, *, user: UserId = ..., scopes: Sequence[str] = ..., expires_at: datetime | None = ...
     ) -> tuple[str, ApiKey]:
-        """Make a key."""
+        """Create a key. Returns its secret and the key."""
 
     def all(self) -> Sequence[ApiKey]:
-        """All keys."""
+        """Return all keys."""
 
     async def revoke(self, which: str) -> ApiKey:
-        """Remove a key."""
+        """Revoke a key."""
 
 
 class ProfileService(Protocol):
-    """Who keeps the users' profiles."""
+    """Manages the users' profiles."""
 
     async def change(self, user: UserId, **settings: str | None) -> Profile:
         """Change a profile."""
 
 
 class ServerNotRunning(Exception):
-    """No server listens on the folder's socket."""
+    """No server is listening on the folder's socket."""
 
 
 async def handle(request: Request, keys: KeyService, profiles: ProfileService) -> Reply:
-    """Do what is asked. The same for a server that runs and for a folder at rest."""
+    """Handle a request, in a running server or for a data folder without one."""
     try:
         match request:
             case CreateKey():
@@ -139,7 +139,7 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService) -
 
 
 class AdminSocket:
-    """The server's side."""
+    """The server's end of the admin socket."""
 
     def __init__(self, folder: Path, keys: KeyService, profiles: ProfileService) -> None:
         self._folder = folder
@@ -148,13 +148,13 @@ class AdminSocket:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. The caller holds the folder's lock, so that a socket which is there already is a dead one's."""
+        """Start listening. The caller holds the folder's lock, so an existing socket file is stale."""
         self._server = await asyncio.start_unix_server(
             self._serve, sock=_bind_socket(self._folder), limit=MAX_LINE_BYTES
         )
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
             with suppress(OSError):
@@ -166,9 +166,13 @@ class AdminSocket:
                 while line := await reader.readline():
                     writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
                     await writer.drain()
-        except (TimeoutError, ValueError, ConnectionError):  # too slow, a line too long, gone
+        except (
+            TimeoutError,
+            ValueError,
+            ConnectionError,
+        ):  # the client is too slow, sent a line that is too long, or disconnected
             pass
-        except Exception:  # a connection's root
+        except Exception:  # the outer edge of a connection
             log.exception("admin request failed")
         finally:
             writer.close()
@@ -177,32 +181,32 @@ class AdminSocket:
         try:
             request = msgspec.json.decode(line, type=Request)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Reply(error=f"this server does not understand the request: {error}")
+            return Reply(error=f"the server does not understand the request: {error}")
         return await handle(request, self._keys, self._profiles)
 
 
 def send_request(folder: Path, request: Request) -> Reply:
-    """Ask the server that runs on a data folder.
+    """Send a request to the server that runs on a data folder.
 
     Raises:
-        NobodyListens: none does, or it is just starting or stopping.
+        ServerNotRunning: there is none, or it is starting or stopping.
     """
     try:
         with short_socket_path(folder) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(REQUEST_TIMEOUT_S)
             connection.connect(path)
             connection.sendall(msgspec.json.encode(request) + b"\n")
-            with connection.makefile("rb") as answers:
-                line = answers.readline()
+            with connection.makefile("rb") as replies:
+                line = replies.readline()
     except OSError as error:
         raise ServerNotRunning(str(error)) from error
     if not line:
-        raise ServerNotRunning("the server hung up")
+        raise ServerNotRunning("the server closed the connection")
     return msgspec.json.decode(line, type=Reply)
 
 
 def to_key_info(key: ApiKey) -> KeyInfo:
-    """What may be shown of a key."""
+    """Convert a key to what may be shown of it."""
     return KeyInfo(
         key_id=key.key_id,
         name=key.name,
@@ -219,17 +223,17 @@ def _bind_socket(folder: Path) -> socket.socket:
     with short_socket_path(folder) as path:
         Path(path).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)  # the file has its mode from the first moment on
+        previous_umask = os.umask(0o177)  # so that the file never has a wider mode
         try:
             listening.bind(path)
         finally:
-            os.umask(before)
+            os.umask(previous_umask)
     return listening
 
 
 @contextmanager
 def short_socket_path(folder: Path) -> Iterator[str]:
-    """The socket's path in a form that is short enough: a deep folder is reached by its descriptor."""
+    """Yield a path of the socket that is short enough for the kernel; a deep folder is named by a file descriptor."""
     path = str(folder / SOCKET_FILE)
     if len(os.fsencode(path)) < MAX_SOCKET_PATH_BYTES:
         yield path

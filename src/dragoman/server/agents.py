@@ -1,4 +1,4 @@
-"""The agents of a server: found, given their models, started, checked, and closed again."""
+"""Loads a server's agents, binds them to their models, and starts them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class ModelPool:
-    """The models that agents name, each made once."""
+    """The models that agents use; each is created once."""
 
     def __init__(self, environ: Mapping[str, str], progress: Callable[[str], None]) -> None:
         self._environ = environ
@@ -28,30 +28,30 @@ class ModelPool:
         self._selection_reasons: dict[str, str] = {}
 
     def default_name(self, configured: str | None) -> str:
-        """The model for agents that name none: the one that is wanted, else what the environment has a key for."""
-        name, why = (configured, "it is the setting default_model") if configured else default_model(self._environ)
-        self._selection_reasons[name] = why
+        """The model for agents that name none: the configured one, else one that the environment has a key for."""
+        name, reason = (configured, "setting default_model") if configured else default_model(self._environ)
+        self._selection_reasons[name] = reason
         return name
 
     def get(self, name: str) -> Model:
-        """The model of that name; it is started later. Raises ModelNameError and MissingExtra."""
+        """Return the model of that name; `start` starts it. Raises ModelNameError and MissingExtra."""
         model = self._models.get(name)
         if model is None:
             model = self._models[name] = resolve(name, self._environ, self._progress)
             log.info(
                 "model chosen",
                 model=_loggable_name(name),
-                because=self._selection_reasons.get(name, "an agent names it"),
+                reason=self._selection_reasons.get(name, "named by an agent"),
             )
         return CountedModel(model, _loggable_name(name))
 
     async def start(self) -> None:
-        """Start all that were named. Raises ModelFailed."""
+        """Start all models. Raises ModelFailed."""
         for model in self._models.values():
             await model.start()
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all models."""
         for model in self._models.values():
             await model.aclose()
 
@@ -65,22 +65,22 @@ async def prepare_agents(
     clock: Clock,
     stack: AsyncExitStack,
 ) -> tuple[dict[str, Agent], str]:
-    """Make a server's agents ready to play.
+    """Load and start a server's agents.
 
     Args:
-        settings: which files to load, whether to rehearse, the default agent and model.
-        given: agents besides those.
+        settings: the files to load, whether to add the rehearsal agents, and the default agent and model.
+        extra_agents: agents to serve in addition, before the others.
         environ: where models find their providers' keys.
-        progress: told what is done while a model starts.
-        clock: the rehearsal's.
-        stack: closes what was opened.
+        progress: called with a line of text during slow steps of a model's start.
+        clock: the clock of the rehearsal agents.
+        stack: closes agents and models.
 
     Returns:
-        The agents by name, in the order in which they are listed, and the default one's name.
+        The agents by name, in the order in which they are listed, and the name of the default one.
 
     Raises:
-        LoadError, Misdeclared, StartFailed, ModelNameError, MissingExtra, ModelFailed, SettingsError: with a message
-            for the person at the terminal.
+        LoadError, DeclarationError, StartFailed, ModelNameError, MissingExtra, ModelFailed, SettingsError: with a
+            message for the person at the terminal.
     """
     from dragoman.agents import serving
 
@@ -100,7 +100,7 @@ async def prepare_agents(
     default = settings.default_agent or agents[0].spec.name
     names = {alias for agent in agents for alias in (agent.spec.name, *agent.spec.aliases)}
     if default not in names:
-        raise SettingsError(f"setting default_agent: no agent {default!r} is served, but {', '.join(by_name)}")
+        raise SettingsError(f"setting default_agent: no agent {default!r}; available agents: {', '.join(by_name)}")
     return by_name, default
 
 
@@ -129,5 +129,5 @@ def _default_assistant() -> Agent:
 
 
 def _loggable_name(model: str) -> str:
-    """A model's name without an address, which may hold a password."""
+    """A model's name without its address, which may contain a password."""
     return model.partition("@")[0]

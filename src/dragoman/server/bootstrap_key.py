@@ -1,4 +1,4 @@
-"""The first key: made on the first start, kept in the data folder, shown at every start, with a line to try it."""
+"""The first key (setting `first_key`): created at the first start, kept in the data folder, printed at every start."""
 
 import asyncio
 import os
@@ -11,23 +11,23 @@ KEY_FILE = "first-key"
 
 
 async def ensure_bootstrap_key(folder: Path, keys: KeyRing) -> str:
-    """The key in the folder's file; a new one when there is none, or when it was revoked."""
+    """Return the key stored in the folder; create a new one if there is none or it was revoked."""
     file = folder / KEY_FILE
-    kept = await asyncio.to_thread(_read, file)
-    if kept is not None and keys.is_valid(kept):
-        return kept
+    stored = await asyncio.to_thread(_read, file)
+    if stored is not None and keys.is_valid(stored):
+        return stored
     secret, _ = await keys.create("first key")
     await asyncio.to_thread(_write, file, secret)
     return secret
 
 
 def curl_line(base: str, key: str | None, agent: str) -> str:
-    """One line for a shell that opens a session over AAP and streams an answer.
+    """A shell command that creates a session over AAP and streams an answer.
 
     Args:
-        base: the URL of the protocol.
-        key: the key; None on a server without keys.
-        agent: which agent to talk to.
+        base: the URL at which AAP is mounted.
+        key: the API key; None on a server without keys.
+        agent: the agent's name.
     """
     auth = f" -H 'Authorization: Bearer {key}'" if key else ""
     post = f"curl -sN{auth} -H 'Content-Type: application/json'"
@@ -47,5 +47,5 @@ def _write(file: Path, secret: str) -> None:
     with suppress(FileNotFoundError):
         file.unlink()
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(secret + "\n")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened_file:
+        opened_file.write(secret + "\n")

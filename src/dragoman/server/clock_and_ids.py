@@ -1,4 +1,4 @@
-"""The clock and the ids of a real server."""
+"""The system's clock and the generator of ids."""
 
 import os
 import time
@@ -13,18 +13,17 @@ _TAIL_BITS = 74
 
 
 class SystemClock:
-    """`Clock` of this machine."""
+    """The system's clock."""
 
     def now(self) -> datetime:
-        """See `Clock.now`."""
+        """The current time in UTC."""
         return datetime.now(UTC)
 
 
 class RandomIds:
-    """`Ids` from the system's randomness, fetched in blocks: a system call for each id would cost 60 microseconds.
+    """Generates UUIDv7 ids from the system's randomness, read in blocks: a system call per id would take 60 µs.
 
-    Within a millisecond an id is the one before plus a random step, so ids sort in the order of their making and can
-    still not be guessed.
+    Within a millisecond each id is the previous one plus a random step, so ids sort by creation and stay unguessable.
     """
 
     def __init__(self) -> None:
@@ -34,10 +33,10 @@ class RandomIds:
         self._tail = 0
 
     def new(self) -> str:
-        """See `Ids.new`."""
+        """Return a new id."""
         ms = time.time_ns() // 1_000_000
         if ms > self._ms:
-            self._ms, self._tail = ms, self._random(_TAIL_BYTES) >> 8  # the top bits stay free for the steps
+            self._ms, self._tail = ms, self._random(_TAIL_BYTES) >> 8  # the top bits leave room for the steps
         else:
             self._tail += 1 + self._random(_STEP_BYTES)
             if self._tail >> _TAIL_BITS:

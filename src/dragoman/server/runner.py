@@ -1,6 +1,7 @@
-"""The server as a process: its socket, its loop, its signals, and the one line that says that it is ready.
+"""Runs a server as a process: socket, event loop, signals, and the line that says that it is ready.
 
-Standard output carries that line alone, so that programs can wait for it; everything for people goes to standard error.
+That line is the only output on standard output, so that programs can wait for it. Everything for people goes to
+standard error.
 """
 
 import asyncio
@@ -33,30 +34,30 @@ from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import warn_about_old_sqlite
 
 KEEP_ALIVE_TIMEOUT_S = 75
-"""Longer than the minute after which most proxies close idle connections themselves: so none is closed under them."""
+"""Longer than the minute after which most proxies close idle connections, so that the proxy closes them first."""
 MAX_WEBSOCKET_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Largest message over a WebSocket."""
+"""Largest WebSocket message."""
 GRACEFUL_SHUTDOWN_TIMEOUT_S = 5
-"""What answers still under way get after the drain."""
+"""How long responses in progress may take after the drain."""
 
 GC_THRESHOLDS = (20_000, 20, 50)
-"""The collector looks seldom: streams make many small objects and no cycles. It took 6 % of a busy server's time."""
+"""Collect rarely: streams make many small objects but no cycles, and the collector took 6 % of a busy server's time."""
 
 GIL_SWITCH_INTERVAL_S = 0.0005
-"""How long the loop may keep the interpreter from the thread that writes, which gives it away for each row. With the
-usual 5 ms a busy loop holds up commits, and with them itself."""
+"""The interpreter's GIL switch interval. The database's writer thread releases the GIL for each row; with the default
+of 5 ms a busy event loop would delay every commit, and so itself."""
 
 log = structlog.get_logger(__name__)
 
 
 class Worker(NamedTuple):
-    """One of several processes that share a port.
+    """What a worker inherits: one of several processes that share a port.
 
     Args:
-        number: from 0; one that is started again has the number of the one before.
-        listening: the socket, which all of them have.
-        alive: what ends when the process that looks after them does.
-        report: where it is told that this one takes requests.
+        number: the worker's number, from 0; a restarted worker has its predecessor's.
+        listening_socket: the socket that all workers share.
+        supervisor_pipe: reaches its end when the supervisor exits.
+        ready_pipe: written to when the worker accepts requests.
     """
 
     number: int
@@ -66,24 +67,24 @@ class Worker(NamedTuple):
 
 
 class CannotStart(Exception):
-    """The server cannot start; the message says why, and what to do."""
+    """The server cannot start. The message says why and what to do."""
 
 
 def run(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Serve until a signal ends it.
+    """Serve until a signal stops the server.
 
     Raises:
-        CannotStart: it did not come to that.
+        CannotStart: the server could not start.
     """
     configure_logging(settings.log_format, settings.log_level)
     _run(settings, environ, None)
 
 
 def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> None:
-    """Serve as one of several, until a signal or the end of the one that looks after them ends it.
+    """Serve as one of several workers, until a signal stops it or the supervisor exits.
 
     Raises:
-        CannotStart: it did not come to that.
+        CannotStart: the worker could not start.
     """
     _run(settings, environ, worker)
 
@@ -112,10 +113,10 @@ async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker 
             loop.add_reader(worker.supervisor_pipe, _on_supervisor_exit, loop, worker)
         try:
             await stack.enter_async_context(app.running())
-        except Exception as error:  # the edge of the start: what is written for people is told without its trace
+        except Exception as error:  # the outer edge of the start: expected errors are reported without a traceback
             raise _to_startup_error(error, settings) from error
         gc.collect()
-        gc.freeze()  # what is there now stays: the collector need not look at it again
+        gc.freeze()  # objects that exist now live as long as the process: exclude them from collections
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
         server = Server(_config(app.asgi_app, settings), app.drain, lambda: _announce(app, listening, worker))
@@ -125,7 +126,7 @@ async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker 
 
 
 def _to_startup_error(error: Exception, settings: Settings) -> Exception:
-    """The error as a sentence for the person at the terminal; one that nobody expected stays as it is."""
+    """Convert an expected error to CannotStart; return any other unchanged."""
     from dragoman.agents.loading import LoadError
     from dragoman.agents.parameters import DeclarationError
     from dragoman.agents.serving import StartFailed
@@ -151,15 +152,15 @@ def _to_startup_error(error: Exception, settings: Settings) -> Exception:
 
 
 def bind_socket(host: str, port: int, send_timeout_s: float = 60.0) -> socket.socket:
-    """The server's socket, which does not listen yet: who comes too early is refused, and does not wait.
+    """Bind the server's socket. It does not listen yet, so that early connections are refused instead of waiting.
 
     Args:
         host: the address.
         port: the port; 0 for a free one.
-        stalled_s: how long a client may take nothing of what is sent to it before it is cut off. Only Linux does it.
+        send_timeout_s: how long a client may read nothing before it is disconnected. Supported on Linux only.
 
     Raises:
-        CannotStart: the address is not ours, or taken.
+        CannotStart: the address is not available.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -170,7 +171,7 @@ def bind_socket(host: str, port: int, send_timeout_s: float = 60.0) -> socket.so
         raise CannotStart(f"cannot listen on {host}: {error.strerror}: choose another address with --host") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # its connections have it from here
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(send_timeout_s * 1000))
         listening.bind(address)
     except OSError as error:
@@ -182,12 +183,12 @@ def bind_socket(host: str, port: int, send_timeout_s: float = 60.0) -> socket.so
 
 
 def url_of(host: str, port: int) -> str:
-    """The server's address for clients."""
+    """The server's URL."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _on_supervisor_exit(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
-    """Who looked after this process is gone: stop, as if it had said so."""
+    """Stop gracefully, because the supervisor has exited."""
     loop.remove_reader(worker.supervisor_pipe)
     signal.raise_signal(signal.SIGTERM)
 
@@ -207,21 +208,22 @@ async def _announce(app: Application, listening: socket.socket, worker: Worker |
         return
     if settings.first_key:
         key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
-        for_people = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        line = curl_line(for_people + settings.aap_path, key, app.engine.default_agent)
-        page = f"{for_people}/#key={key}" if key else f"{for_people}/"
-        words = [f"\nkey   {key}\n" if key else "\n", f"open  {page}\n", f"try   {line}\n\n" if settings.aap else ""]
-        sys.stderr.write("".join(words))
+        local_url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        console_url = f"{local_url}/#key={key}" if key else f"{local_url}/"
+        curl = curl_line(local_url + settings.aap_path, key, app.engine.default_agent)
+        sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
+        sys.stderr.write(f"open  {console_url}\n")
+        sys.stderr.write(f"try   {curl}\n\n" if settings.aap else "")
         sys.stderr.flush()
     elif settings.auth and not app.keys.all():
-        log.warning("there is no key yet", make_one=f"dragoman keys create --name NAME --data {settings.data}")
+        log.warning("no API key exists yet", hint=f"dragoman keys create --name NAME --data {settings.data}")
 
 
 # --- uvicorn ----------------------------------------------------------------------------------------------------------
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which would wait for open streams for ever: the first signal makes them end, the second forces it."""
+    """Uvicorn, with a drain: alone it would wait for open streams forever. A second signal skips the drain."""
 
     def __init__(
         self,
@@ -237,12 +239,12 @@ class Server(uvicorn.Server):
         self._signal_count = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`: listen, and say so."""
+        """Start listening, and announce it."""
         await super().startup(sockets)
         await self._announce()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """See `uvicorn.Server`: a signal came."""
+        """Handle a signal: drain, then stop at once, then exit without cleaning up."""
         self._signal_count += 1
         if self._signal_count > 2:
             signal.signal(sig, signal.SIG_DFL)
@@ -251,13 +253,13 @@ class Server(uvicorn.Server):
 
     def _stop(self) -> None:
         if self._drain_task is None:
-            log.info("stopping", grace="the running runs get their grace; a second signal ends them at once")
+            log.info("stopping", hint="waiting for running runs; a second signal stops them at once")
             self._drain_task = self._loop.create_task(self._drain_and_exit())
         else:
             self._drain_task.cancel()
 
     async def _drain_and_exit(self) -> None:
-        """While it drains the server goes on listening, so that its clients are told, and not refused."""
+        """Drain while still listening, so that clients get a proper error instead of a refused connection."""
         try:
             await self._drain(None)
         except asyncio.CancelledError:
@@ -275,7 +277,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
         ws_per_message_deflate=False,
         interface="asgi3",
-        lifespan="off",  # `_serve` runs it, so that its errors reach the terminal as sentences
+        lifespan="off",  # `_serve` runs it, so that its errors are reported on one line
         log_config=None,
         access_log=False,
         server_header=False,
@@ -289,7 +291,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ImportError:  # not made for this platform
+    except ImportError:  # not available on this platform
         return None
     return uvloop.new_event_loop
 
@@ -301,7 +303,7 @@ def _start_tracing(settings: Settings) -> Callable[[], Any]:
         end = configure_tracing(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
     except ImportError as error:
         raise CannotStart(
-            "OpenTelemetry is switched on, but not installed: make run EXTRAS=otel, or pip install '.[otel]'"
+            "OpenTelemetry is turned on, but not installed: make run EXTRAS=otel, or pip install '.[otel]'"
         ) from error
     tracing.enable()
     return end

@@ -1,7 +1,7 @@
-"""The stores that the settings ask for, opened: SQLite in the data folder, or a PostgreSQL database; perhaps a bucket.
+"""Opens the configured stores: SQLite in the data folder, or PostgreSQL; optionally a bucket for blobs.
 
-The data folder is there in all cases: it holds the key of the secrets, the first key and the socket of the command
-line. The drivers of PostgreSQL and of buckets are imported only where one is named.
+A data folder is used in all cases: it contains the encryption keys, the first key and the admin socket. The drivers for
+PostgreSQL and buckets are imported only if needed.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from dragoman.stores.postgres.database import Database as Postgres
 
 FOLDER_ID_FILE = "home"
-"""A file of random bytes, which tell a data folder from all others, wherever they are."""
+"""A file of random bytes that identify a data folder among all servers of a cluster."""
 CHANGE_POLL_INTERVAL_S = 1.0
-"""How often a shared database is asked whether keys or profiles changed elsewhere."""
+"""How often a shared database is polled for changes of keys and profiles."""
 
 log = structlog.get_logger(__name__)
 
 
 class Stores(NamedTuple):
-    """All stores of a server."""
+    """The stores of a server."""
 
     log: SessionStore
     keys: ApiKeyStore
@@ -57,28 +57,28 @@ class Stores(NamedTuple):
     blobs: BlobStore
     archive: StoreArchive
     cluster_store: ClusterStore | None
-    """The other servers; None where there can be none."""
+    """The cluster's shared state; None with SQLite, which only one server can use."""
     database_url: str | None
-    """How to reach the database that several servers share."""
+    """The database that several servers share; None with SQLite."""
     probe: Callable[[], Awaitable[object]]
-    """Writes something that changes nothing. Raises StoreUnavailable."""
+    """Performs a write without effect. Raises StoreUnavailable."""
     accounts_version: Callable[[], Awaitable[int]] | None
-    """A number that is another one when keys or profiles changed; None where nobody else can change them."""
+    """Returns a number that changes with keys and profiles; None if no other process can change them."""
     close: Callable[[], None]
 
 
 def open_stores(settings: Settings, worker: int | None = None) -> Stores:
-    """Open the stores for a server, and bring them up to date.
+    """Open a server's stores and migrate them.
 
     Args:
-        settings: where they are.
-        worker: its number among those that share the data folder, which is locked for all of them already.
+        settings: where the stores are.
+        worker: the number of the worker; the supervisor has locked the data folder for all workers.
 
     Raises:
-        InUse: another server has the folder, or another program the database.
-        WrongVersion: they are from a newer release, or hold another program's tables.
-        SettingsError: a driver is not installed, or the bucket of the blobs cannot be used.
-        StoreUnavailable: they cannot be used now.
+        StoreInUse: another server uses the folder, or another program the database.
+        WrongVersion: the stores are from a newer release, or contain another program's tables.
+        SettingsError: a driver is not installed, or the bucket cannot be used.
+        StoreUnavailable: a store cannot be used at the moment.
     """
     if settings.database is None:
         return _with_blobs(_open_sqlite_stores(settings), settings.blobs)
@@ -89,25 +89,26 @@ def open_stores(settings: Settings, worker: int | None = None) -> Stores:
         database = open_postgres(settings.database, use="shared")
         stack.callback(database.close)
         stores = _with_blobs(_postgres_stores(database, stack.pop_all().close), settings.blobs)
-        home = f"{_folder_id(settings.folder)}/{worker or 0}"
-        return stores._replace(cluster_store=open_cluster_store(database, home, settings.lease_s))
+        folder_id = f"{_folder_id(settings.folder)}/{worker or 0}"
+        return stores._replace(cluster_store=open_cluster_store(database, folder_id, settings.lease_s))
 
 
 def open_cluster_store(database: "Postgres", folder_id: str, lease_s: float) -> ClusterStore:
-    """The servers on a database; see `PostgresNodes`."""
+    """Open the cluster's shared state in a PostgreSQL database."""
     from dragoman.stores.postgres.cluster import PostgresCluster
 
     return PostgresCluster(database, folder_id=folder_id, lease_s=lease_s)
 
 
 def open_stores_at(location: str, blobs: str | None = None) -> Stores:
-    """Open the stores of a place while no server uses them: a data folder, or the address of a PostgreSQL database.
+    """Open stores that no server uses.
 
     Args:
-        place: the one or the other.
-        blobs: the address of the bucket where that place's blobs are, if they are in one.
+        location: a data folder, or the address of a PostgreSQL database.
+        blobs: the address of the bucket with the blobs, if they are in one.
 
-    Raises as `open_stores` does.
+    Raises:
+        StoreInUse, WrongVersion, SettingsError, StoreUnavailable: as in `open_stores`.
     """
     if is_database_url(location):
         database = open_postgres(location)
@@ -116,39 +117,39 @@ def open_stores_at(location: str, blobs: str | None = None) -> Stores:
 
 
 def is_database_url(location: str) -> bool:
-    """Whether a place is a database's address, not a folder: `postgresql://…`, or `host=… dbname=…`."""
+    """Whether a location is a database's address (`postgresql://…` or `host=… dbname=…`) and not a folder."""
     return "://" in location or "=" in location
 
 
 def open_postgres(url: str, *, use: "Access" = "alone") -> "Postgres":
-    """A PostgreSQL database; see its `Database`. Raises also SettingsError: the driver is not installed."""
+    """Open a PostgreSQL database. Raises SettingsError if the driver is not installed."""
     try:
         from dragoman.stores.postgres.database import Database as Postgres
     except ModuleNotFoundError as error:
         raise SettingsError(
-            "a PostgreSQL database is named, but its driver is not installed: make run EXTRAS=postgres, or"
+            "a PostgreSQL database is configured, but its driver is not installed: make run EXTRAS=postgres, or"
             " pip install '.[postgres]'"
         ) from error
     return Postgres(url, access=use)
 
 
 async def watch_for_changes(stores: Stores, on_change: Callable[[], Awaitable[None]]) -> None:
-    """Call `changed` now and each time when keys or profiles changed, here or elsewhere; until it is cancelled."""
-    assert stores.accounts_version is not None, "somebody else can change them"
-    seen: int | None = None
-    is_away = False
+    """Call `on_change` now and whenever keys or profiles have changed, until cancelled."""
+    assert stores.accounts_version is not None, "another process can change them"
+    last_version: int | None = None
+    is_unavailable = False
     while True:
         try:
-            count = await stores.accounts_version()
-            if count != seen:
+            version = await stores.accounts_version()
+            if version != last_version:
                 await on_change()
-            seen, is_away = count, False
+            last_version, is_unavailable = version, False
         except StoreUnavailable as error:
-            if not is_away:
-                log.warning("keys and profiles not looked after", cause=repr(error.__cause__))
-            is_away = True
-        except Exception:  # the root of a task that must go on
-            log.exception("keys and profiles not looked after")
+            if not is_unavailable:
+                log.warning("cannot poll for changes of keys and profiles", cause=repr(error.__cause__))
+            is_unavailable = True
+        except Exception:  # the outer edge of a task that must go on
+            log.exception("cannot poll for changes of keys and profiles")
         await asyncio.sleep(CHANGE_POLL_INTERVAL_S)
 
 
@@ -202,7 +203,7 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
 
 
 def _with_blobs(stores: Stores, address: str | None) -> Stores:
-    """The stores with their blobs in a bucket, if there is one; closed, if that does not work."""
+    """Replace the blob store by a bucket if one is configured. Closes the stores if that fails."""
     if address is None:
         return stores
     with ExitStack() as stack:
@@ -213,7 +214,7 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
             blobs = s3_blobs.open_bucket(address)
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "blobs are to be kept in a bucket, but what speaks S3 is not installed: make run EXTRAS=s3, or"
+                "a bucket for blobs is configured, but its driver is not installed: make run EXTRAS=s3, or"
                 " pip install '.[s3]'"
             ) from error
         except (ValueError, StoreUnavailable) as error:
@@ -223,6 +224,6 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
 
 
 def _folder_id(folder: Path) -> str:
-    """What tells a data folder from all others, wherever they are, its copies included."""
-    known = load_or_create_key(folder / FOLDER_ID_FILE).hex()
-    return f"{known}/{platform.node()}/{(folder / FOLDER_ID_FILE).stat().st_ino}"
+    """An id of a data folder that differs between all folders, including copies of one."""
+    random_id = load_or_create_key(folder / FOLDER_ID_FILE).hex()
+    return f"{random_id}/{platform.node()}/{(folder / FOLDER_ID_FILE).stat().st_ino}"

@@ -1,7 +1,7 @@
-"""Several processes that share a port, each a server of its own on one database, and the one that looks after them.
+"""Supervises several worker processes that share a port and a database.
 
-The port is opened once and inherited, so that no connection is lost with a process: another one accepts it. Who dies is
-started again; a signal to stop goes to all, and who has not ended some seconds after its grace is killed.
+The listening socket is opened once and inherited, so that pending connections survive the death of a worker. A worker
+that dies is restarted. A signal to stop is passed on to all workers; those that do not exit in time are killed.
 """
 
 import os
@@ -24,13 +24,13 @@ from dragoman.stores.errors import StoreInUse
 from dragoman.stores.sqlite.database import lock_folder
 
 EXIT_CHECK_INTERVAL_S = 0.2
-"""How often it is looked who has ended, besides when a signal tells."""
+"""How often exited workers are looked for, in addition to each SIGCHLD."""
 RESTART_DELAY_S = 1.0
-"""How long it waits to start a process again that died at its start."""
+"""Delay before a worker that died right after its start is restarted."""
 CLOSE_TIMEOUT_S = 10.0
-"""What a process gets to close its stores and to end, after its runs' grace and the last answers."""
+"""How long a worker may take to close its stores and exit, after the drain and the last responses."""
 KILL_TIMEOUT_S = 5.0
-"""How long one that was killed is waited for: the system may hold it back, in a call to a disk that is gone."""
+"""How long to wait for a killed worker, which may be stuck in a system call, for example on a broken disk."""
 KEY_FILES = ("secrets.key", "links.key")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -38,55 +38,55 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Serve with `settings.workers` processes until a signal ends them.
+    """Serve with `settings.workers` processes until a signal stops them.
 
     Raises:
-        CannotStart: it did not come to that.
+        CannotStart: the workers could not start.
     """
     configure_logging(settings.log_format, settings.log_level)
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        lock = lock_folder(settings.folder)  # inherited too: it is free when the last process has gone
+        lock = lock_folder(settings.folder)  # workers inherit it: it is released when the last process exits
     except StoreInUse as error:
         raise CannotStart(str(error)) from error
     for name in (FOLDER_ID_FILE, *KEY_FILES):
-        load_or_create_key(settings.folder / name)  # before there are several who would make them
+        load_or_create_key(settings.folder / name)  # now, so that workers do not race to create it
     listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
     url = url_of(settings.host, listening.getsockname()[1])
-    alive, own_end = os.pipe()
-    told, report = os.pipe()
+    supervisor_pipe, supervisor_end = os.pipe()
+    ready_reader, ready_pipe = os.pipe()
 
-    def work(number: int) -> None:
-        os.close(own_end)  # with the parent's the pipe ends, and the process sees it
-        os.close(told)
-        serve_worker(Worker(number, listening, alive, report), settings, environ)
+    def run_worker(number: int) -> None:
+        os.close(supervisor_end)  # then the pipe ends when the supervisor exits
+        os.close(ready_reader)
+        serve_worker(Worker(number, listening, supervisor_pipe, ready_pipe), settings, environ)
 
-    workers = _Supervisor(
-        settings.workers, work, stop_timeout_s=settings.drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + CLOSE_TIMEOUT_S
+    supervisor = _Supervisor(
+        settings.workers, run_worker, stop_timeout_s=settings.drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + CLOSE_TIMEOUT_S
     )
     try:
-        if workers.start(told):
+        if supervisor.start(ready_reader):
             sys.stdout.write(f"ready {url}\n")
             sys.stdout.flush()
             log.info("serving", url=url, workers=settings.workers)
-            workers.supervise()
-        elif not workers.is_stopping:
-            raise CannotStart("a worker could not start; what it said stands above")
+            supervisor.supervise()
+        elif not supervisor.is_stopping:
+            raise CannotStart("a worker could not start; its error is above")
     finally:
-        workers.stop()
+        supervisor.stop()
         listening.close()
-        for descriptor in (alive, own_end, told, report, lock):
+        for descriptor in (supervisor_pipe, supervisor_end, ready_reader, ready_pipe, lock):
             os.close(descriptor)
     log.info("stopped")
 
 
 class _Supervisor:
-    """The processes by their numbers.
+    """Starts, restarts and stops the workers.
 
     Args:
-        count: how many.
-        work: what each does, in a process of its own.
-        stop_s: how long it may take to stop.
+        count: the number of workers.
+        run_worker: runs a worker by its number, in a forked process.
+        stop_timeout_s: how long workers may take to stop.
     """
 
     def __init__(self, count: int, run_worker: Callable[[int], None], *, stop_timeout_s: float) -> None:
@@ -95,11 +95,10 @@ class _Supervisor:
         self._run_worker = run_worker
         self._stop_timeout_s = stop_timeout_s
         self._number_by_pid: dict[int, int] = {}
-        """By process."""
         self._started_at: dict[int, float] = {}
 
     def start(self, ready_pipe: int) -> bool:
-        """Start all. False: one of them could not, or a signal came first."""
+        """Start all workers. Returns False if one could not start or a signal arrived first."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         for number in range(self._count):
             self._fork(number)
@@ -114,32 +113,33 @@ class _Supervisor:
         return True
 
     def supervise(self) -> None:
-        """Start again who dies, until a signal comes."""
+        """Restart workers that die, until a signal arrives."""
         while True:
             signalled = signal.sigwait(SIGNALS)
             if signalled != signal.SIGCHLD:
                 self.is_stopping = True
                 return
             for number in self._reap_exited():
-                log.warning("a worker died, and is started again", worker=number)
+                log.warning("worker died, restarting it", worker=number)
                 if time.monotonic() - self._started_at[number] < RESTART_DELAY_S:
                     time.sleep(RESTART_DELAY_S)
                 self._fork(number)
 
     def stop(self) -> None:
-        """Stop all, and wait for them. Another signal is handed on.
+        """Stop all workers and wait for them. Further signals are passed on.
 
-        Who does not stop in time is killed: nothing that it acknowledged is lost, and its runs are taken over.
+        A worker that does not stop in time is killed. Nothing that it acknowledged is lost, and other servers take over
+        its runs.
         """
         self._send_signal(signal.SIGTERM)
         if not self._wait_until_exited(self._stop_timeout_s):
-            log.error("workers did not stop in time, and are killed", workers=sorted(self._number_by_pid.values()))
+            log.error("workers did not stop in time, killing them", workers=sorted(self._number_by_pid.values()))
             self._send_signal(signal.SIGKILL)
             self._wait_until_exited(KILL_TIMEOUT_S)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def _wait_until_exited(self, timeout_s: float) -> bool:
-        """Wait until all have ended, for so long."""
+        """Wait until all workers have exited. Returns False on timeout."""
         until = time.monotonic() + timeout_s
         while self._number_by_pid and (left_s := until - time.monotonic()) > 0:
             signalled = signal.sigtimedwait(SIGNALS, min(EXIT_CHECK_INTERVAL_S, left_s))
@@ -149,10 +149,10 @@ class _Supervisor:
         return not self._number_by_pid
 
     def _fork(self, number: int) -> None:
-        process = os.fork()
-        if not process:
+        pid = os.fork()
+        if not pid:
             self._run_child(number)
-        self._number_by_pid[process] = number
+        self._number_by_pid[pid] = number
         self._started_at[number] = time.monotonic()
 
     def _run_child(self, number: int) -> NoReturn:
@@ -163,21 +163,21 @@ class _Supervisor:
             code = 0
         except CannotStart as error:
             sys.stderr.write(f"dragoman: {error}\n")
-        except BaseException:  # the edge of a process
+        except BaseException:  # the outer edge of a process
             log.exception("worker failed", worker=number)
         finally:
             sys.stderr.flush()
-            os._exit(code)  # nothing of the parent's is to be ended here
+            os._exit(code)  # without the parent's exit handlers
 
     def _reap_exited(self) -> list[int]:
-        """The numbers of those that have ended since the last call."""
-        found: list[int] = []
+        """Return the numbers of the workers that have exited since the last call."""
+        numbers: list[int] = []
         with suppress(ChildProcessError):
-            while self._number_by_pid and (process := os.waitpid(-1, os.WNOHANG)[0]):
-                found.append(self._number_by_pid.pop(process))
-        return found
+            while self._number_by_pid and (pid := os.waitpid(-1, os.WNOHANG)[0]):
+                numbers.append(self._number_by_pid.pop(pid))
+        return numbers
 
     def _send_signal(self, number: signal.Signals) -> None:
-        for process in self._number_by_pid:
+        for pid in self._number_by_pid:
             with suppress(ProcessLookupError):
-                os.kill(process, number)
+                os.kill(pid, number)
