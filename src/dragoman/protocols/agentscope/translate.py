@@ -98,7 +98,10 @@ class _OpenMessage(msgspec.Struct):
 
 
 class ResponseEvents:
-    """Encodes the records of one run as frames, beginning with the run's first record."""
+    """Encodes the records of one run as frames, beginning with the run's first record.
+
+    The class is long because any record may change the open message, the output and the numbering together.
+    """
 
     def __init__(
         self,
