@@ -1,4 +1,4 @@
-"""What Blade demands of a server's sessions, turns, patches and sockets, in our words.
+"""Blade's requirements for sessions, turns, patches and sockets, in our words.
 Sources are sections of the protocol's specification as we build it.
 """
 
@@ -85,12 +85,14 @@ REQUIREMENTS = (
     Requirement("blade:rest:paging", "Pages have `limit`, `offset`, `total`; out of bounds is 422", "blade §2"),
     Requirement("blade:server:open", "Health, version and configuration need no key", "blade §§2, 5.1"),
     Requirement("blade:server:about", "A caller learns who it is, the agents and the models", "blade §5.1"),
-    Requirement("blade:server:described", "Every route stands in the OpenAPI document", "design §6"),
+    Requirement("blade:server:described", "The OpenAPI document describes every route", "design §6"),
     Requirement("blade:sessions:create", "`POST /sessions` makes a session of what it is given", "blade §5.2 [docs]"),
     Requirement("blade:sessions:fields", "A session has every field of the seed", "blade §3.1 [seed]"),
     Requirement("blade:sessions:detail", "The detail adds solution, setup, role and `env`", "blade §3.1 [docs]"),
     Requirement("blade:sessions:disable-tools", "Tools can be switched off for a session", "blade §5.2 [docs]"),
-    Requirement("blade:sessions:options", "Ours to add: a session is made with options of its agent", "ours"),
+    Requirement(
+        "blade:sessions:options", "An addition of ours: a session is created with options of its agent", "ours"
+    ),
     Requirement("blade:sessions:list", "Pinned ones first, then those changed last", "blade §5.2"),
     Requirement("blade:sessions:search", "`q` finds titles and texts in whatever case", "blade §5.2 [docs]"),
     Requirement("blade:sessions:change", "Title, pin, sharing, memory and variables can be changed", "blade §5.2"),
@@ -102,26 +104,30 @@ REQUIREMENTS = (
     Requirement("blade:turns:fields", "A turn has every field of the seed", "blade §3.2 [seed]"),
     Requirement("blade:turns:results", "A result is the tool's return value, of any type", "blade §3.4; rulings, 18"),
     Requirement("blade:turns:media", "Media in an answer is a text block with `attachment`", "rulings, 16"),
-    Requirement("blade:sessions:other-doors", "Sessions of other protocols are shown as they stand", "rulings, 11, 21"),
+    Requirement(
+        "blade:sessions:other-doors",
+        "Sessions of other protocols are listed with their current state",
+        "rulings, 11, 21",
+    ),
     Requirement("blade:turns:messages", "Messages are a bare array in `sequence` order", "blade §5.3 [docs]"),
     Requirement("blade:branches:checkpoints", "Each message of a user has a checkpoint", "blade §5.4"),
     Requirement("blade:branches:rewind", "Rewinding hides what follows and loses nothing", "blade §5.4"),
-    Requirement("blade:branches:switch", "A branch that was left can be gone on with", "blade §5.4"),
+    Requirement("blade:branches:switch", "A branch that was left can be continued", "blade §5.4"),
     Requirement("blade:branches:checkout", "Checkout shows turns and changes nothing", "blade §5.4 [docs]"),
     Requirement("blade:branches:refused", "Unknown checkpoints are 404, while running 409", "blade §5.4"),
     Requirement("blade:compaction:rest", "`POST …/compact` sums up, or is 409", "blade §10"),
     Requirement("blade:compaction:turn", "A compaction is an entry; swallowed turns are `archived`", "blade §10"),
     Requirement("blade:compaction:socket", "`chat:compact` does the same", "blade §§6.1, 10"),
-    Requirement("blade:tokens:stats", "Context statistics are told", "blade §5.3"),
+    Requirement("blade:tokens:stats", "Context statistics are available", "blade §5.3"),
     Requirement("blade:tokens:count", "Prompts and messages are counted", "blade §5.3"),
     Requirement("blade:scope:absent", "What is out of scope, or not there yet, is 404", "blade §1"),
     Requirement("blade:scope:run-service", "`/api/v1/agent` is the run service's", "rulings, 28"),
-    Requirement(
-        "blade:replay:preview", "A preview says whether a session can be shown again, and why not", "blade §5.6"
-    ),
+    Requirement("blade:replay:preview", "A preview says whether a session can be replayed, and why not", "blade §5.6"),
     Requirement("blade:replay:plays", "A replay shows the recorded turns, at speed, without a model", "blade §5.6"),
     Requirement("blade:replay:state", "`replay_state` says how far it is, and is pushed", "blade §§5.2, 5.6 [chosen]"),
-    Requirement("blade:replay:mismatch", "Other words play nothing until the client decides", "blade §5.6 [chosen]"),
+    Requirement(
+        "blade:replay:mismatch", "A different text plays nothing until the client decides", "blade §5.6 [chosen]"
+    ),
     Requirement("blade:replay:over", "When the recording is over, nothing runs", "blade §5.6 [chosen]"),
     Requirement("blade:replay:autonomous", "A replay that was left runs live", "blade §5.6"),
     Requirement("blade:replay:pace", "The speed can be changed while it plays; a stop stops it", "blade §5.6"),

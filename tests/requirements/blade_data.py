@@ -1,4 +1,4 @@
-"""What Blade demands of a server's REST basis, memories, API keys, schedules, share links and archives, in our words.
+"""Blade's requirements for REST, memories, API keys, schedules, share links and archives, in our words.
 Sources are sections of the protocol's specification as we build it.
 """
 
@@ -12,7 +12,11 @@ REQUIREMENTS = (
     ),
     Requirement("blade:rest:not-found", "A path out of scope is 404 `Not Found`", "blade §1"),
     Requirement("blade:rest:keys", "Every path wants a bearer key, but for those that are open", "blade §2 [docs]"),
-    Requirement("blade:rest:failures-tell-nothing", "A failure of ours is 500 without internals", "blade §15"),
+    Requirement(
+        "blade:rest:failures-tell-nothing",
+        "A fault of the server is 500, without internals, with a reference to the log",
+        "blade §15",
+    ),
     Requirement("blade:rest:every-refusal", "Every refusal of the core has a status and a code", "blade §15"),
     Requirement(
         "blade:rest:invalid-is-one-sentence",
@@ -20,7 +24,9 @@ REQUIREMENTS = (
         "blade §2 [chosen]",
     ),
     Requirement("blade:rest:any-body", "Whatever is sent is answered or refused, never a failure", "blade §15"),
-    Requirement("blade:rest:described", "OpenAPI tells of every route of the data, and of no other", "design §6"),
+    Requirement(
+        "blade:rest:described", "The OpenAPI document describes every route of the data, and no other", "design §6"
+    ),
     # --- memories -----------------------------------------------------------------------------------------------------
     Requirement("blade:memories:create", "`POST /memories` is 201 with the memory", "blade §11 [docs]"),
     Requirement("blade:memories:fields", "A memory has all its fields; what is not set is null", "blade §3.5 [seed]"),
@@ -49,15 +55,15 @@ REQUIREMENTS = (
     ),
     Requirement(
         "blade:memories:injected",
-        "A chat with memory on is told of memories, its first assistant turn refers to them, and each counts once; with"
+        "A chat with memory on gets memories, its first assistant turn refers to them, and each counts once; with"
         " memory off there is nothing of it",
         "blade §11 [chosen]",
     ),
-    Requirement("blade:memories:private", "Viewers of a shared session are told nothing of memories", "blade §5.5"),
+    Requirement("blade:memories:private", "Viewers of a shared session see no memories", "blade §5.5"),
     Requirement("blade:memories:own", "Another user's memory, or one that never was, is 404", "blade §2 [chosen]"),
     # --- API keys -----------------------------------------------------------------------------------------------------
     Requirement(
-        "blade:keys:create", "A key is told once, in the answer to its creation, which is 201", "blade §12 [docs]"
+        "blade:keys:create", "A key is shown once, in the answer to its creation, which is 201", "blade §12 [docs]"
     ),
     Requirement(
         "blade:keys:form",
@@ -65,12 +71,12 @@ REQUIREMENTS = (
         "blade §12 [seed, chosen]",
     ),
     Requirement("blade:keys:fields", "An ApiKey has all its fields, `plaintext` is null", "blade §3.5 [seed]"),
-    Requirement("blade:keys:works-at-once", "A key works from the moment it is made", "blade §12"),
+    Requirement("blade:keys:works-at-once", "A key works from the moment of its creation", "blade §12"),
     Requirement("blade:keys:last-use", "`last_used_at` is null before the first use and set by it", "blade §12"),
     Requirement("blade:keys:rename", "A key can be renamed", "blade §12 [docs]"),
     Requirement(
         "blade:keys:delete",
-        "A deleted key is refused at once, and whoever holds a connection with it is told",
+        "A deleted key is refused at once, and its connections are closed",
         "blade §12 [docs, chosen]",
     ),
     Requirement("blade:keys:own", "Another user's key is 404", "blade §2 [chosen]"),
@@ -105,7 +111,7 @@ REQUIREMENTS = (
     Requirement("blade:schedules:runs", "Runs are listed newest first, with all their fields", "blade §13 [docs]"),
     Requirement(
         "blade:schedules:missed",
-        "A time missed by five minutes or more is one failed run; one missed by less is kept",
+        "A time missed by five minutes or more is one failed run; one missed by less still runs",
         "blade §13 [chosen]",
     ),
     Requirement(
@@ -121,11 +127,11 @@ REQUIREMENTS = (
     ),
     Requirement(
         "blade:schedules:calendar",
-        "The calendar tells when enabled tasks are due in a span, at most 1000 times each",
+        "The calendar lists when enabled tasks are due in a span, at most 1000 times each",
         "blade §13 [docs, chosen]",
     ),
-    Requirement("blade:schedules:preview", "The next times of an expression are told before it is stored", "ours"),
-    Requirement("blade:schedules:once", "Each time is kept once, restart or not", "blade §13 [chosen]"),
+    Requirement("blade:schedules:preview", "The next times of an expression can be previewed", "ours"),
+    Requirement("blade:schedules:once", "Each time fires once, with or without a restart", "blade §13 [chosen]"),
     Requirement("blade:schedules:daylight", "Clocks that jump are read as the table says", "blade §13 [chosen]"),
     Requirement("blade:schedules:year", "A year in five zones misses and doubles nothing", "blade §13"),
     # --- share links --------------------------------------------------------------------------------------------------
@@ -142,7 +148,7 @@ REQUIREMENTS = (
     Requirement("blade:share:own", "Only the owner makes and revokes links; a viewer gets 403", "blade §§5.5, 15"),
     Requirement("blade:share:bounds", "A time is a whole number of seconds from 1 on, else 422", "blade §5.5 [docs]"),
     Requirement("blade:share:off", "Where public sharing is off, the link calls are 403", "blade §5.5 [chosen]"),
-    Requirement("blade:share:token", "A token is kept as a digest only", "design §4"),
+    Requirement("blade:share:token", "Only a digest of a token is stored", "design §4"),
     # --- export and import --------------------------------------------------------------------------------------------
     Requirement(
         "blade:archive:export",
@@ -156,7 +162,7 @@ REQUIREMENTS = (
     ),
     Requirement("blade:archive:order", "Results and sub-agents stay where they were", "blade §5.5 [chosen]"),
     Requirement(
-        "blade:archive:preview", "A preview tells title, turns, time, format and what is left out", "blade §5.5 [docs]"
+        "blade:archive:preview", "A preview shows title, turns, time, format and what is left out", "blade §5.5 [docs]"
     ),
     Requirement("blade:archive:import", "An import is a new session of the importer's", "blade §5.5 [docs]"),
     Requirement("blade:archive:hold-together", "Turns that do not hold together are 422", "blade §5.5 [chosen]"),

@@ -39,9 +39,9 @@ class RestClient:
 
     async def get(self, path: str) -> Json:
         """What stands at a path."""
-        told = await self.request("GET", path)
-        assert told.status == 200, told
-        return told.body
+        reply = await self.request("GET", path)
+        assert reply.status == 200, reply
+        return reply.body
 
     async def document(self) -> Json:
         """The server's OpenAPI document."""
@@ -50,15 +50,15 @@ class RestClient:
 
     async def session(self, **body: Json) -> str:
         """A new session's id."""
-        told = await self.request("POST", "sessions", body)
-        assert told.status == 200, told
-        return str(told.body["session_id"])
+        reply = await self.request("POST", "sessions", body)
+        assert reply.status == 200, reply
+        return str(reply.body["session_id"])
 
     async def messages(self, session: str) -> list[dict[str, Json]]:
         """A session's turns."""
-        found = await self.get(f"sessions/{session}/messages")
-        assert isinstance(found, list)
-        return found
+        result = await self.get(f"sessions/{session}/messages")
+        assert isinstance(result, list)
+        return result
 
 
 class SocketClient:
@@ -94,9 +94,9 @@ class SocketClient:
 
     async def call(self, name: str, payload: Json) -> dict[str, Json]:
         """Send an event, and wait for its acknowledgement."""
-        found = await self._sio.call(name, payload, timeout=DEADLINE_S)
-        assert isinstance(found, dict), found
-        return found
+        result = await self._sio.call(name, payload, timeout=DEADLINE_S)
+        assert isinstance(result, dict), result
+        return result
 
     async def emit(self, name: str, payload: Json) -> None:
         """Send an event without waiting."""
@@ -114,14 +114,14 @@ class SocketClient:
                 while place < len(self.events):
                     place += 1
                     if is_it(*self.events[place - 1]):
-                        found, self._read_position = self.events[self._read_position : place], place
-                        return found if callable(wanted) else [each for each in found if not is_list_update(*each)]
+                        result, self._read_position = self.events[self._read_position : place], place
+                        return result if callable(wanted) else [each for each in result if not is_list_update(*each)]
                 await self._event_received.wait()
 
     async def send(self, session: str, message: Json, **fields: Json) -> list[Event]:
         """Chat, and give all events of the chat."""
-        told = await self.call("chat:send", {"session_id": session, "message": message, **fields})
-        assert told["status"] == "ok", told
+        reply = await self.call("chat:send", {"session_id": session, "message": message, **fields})
+        assert reply["status"] == "ok", reply
         return await self.until("chat:end")
 
     async def _on_event(self, name: str, payload: dict[str, Json]) -> None:
@@ -145,7 +145,7 @@ async def socket_client(url: str, key: Json, transports: list[str] | None = None
 
 
 def is_list_update(name: str, payload: dict[str, Json]) -> bool:
-    """Whether an event tells of a session that the socket does not follow."""
+    """Whether an event is about a session that the socket does not follow."""
     return name == "session:updated" and "stream_sequence" not in payload
 
 
@@ -156,10 +156,10 @@ def kinds(events: list[Event]) -> list[str]:
 
 def flat(events: list[Event]) -> list[Event]:
     """Events without their batches, as a plain socket gets them."""
-    found: list[Event] = []
+    result: list[Event] = []
     for name, payload in events:
         if name == "turn:events":
-            found += [(item["type"], item["payload"]) for item in payload["events"]]
+            result += [(item["type"], item["payload"]) for item in payload["events"]]
         else:
-            found.append((name, payload))
-    return found
+            result.append((name, payload))
+    return result

@@ -12,8 +12,8 @@ from tests.servers import SocketServer, running_socket_server
 @pytest.fixture(scope="session")
 async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server that tests share: each works in sessions of its own."""
-    async with running_socket_server(tmp_path_factory.mktemp("blade")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("blade")) as app_server:
+        yield app_server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Blade's driver of the conversation suite: the core's words said in Blade's, and back."""
+"""Blade's driver of the conversation suite: translates the suite's inputs and observations."""
 
 import json
 from typing import Any, Literal
@@ -78,21 +78,21 @@ class BladeDriver:
         sees: list[Observation] = []
         events: list[Event] = []
         for payload in self._payloads(user_input):
-            told = await tab.call("chat:send", {"session_id": self.session, **payload})
-            assert told["status"] == "ok", told
+            reply = await tab.call("chat:send", {"session_id": self.session, **payload})
+            assert reply["status"] == "ok", reply
             events = flat(await tab.until("chat:end"))
-            assert events[-1][1]["chat_run_id"] == told["chat_run_id"]
+            assert events[-1][1]["chat_run_id"] == reply["chat_run_id"]
             sees += self._take(events)
         return await self._outcome(sees, events)
 
     async def start(self, user_input: Prompt, after_text: str) -> None:
         tab = await self._opened()
         await tab.call("chat:send", {"session_id": self.session, "message": user_input.text})
-        said = ""
+        texts = ""
         self._observed_so_far = []
-        while said != after_text:
+        while texts != after_text:
             self._observed_so_far += flat(await tab.until("turn:events" if self._is_raw else "turn:patch"))
-            said = "".join(
+            texts = "".join(
                 each.text for each in self._observed(self._observed_so_far) if isinstance(each, ObservedText)
             )
         self._note(self._observed_so_far)
@@ -129,13 +129,13 @@ class BladeDriver:
         if self._socket is None:
             self._socket = SocketClient(url_of(self._server), self._server.key("alice"))
             await self._socket.connect()
-            asked: dict[str, Json] = {"session_id": self.session}
+            query: dict[str, Json] = {"session_id": self.session}
             if self._is_raw:
-                asked["event_format"] = "raw"
+                query["event_format"] = "raw"
             if after is not None:
-                asked |= {"after_sequence": after, "resume": True}
-            told = await self._socket.call("session:subscribe", asked)
-            assert told["status"] == "ok", told
+                query |= {"after_sequence": after, "resume": True}
+            reply = await self._socket.call("session:subscribe", query)
+            assert reply["status"] == "ok", reply
         return self._socket
 
     def _payloads(self, user_input: Input) -> list[dict[str, Json]]:
@@ -180,7 +180,7 @@ class BladeDriver:
         return Outcome(observed, stop_of(end))
 
     async def _check(self) -> None:
-        """G2: what the events said of each turn is what the messages say."""
+        """Check G2: the turns of the events equal those of the messages."""
         for turn in await self._caller.messages(self.session):
             if turn["turn_id"] in self._projection.turns:
                 assert of_seed(self._projection.turns[turn["turn_id"]]) == of_seed(turn)
@@ -257,5 +257,5 @@ def stop_of(end: dict[str, Json]) -> Stop:
         return "max_steps"
     if end["waiting_for_input"]:
         return "tool_use"
-    found: Stop = end.get("stop_reason", "end_turn")
-    return found
+    result: Stop = end.get("stop_reason", "end_turn")
+    return result

@@ -35,7 +35,7 @@ SEED_FIELDS = (
 
 
 class FoldedTurns:
-    """Turns as a client has them who was told these events. Checks G1 at every end, and that no patch is missing."""
+    """The turns that a client folds from events. Checks G1 at every end, and that no patch is missing."""
 
     def __init__(self) -> None:
         self.turns: dict[str, dict[str, Json]] = {}

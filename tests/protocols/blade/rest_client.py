@@ -1,6 +1,4 @@
-"""A desk over which memories, keys, schedules and links are asked for: the real books behind the real routes, without
-the rest of a server. The clock is held.
-"""
+"""Blade's REST handlers of memories and keys on real services, without the rest of a server. The clock is manual."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,7 +28,7 @@ NOON = "2026-03-04T05:06:07Z"
 
 
 class Client:
-    """Somebody at the desk, with a key."""
+    """A caller with a key."""
 
     def __init__(self, http: httpx2.AsyncClient, key: str) -> None:
         self.key = key
@@ -59,7 +57,7 @@ class RestFixture:
         self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self._app), base_url="http://here")
 
     async def client(self, user: str = "alice", scope: str = "use") -> Client:
-        """Somebody new at the desk."""
+        """Return a new caller."""
         key, _ = await self.key_ring.create(f"{user}'s", user=UserId(user), scopes=(scope,))
         return Client(self.http, key)
 
@@ -74,13 +72,13 @@ async def client_of(server: AppServer, name: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def running_rest_app(folder: Path) -> AsyncIterator[RestFixture]:
-    """A desk from its start to its end."""
-    desk = RestFixture(folder)
-    desk.database.start()
-    await desk.key_ring.start()
+    """Run the handlers from start to end."""
+    fixture = RestFixture(folder)
+    fixture.database.start()
+    await fixture.key_ring.start()
     try:
-        async with desk.http:
-            yield desk
+        async with fixture.http:
+            yield fixture
     finally:
-        await desk.key_ring.close()
-        desk.database.close()
+        await fixture.key_ring.close()
+        fixture.database.close()

@@ -57,7 +57,7 @@ BODIES = (b"", b"{", b"[]", b"7", b"null", b'"x"', b"\xff", b"[" * 50_000, b'{"i
 async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice: RestClient) -> None:
     chance = Random(7)
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as client_socket:
         for _ in range(300):
             payload: Json = {name: chance.choice(values) for name, values in FIELDS.items() if chance.random() < 0.4}
             if chance.random() < 0.6:
@@ -65,10 +65,10 @@ async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice:
             payload = {name: session if value == "SESSION" else value for name, value in payload.items()}
             if chance.random() < 0.1:
                 payload = chance.choice([None, [], 7, "x", [payload]])
-            told = await mine.call(chance.choice(EVENTS), payload)
-            assert told.get("code") != "internal", payload
-            await mine.call("chat:stop", {"session_id": session})
-        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+            reply = await client_socket.call(chance.choice(EVENTS), payload)
+            assert reply.get("code") != "internal", payload
+            await client_socket.call("chat:stop", {"session_id": session})
+        assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:bodies")
@@ -76,10 +76,10 @@ async def test_any_payload_of_an_event_is_acknowledged_and_breaks_nothing(alice:
 async def test_any_body_is_answered_below_500(alice: RestClient, method: str, path: str) -> None:
     path = path.replace("SESSION", await alice.session())
     for body in BODIES:
-        told = await alice.request(method, path, raw=body)
-        assert told.status < 500, (body[:20], told)
-        if told.status >= 400:
-            assert isinstance(told.body["detail"], str)
+        reply = await alice.request(method, path, raw=body)
+        assert reply.status < 500, (body[:20], reply)
+        if reply.status >= 400:
+            assert isinstance(reply.body["detail"], str)
 
 
 @requirement("blade:abuse:frames")
@@ -106,21 +106,25 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: RestClient) ->
             await ws.send('40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
             await ws.recv()
             await ws.send(frame)
-    async with socket_client(alice.url, alice.key) as mine:
-        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+    async with socket_client(alice.url, alice.key) as client_socket:
+        assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:frames")
 async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
-    async with socket_client(alice.url, alice.key) as mine, connect(url, compression=None) as ws, asyncio.timeout(20):
+    async with (
+        socket_client(alice.url, alice.key) as client_socket,
+        connect(url, compression=None) as ws,
+        asyncio.timeout(20),
+    ):
         await ws.recv()
         await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         with pytest.raises(ConnectionClosed) as closed:
             await knocked(ws, "4" * (MAX_WEBSOCKET_MESSAGE_BYTES + 1))
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
-        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+        assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
 async def knocked(ws: ClientConnection, *frames: str) -> str:
@@ -134,10 +138,10 @@ async def knocked(ws: ClientConnection, *frames: str) -> str:
 @requirement("blade:abuse:events")
 @pytest.mark.parametrize("name", ["connect", "disconnect", "connect_error", "*"])
 async def test_clients_call_no_handlers_of_the_librarys_own(alice: RestClient, name: str) -> None:
-    async with socket_client(alice.url, alice.key) as mine:
-        told = await mine._sio.call(name, {"token": alice.key}, timeout=10)
-        assert told == {"status": "error", "code": "bad_request", "message": f"there is no event {name!r}"}
-        assert (await mine.send(await alice.session(), "hello"))[-1][0] == "chat:end"
+    async with socket_client(alice.url, alice.key) as client_socket:
+        reply = await client_socket._sio.call(name, {"token": alice.key}, timeout=10)
+        assert reply == {"status": "error", "code": "bad_request", "message": f"there is no event {name!r}"}
+        assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
 @requirement("blade:abuse:events")
@@ -168,14 +172,16 @@ async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
     defaults = SocketServer.__init__.__kwdefaults__
     assert defaults is not None, "it has keyword defaults"
     monkeypatch.setitem(defaults, "connect_timeout_s", 0.2)
-    async with running_socket_server(tmp_path) as house:
-        url = url_of(house)
+    async with running_socket_server(tmp_path) as app_server:
+        url = url_of(app_server)
         address = url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
-        async with socket_client(url, house.key("alice")) as mine, connect(address) as silent:
+        async with socket_client(url, app_server.key("alice")) as client_socket, connect(address) as silent:
             async with asyncio.timeout(10):
                 async for _ in silent:
                     pass
-            assert (await mine.send(await RestClient(url, house.key("alice")).session(), "hello"))[-1][0] == "chat:end"
+            assert (await client_socket.send(await RestClient(url, app_server.key("alice")).session(), "hello"))[-1][
+                0
+            ] == "chat:end"
 
 
 @requirement("blade:abuse:half-open")
@@ -214,14 +220,14 @@ async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line
 
 @requirement("blade:abuse:shares")
 async def test_connections_count_against_their_owners_share(tmp_path: Any) -> None:
-    async with running_socket_server(tmp_path, max_streams_per_user=2) as house:
-        url, key = url_of(house), house.key("alice")
+    async with running_socket_server(tmp_path, max_streams_per_user=2) as app_server:
+        url, key = url_of(app_server), app_server.key("alice")
         async with socket_client(url, key), socket_client(url, key):
             third = SocketClient(url, key)
             with pytest.raises(Refused):
                 await third.connect()
             await third.leave()
-            async with socket_client(url, house.key("bob")):
+            async with socket_client(url, app_server.key("bob")):
                 pass
         async with asyncio.timeout(10), socket_client(url, key):
             pass

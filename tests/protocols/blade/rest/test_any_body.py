@@ -54,8 +54,8 @@ queries = st.dictionaries(
 
 @pytest.fixture(scope="module")
 async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
-    async with running_server(Path(tmp_path_factory.mktemp("any")), manual_clock=True) as house:
-        yield house
+    async with running_server(Path(tmp_path_factory.mktemp("any")), manual_clock=True) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ async def test_any_request_is_answered_or_refused(
     alice: Client, path: tuple[str, str], filled: tuple[str, str], query: dict[str, str], body: bytes
 ) -> None:
     method, shape = path
-    asked = "&".join(f"{name}={quote(value)}" for name, value in query.items())
-    status, told = await alice.request(method, f"{shape.format(*filled)}?{asked}", raw=body)
+    encoded_query = "&".join(f"{name}={quote(value)}" for name, value in query.items())
+    status, reply = await alice.request(method, f"{shape.format(*filled)}?{encoded_query}", raw=body)
     assert status < 500
     if status >= 400:
-        assert isinstance(told["detail"], str)
+        assert isinstance(reply["detail"], str)

@@ -1,4 +1,4 @@
-"""Blade's export and import: what was said comes out and goes in again, and no archive harms."""
+"""Blade's export and import: a conversation survives the round trip, and no archive does harm."""
 
 import re
 from collections.abc import Sequence
@@ -47,12 +47,12 @@ class SequentialIds:
 
 
 def packed(files: dict[str, Any], method: int = ZIP_DEFLATED) -> bytes:
-    """An archive that somebody made."""
-    made = BytesIO()
-    with ZipFile(made, "w", method) as archive:
+    """An archive with these files."""
+    created = BytesIO()
+    with ZipFile(created, "w", method) as archive:
         for name, value in files.items():
             archive.writestr(name, value if isinstance(value, bytes) else msgspec.json.encode(value))
-    return made.getvalue()
+    return created.getvalue()
 
 
 def turns(*given: dict[str, Any]) -> tuple[ArchivedTurn, ...]:
@@ -60,9 +60,9 @@ def turns(*given: dict[str, Any]) -> tuple[ArchivedTurn, ...]:
 
 
 def summarize_turns(turns: Sequence[dict[str, Any]]) -> list[Any]:
-    """What an import keeps of turns: who said and called what, in which loop, and the results; ids by their order."""
+    """What an import preserves of turns: roles, texts, calls, loops and results, with ids replaced by their order."""
     names: dict[str, int] = {}
-    found: list[Any] = []
+    result: list[Any] = []
     for turn in turns:
         real = [each for each in turn["tool_calls"] if not each["id"].startswith("perm_")]
         for each in real:
@@ -72,13 +72,13 @@ def summarize_turns(turns: Sequence[dict[str, Any]]) -> list[Any]:
             for block in turn["blocks"]
             if block["type"] in ("text", "thinking") and block["content"]
         ]
-        made = [(names[each["id"]], each["tool_name"], each["arguments"]) for each in real]
+        created = [(names[each["id"]], each["tool_name"], each["arguments"]) for each in real]
         loop = names.get(turn["loop_id"].removeprefix("fork:"))
-        if turn["role"] == "assistant" and (texts or made):
-            found.append((loop, texts, made))
+        if turn["role"] == "assistant" and (texts or created):
+            result.append((loop, texts, created))
         elif turn["role"] == "user" and texts:
-            found.append((loop, "\n".join(content for _, content in texts)))
-    return found
+            result.append((loop, "\n".join(content for _, content in texts)))
+    return result
 
 
 def results(turns: Sequence[dict[str, Any]]) -> list[Any]:
@@ -87,7 +87,7 @@ def results(turns: Sequence[dict[str, Any]]) -> list[Any]:
     return [each["result"] for each in every if each["status"] == "done"]
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- round trips ------------------------------------------------------------------------------------------------------
 
 
 @requirement("blade:archive:round-trip")
@@ -96,8 +96,8 @@ def test_any_conversation_is_imported_as_it_was_exported(scribe: LogGenerator) -
     projection = Projection(SessionId(scribe.state.session_id), keeps_finished_turns=True)
     for record in scribe.stream:
         projection.feed(record)
-    for growing in projection.turns:
-        growing.join_text()
+    for builder in projection.turns:
+        builder.join_text()
     exported = [each.turn for each in projection.turns]
     archive = read_archive(write_archive({"intent": "tea"}, exported, [], NOON))
     seeds = tuple(messages_of(archive.turns, SequentialIds()))
@@ -117,7 +117,7 @@ def test_results_stand_before_the_next_turn_of_their_loop_and_sub_agents_within_
     def use(name: str, tool: str, **arguments: Any) -> dict[str, Any]:
         return {"type": "tool_use", "tool_call_id": name, "content": arguments}
 
-    found = messages_of(
+    result = messages_of(
         turns(
             {"role": "user", "blocks": [{"type": "text", "content": "hi"}]},
             {
@@ -141,10 +141,10 @@ def test_results_stand_before_the_next_turn_of_their_loop_and_sub_agents_within_
         ),
         SequentialIds(),
     )
-    loop = fork_loop(found[1].calls()[0].call_id)  # type: ignore[union-attr]  # the second is the assistant's
-    one, two = (each.call_id for each in found[1].calls())  # type: ignore[union-attr]
-    three = found[2].calls()[0].call_id  # type: ignore[union-attr]
-    bare = [msgspec.structs.replace(each, id="") for each in found]
+    loop = fork_loop(result[1].calls()[0].call_id)  # type: ignore[union-attr]  # the second is the assistant's
+    one, two = (each.call_id for each in result[1].calls())  # type: ignore[union-attr]
+    three = result[2].calls()[0].call_id  # type: ignore[union-attr]
+    bare = [msgspec.structs.replace(each, id="") for each in result]
     assert bare == [
         UserMessage(id="", content="hi"),  # type: ignore[arg-type]
         AssistantMessage(
@@ -211,23 +211,23 @@ def test_too_many_messages_and_too_deep_results_are_refused(monkeypatch: pytest.
         messages_of(turns(step), SequentialIds())
 
 
-# --- archives that anybody may have made ------------------------------------------------------------------------------
+# --- untrusted archives -----------------------------------------------------------------------------------------------
 
 
 def encrypted() -> bytes:
     """An archive that says of its first entry that it is encrypted."""
-    made = bytearray(packed(FILES, ZIP_STORED))
+    created = bytearray(packed(FILES, ZIP_STORED))
     for signature, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-        made[made.index(signature) + offset] |= 1
-    return bytes(made)
+        created[created.index(signature) + offset] |= 1
+    return bytes(created)
 
 
 def lying(size: int) -> bytes:
     """An archive that says that its turns are smaller than they are."""
-    made = bytearray(packed({**FILES, "turns.json": b"[" + b" " * 100_000 + b"]"}))
-    at = made.rindex(b"turns.json") - 46 + 24
-    made[at : at + 4] = size.to_bytes(4, "little")
-    return bytes(made)
+    created = bytearray(packed({**FILES, "turns.json": b"[" + b" " * 100_000 + b"]"}))
+    at = created.rindex(b"turns.json") - 46 + 24
+    created[at : at + 4] = size.to_bytes(4, "little")
+    return bytes(created)
 
 
 @requirement("blade:archive:broken")
@@ -302,21 +302,21 @@ def test_a_part_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_archive_of_very_many_entries_or_of_one_twice_is_refused() -> None:
     with pytest.raises(Invalid, match="entries"):
         read_archive(packed({**FILES, **{f"{number}": b"" for number in range(1000)}}))
-    made = BytesIO(packed(FILES))
-    with ZipFile(made, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+    created = BytesIO(packed(FILES))
+    with ZipFile(created, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("turns.json", b"[]")
     with pytest.raises(Invalid, match="entries"):
-        read_archive(made.getvalue())
+        read_archive(created.getvalue())
 
 
 @requirement("blade:archive:broken")
 @given(st.data())
 def test_any_bytes_are_an_archive_or_refused(data: st.DataObject) -> None:
-    made = bytearray(packed(FILES))
+    created = bytearray(packed(FILES))
     for _ in range(data.draw(st.integers(1, 8))):
-        made[data.draw(st.integers(0, len(made) - 1))] = data.draw(st.integers(0, 255))
+        created[data.draw(st.integers(0, len(created) - 1))] = data.draw(st.integers(0, 255))
     try:
-        read_archive(bytes(made))
+        read_archive(bytes(created))
     except (Invalid, LimitExceeded):
         return
 
@@ -342,9 +342,9 @@ async def sent(caller: RestClient, path: str, content: bytes, **fields: str) -> 
 async def recorded_session(caller: RestClient) -> str:
     """A session with texts, thoughts, calls, results and a sub-agent; with a variable and a title."""
     session = await caller.session(intent="tea", env={"SECRET": "a canary"})
-    async with socket_client(caller.url, caller.key) as mine:
-        await mine.send(session, "add 1 and 2")
-        await mine.send(
+    async with socket_client(caller.url, caller.key) as socket:
+        await socket.send(session, "add 1 and 2")
+        await socket.send(
             session,
             script(
                 {"think": "hm"},
@@ -367,12 +367,12 @@ async def test_a_session_is_exported_imported_and_gone_on_with(alice: RestClient
     with ZipFile(BytesIO(answer.content)) as archive:
         assert archive.namelist() == ["manifest.json", "session.json", "turns.json", "history.json"]
         assert b"canary" not in b"".join(archive.read(name) for name in archive.namelist())
-        shown = msgspec.json.decode(archive.read("turns.json"))
+        turns = msgspec.json.decode(archive.read("turns.json"))
         nodes = msgspec.json.decode(archive.read("history.json"))["nodes"]
         manifest = msgspec.json.decode(archive.read("manifest.json"))
         details = msgspec.json.decode(archive.read("session.json"))
     before = await alice.messages(session)
-    assert (shown, len(nodes)) == (before, len(before))
+    assert (turns, len(nodes)) == (before, len(before))
     assert (manifest["format"], manifest["format_version"]) == ("dragoman-session", 1)
     assert datetime.fromisoformat(manifest["exported_at"]).tzinfo == UTC
     assert details.keys() & {"env", "user_id", "viewer_role"} == set()
@@ -383,23 +383,23 @@ async def test_a_session_is_exported_imported_and_gone_on_with(alice: RestClient
         "warnings": [],
     })  # fmt: skip
 
-    status, made = await sent(bob, "import", answer.content)
-    assert (status, made["id"], made["intent"], made["user_id"]) == (200, made["session_id"], "tea", "bob")
-    after = await bob.messages(made["session_id"])
+    status, created = await sent(bob, "import", answer.content)
+    assert (status, created["id"], created["intent"], created["user_id"]) == (200, created["session_id"], "tea", "bob")
+    after = await bob.messages(created["session_id"])
     assert (summarize_turns(after), results(after)) == (summarize_turns(before), results(before))
     ids = {each["id"] for each in before} | {call["id"] for each in before for call in each["tool_calls"]}
     assert not ids & {each["id"] for each in after}
     assert {each["status"] for each in after} == {"completed"}
-    async with socket_client(bob.url, bob.key) as mine:
-        await mine.send(made["session_id"], script({"recall": "user"}))
-    assert "add 1 and 2" in str((await bob.messages(made["session_id"]))[-1]["blocks"])
+    async with socket_client(bob.url, bob.key) as socket:
+        await socket.send(created["session_id"], script({"recall": "user"}))
+    assert "add 1 and 2" in str((await bob.messages(created["session_id"]))[-1]["blocks"])
 
 
 @requirement("blade:archive:import")
 async def test_an_import_takes_a_name_and_an_agent(alice: RestClient) -> None:
     content = packed(FILES)
-    status, made = await sent(alice, "import", content, name="coffee", solution_id="rehearsal")
-    assert (status, made["intent"]) == (200, "coffee")
+    status, created = await sent(alice, "import", content, name="coffee", solution_id="rehearsal")
+    assert (status, created["intent"]) == (200, "coffee")
     assert (await sent(alice, "import", content, solution_id="nobody")).status == 404
     away = packed({**FILES, "session.json": {"intent": "tea", "solution_id": "nobody"}})
     assert (await sent(alice, "import", away)).status == 200
@@ -431,10 +431,10 @@ async def test_an_imported_call_that_was_open_runs_nothing_and_asks_nobody(alice
         "blocks": [{"type": "tool_use", "tool_call_id": "a", "content": {"a": 1, "b": 2}}],
         "tool_calls": [{"id": "a", "tool_name": "add", "status": "awaiting_answer"}],
     }
-    _, made = await sent(alice, "import", packed({**FILES, "turns.json": [step]}))
+    _, created = await sent(alice, "import", packed({**FILES, "turns.json": [step]}))
     ((turn,), status) = (
-        await alice.messages(made["session_id"]),
-        (await alice.get(f"sessions/{made['id']}"))["status"],
+        await alice.messages(created["session_id"]),
+        (await alice.get(f"sessions/{created['id']}"))["status"],
     )
     assert ([each["status"] for each in turn["tool_calls"]], status) == (["error"], "created")
     assert turn["tool_calls"][0]["result"] == archives.INTERRUPTED_CALL_RESULT

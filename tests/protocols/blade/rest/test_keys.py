@@ -20,8 +20,8 @@ KEYS = "user/api-keys/"
 
 @pytest.fixture
 async def rest_fixture(tmp_path: Path) -> AsyncIterator[RestFixture]:
-    async with running_rest_app(tmp_path) as desk:
-        yield desk
+    async with running_rest_app(tmp_path) as rest:
+        yield rest
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def alice(rest_fixture: RestFixture) -> Client:
 
 
 async def created(client: Client, name: str = "laptop") -> tuple[dict[str, Any], str]:
-    """A new key as it is shown, and the key."""
+    """Create a key; returns its public form and the key itself."""
     status, body = await client.request("POST", KEYS, {"name": name})
     assert (status, set(body)) == (201, {"key", "plaintext"})
     return body["key"], body["plaintext"]
@@ -86,12 +86,12 @@ async def test_a_deleted_key_is_refused_at_once_and_its_holders_are_notified(
 ) -> None:
     key, plaintext = await created(alice)
     laptop = Client(rest_fixture.http, plaintext)
-    told: list[str] = []
+    reply: list[str] = []
     rest_fixture.key_ring.on_revoked(
-        rest_fixture.key_ring.principal_for(plaintext, "here"), lambda: told.append("closed")
+        rest_fixture.key_ring.principal_for(plaintext, "here"), lambda: reply.append("closed")
     )
     assert await alice.request("DELETE", KEYS + key["id"]) == (204, None)
-    assert told == ["closed"]
+    assert reply == ["closed"]
     assert await laptop.request("GET", KEYS) == (401, {"detail": "this key is not known here"})
     gone = (404, {"detail": "there is no such key"})
     assert await alice.request("DELETE", KEYS + key["id"]) == gone
@@ -159,8 +159,8 @@ async def test_a_key_that_reads_makes_none_and_a_new_key_uses_only(rest_fixture:
 @requirement("blade:keys:delete", "blade:socket:revoked")
 async def test_a_deleted_keys_socket_is_closed(shared_server: SocketServer) -> None:
     caller = RestClient(url_of(shared_server), shared_server.key("alice"))
-    made = (await caller.request("POST", KEYS, {"name": "laptop"})).body
-    async with socket_client(caller.url, made["plaintext"]) as laptop:
-        assert (await caller.request("DELETE", KEYS + made["key"]["id"])).status == 204
+    new = (await caller.request("POST", KEYS, {"name": "laptop"})).body
+    async with socket_client(caller.url, new["plaintext"]) as laptop:
+        assert (await caller.request("DELETE", KEYS + new["key"]["id"])).status == 204
         async with asyncio.timeout(5):
             await laptop.is_disconnected.wait()

@@ -22,8 +22,8 @@ SESSION = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 @pytest.fixture
 async def rest_fixture(tmp_path: Path) -> AsyncIterator[RestFixture]:
-    async with running_rest_app(tmp_path) as desk:
-        yield desk
+    async with running_rest_app(tmp_path) as rest:
+        yield rest
 
 
 @pytest.fixture
@@ -256,12 +256,12 @@ async def test_a_chat_gets_memories_counts_them_and_refers_to_them(shared_server
     written = (await caller.request("POST", "memories", {"content": "likes tea " + "very much " * 20})).body
     session, off = await caller.session(), await caller.session(memory_enabled=False)
     refs = [{"id": written["id"], "content_preview": written["content"][:80], "skill_name": None}]
-    async with socket_client(caller.url, caller.key) as mine:
-        events = await mine.send(session, script({"say": "one"}, call("add", a=1, b=2), {"say": "two"}))
+    async with socket_client(caller.url, caller.key) as socket:
+        events = await socket.send(session, script({"say": "one"}, call("add", a=1, b=2), {"say": "two"}))
         names = [name for name, _ in events]
-        told = next(payload for name, payload in events if name == "memory:inject:done")
-        quiet = [name for name, _ in await mine.send(off, "hello")]
-    assert (told["memory_refs"], told["count"], names.count("memory:inject:done")) == (refs, 1, 1)
+        reply = next(payload for name, payload in events if name == "memory:inject:done")
+        quiet = [name for name, _ in await socket.send(off, "hello")]
+    assert (reply["memory_refs"], reply["count"], names.count("memory:inject:done")) == (refs, 1, 1)
     assert names.index("memory:inject:done") > names.index("turn:end"), "after the user's turn"
     turns = await caller.messages(session)
     assert [turn["memory_refs"] for turn in turns] == [None, refs, None]
@@ -274,8 +274,8 @@ async def test_a_chat_gets_memories_counts_them_and_refers_to_them(shared_server
 
 @requirement("blade:memories:private")
 async def test_who_reads_a_shared_session_learns_nothing_of_its_owners_memories(tmp_path: Path) -> None:
-    async with servers.running_socket_server(tmp_path) as house:
-        owner, viewer = (RestClient(url_of(house), house.key(name)) for name in ("alice", "bob"))
+    async with servers.running_socket_server(tmp_path) as app_server:
+        owner, viewer = (RestClient(url_of(app_server), app_server.key(name)) for name in ("alice", "bob"))
         written = (await owner.request("POST", "memories", {"content": "a canary that is the owner's"})).body
         refs = [{"id": written["id"], "content_preview": written["content"], "skill_name": None}]
         session = await owner.session()
@@ -289,8 +289,8 @@ async def test_who_reads_a_shared_session_learns_nothing_of_its_owners_memories(
         ):
             await plain.call("session:subscribe", {"session_id": session})
             await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})
-            told = await hers.call("chat:send", {"session_id": session, "message": waits})
-            assert told["status"] == "ok"
+            reply = await hers.call("chat:send", {"session_id": session, "message": waits})
+            assert reply["status"] == "ok"
             await hers.until("turn:patch")
             await late.call("session:subscribe", {"session_id": session})
             await late.until(lambda name, payload: name == "turn:start" and payload["role"] == "assistant")
@@ -324,13 +324,13 @@ async def test_a_session_made_over_blade_remembers_through_other_protocols_too_a
     tmp_path: Path,
 ) -> None:
     """Rulings, 23."""
-    async with servers.running_server(tmp_path) as house, client_of(house, "alice") as alice:
+    async with servers.running_server(tmp_path) as app_server, client_of(app_server, "alice") as alice:
         await alice.request("POST", "memories", {"content": "likes tea"})
-        made = (await alice.request("POST", "sessions", {})).body["session_id"]
-        face = house.aap_client("alice")
-        await Session(face, made.removeprefix("sess_")).run("hello")
+        created = (await alice.request("POST", "sessions", {})).body["session_id"]
+        client = app_server.aap_client("alice")
+        await Session(client, created.removeprefix("sess_")).run("hello")
         assert (await alice.request("GET", "memories/1")).body["hit_count"] == 1
-        elsewhere = await face.create()
+        elsewhere = await client.create()
         await elsewhere.run("hello")
         assert (await alice.request("GET", "memories/1")).body["hit_count"] == 1
         assert (await alice.request("GET", f"sessions/{elsewhere.id}")).body["memory_enabled"] is False
@@ -338,13 +338,16 @@ async def test_a_session_made_over_blade_remembers_through_other_protocols_too_a
 
 @requirement("blade:memories:injected")
 async def test_where_the_server_says_so_new_sessions_have_memory_off(tmp_path: Path) -> None:
-    async with servers.running_server(tmp_path, blade_memory=False) as house, client_of(house, "alice") as alice:
-        made = [
+    async with (
+        servers.running_server(tmp_path, blade_memory=False) as app_server,
+        client_of(app_server, "alice") as alice,
+    ):
+        created = [
             (await alice.request("POST", "sessions", body)).body["session_id"]
             for body in ({}, {"memory_enabled": True})
         ]
-        shown = [(await alice.request("GET", f"sessions/{each}")).body["memory_enabled"] for each in made]
-        assert (shown, (await alice.request("GET", "config")).body["memoryEnabled"]) == ([False, True], False)
+        flags = [(await alice.request("GET", f"sessions/{each}")).body["memory_enabled"] for each in created]
+        assert (flags, (await alice.request("GET", "config")).body["memoryEnabled"]) == ([False, True], False)
 
 
 @requirement("blade:memories:own")

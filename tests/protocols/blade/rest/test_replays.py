@@ -1,4 +1,4 @@
-"""Sessions shown again: whether they can be, what is played, and what becomes of other words (specification, 5.6)."""
+"""Replays: whether a session has one, what is played, and what happens when the texts differ (section 5.6)."""
 
 from typing import Any
 
@@ -27,18 +27,20 @@ TIMES = {"started_at", "duration_ms"}
 
 async def recorded(caller: RestClient, *messages: str) -> str:
     """A session in which these messages were answered, and the first option of every question chosen."""
-    session = await caller.session(intent="to be shown")
-    async with socket_client(caller.url, caller.key) as mine:
+    session = await caller.session(intent="to be replayed")
+    async with socket_client(caller.url, caller.key) as socket:
         for message in messages:
-            told = await mine.send(session, message)
-            while told[-1][1]["waiting_for_input"]:
+            reply = await socket.send(session, message)
+            while reply[-1][1]["waiting_for_input"]:
                 [call_id] = [
                     each["id"]
                     for turn in await caller.messages(session)
                     for each in turn["tool_calls"]
                     if each["tool_name"] == "AskUserQuestion" and each["status"] == "awaiting_answer"
                 ]
-                told = await mine.send(session, "", askuser_answer={"tool_call_id": call_id, "selections": {"0": [0]}})
+                reply = await socket.send(
+                    session, "", askuser_answer={"tool_call_id": call_id, "selections": {"0": [0]}}
+                )
     return session
 
 
@@ -50,9 +52,9 @@ def ends_early(conversation: Conversation) -> bool:
 
 
 async def replay_of(caller: RestClient, session: str, speed: int = 5) -> str:
-    told = await caller.request("POST", f"sessions/{session}/replay", {"speed": speed})
-    assert (told.status, list(told.body)) == (200, ["session_id"]), told
-    return str(told.body["session_id"])
+    reply = await caller.request("POST", f"sessions/{session}/replay", {"speed": speed})
+    assert (reply.status, list(reply.body)) == (200, ["session_id"]), reply
+    return str(reply.body["session_id"])
 
 
 def comparable_turns(turns: list[dict[str, Json]]) -> list[Json]:
@@ -77,8 +79,8 @@ def comparable_turns(turns: list[dict[str, Json]]) -> list[Json]:
 async def test_a_replay_shows_the_turns_that_were_recorded_and_folds_as_every_chat_does(alice: RestClient) -> None:
     source = await recorded(alice, FIRST, SECOND)
     replay = await replay_of(alice, source)
-    async with socket_client(alice.url, alice.key) as mine:
-        events = [event for message in (FIRST, SECOND) for event in await mine.send(replay, message)]
+    async with socket_client(alice.url, alice.key) as socket:
+        events = [event for message in (FIRST, SECOND) for event in await socket.send(replay, message)]
     folded = FoldedTurns()
     for event in events:
         folded.feed(event)
@@ -104,21 +106,21 @@ async def test_every_conversation_is_shown_again_as_it_was(
     finally:
         await driver.close()
     replay = await replay_of(alice, driver.session)
-    async with socket_client(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as socket:
         for _ in range((await alice.get(f"sessions/{replay}"))["replay_state"]["total"]):
-            await mine.send(replay, "", replay_decision="keep_replay")
+            await socket.send(replay, "", replay_decision="keep_replay")
     assert comparable_turns(await alice.messages(replay)) == comparable_turns(await alice.messages(driver.session))
 
 
 @requirement("blade:replay:plays")
 async def test_the_recorded_changes_of_mode_hold_whatever_the_client_sends(alice: RestClient) -> None:
     source = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as socket:
         for mode in ("planning", "planning", "executing"):
-            await mine.send(source, "hello", mode=mode)
+            await socket.send(source, "hello", mode=mode)
         replay = await replay_of(alice, source)
         for _ in range(3):
-            await mine.send(replay, "hello", mode="executing")
+            await socket.send(replay, "hello", mode="executing")
     turns = await alice.messages(replay)
     assert [turn["role"] for turn in turns].count("system") == 2
     assert comparable_turns(turns) == comparable_turns(await alice.messages(source))
@@ -130,43 +132,43 @@ async def test_how_far_a_replay_is_stands_in_its_session_and_is_reported_when_it
     replay = await replay_of(alice, source, speed=2)
     state = {"source_session_id": source, "status": "waiting", "speed": 2, "position": 0, "total": 2}
     detail = await alice.get(f"sessions/{replay}")
-    assert (detail["replay_state"], detail["intent"], detail["status"]) == (state, "to be shown", "created")
+    assert (detail["replay_state"], detail["intent"], detail["status"]) == (state, "to be replayed", "created")
     assert (await alice.get(f"sessions/{source}"))["replay_state"] is None
     listed = {each["id"]: each for each in (await alice.get("sessions?limit=200"))["items"]}
     assert listed[replay]["replay_state"] == state
 
     def states(events: list[Any]) -> list[Json]:
-        found = [payload.get("replay_state") for name, payload in events if name == "session:updated"]
-        return [(each["status"], each["position"]) for each in found if each]
+        result = [payload.get("replay_state") for name, payload in events if name == "session:updated"]
+        return [(each["status"], each["position"]) for each in result if each]
 
-    async with socket_client(alice.url, alice.key) as mine:
-        first, second = await mine.send(replay, "hello"), await mine.send(replay, "hello again")
+    async with socket_client(alice.url, alice.key) as socket:
+        first, second = await socket.send(replay, "hello"), await socket.send(replay, "hello again")
     assert states(first) == [("replaying", 1), ("waiting", 1)]
     assert states(second) == [("replaying", 2), ("finished", 2)]
     assert kinds(second)[-2:] == ["session:updated", "chat:end"]
     assert (await alice.get(f"sessions/{replay}"))["replay_state"] == {**state, "status": "finished", "position": 2}
 
 
-async def refused(mine: SocketClient, session: str, message: str, **fields: Json) -> dict[str, Json]:
-    told = await mine.call("chat:send", {"session_id": session, "message": message, **fields})
-    assert told["status"] == "error", told
-    return told
+async def refused(socket: SocketClient, session: str, message: str, **fields: Json) -> dict[str, Json]:
+    reply = await socket.call("chat:send", {"session_id": session, "message": message, **fields})
+    assert reply["status"] == "error", reply
+    return reply
 
 
 @requirement("blade:replay:mismatch")
 async def test_other_words_play_nothing_until_the_client_says_which_are_to_stand_there(alice: RestClient) -> None:
     source = await recorded(alice, "hello", "hello again", "hello more")
     replay = await replay_of(alice, source)
-    async with socket_client(alice.url, alice.key) as mine:
-        assert (await refused(mine, replay, "hullo"))["code"] == "replay_input_mismatch"
-        [event] = await mine.until("replay:input_mismatch")
+    async with socket_client(alice.url, alice.key) as socket:
+        assert (await refused(socket, replay, "hullo"))["code"] == "replay_input_mismatch"
+        [event] = await socket.until("replay:input_mismatch")
         assert event[1] == {"session_id": replay, "expected": "hello", "received": "hullo"}
         assert await alice.messages(replay) == []
         assert (await alice.get(f"sessions/{replay}"))["replay_state"]["position"] == 0
-        await mine.send(replay, "hullo", replay_decision="continue_replay")
-        await mine.send(replay, "", replay_decision="keep_replay")
-        await mine.send(replay, " hello more\n")
-        assert (await refused(mine, replay, "", replay_decision="continue_replay"))["code"] == "bad_request"
+        await socket.send(replay, "hullo", replay_decision="continue_replay")
+        await socket.send(replay, "", replay_decision="keep_replay")
+        await socket.send(replay, " hello more\n")
+        assert (await refused(socket, replay, "", replay_decision="continue_replay"))["code"] == "bad_request"
     turns = await alice.messages(replay)
     assert ["".join(block["content"] for block in turn["blocks"]) for turn in turns] == [
         "hullo",
@@ -182,39 +184,39 @@ async def test_other_words_play_nothing_until_the_client_says_which_are_to_stand
 async def test_when_the_recording_is_over_nothing_runs_until_the_replay_is_left(alice: RestClient) -> None:
     source = await recorded(alice, "hello")
     replay = await replay_of(alice, source)
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(replay, "hello")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(replay, "hello")
         over = "the recording is over: set the replay's status to autonomous to go on"
-        assert await refused(mine, replay, "live") == {"status": "error", "code": "bad_request", "message": over}
+        assert await refused(socket, replay, "live") == {"status": "error", "code": "bad_request", "message": over}
         left = await alice.request("PATCH", f"sessions/{replay}/replay", {"status": "autonomous"})
         assert left.body["replay_state"]["status"] == "autonomous"
-        await mine.send(replay, "live")
+        await socket.send(replay, "live")
     assert (await alice.messages(replay))[-1]["blocks"][0]["content"] == "You said: live"
 
 
 @requirement("blade:replay:refused")
 async def test_a_replay_takes_no_whatif_and_no_schema(alice: RestClient) -> None:
     replay = await replay_of(alice, await recorded(alice, "hello"))
-    async with socket_client(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as socket:
         for field in ({"whatif": {"from_step": 0}}, {"output_schema": {"type": "object"}}):
-            assert (await refused(mine, replay, "hello", **field))["code"] == "bad_request"
+            assert (await refused(socket, replay, "hello", **field))["code"] == "bad_request"
         answer = {"tool_call_id": "tc_none", "selections": {"0": [0]}}
-        assert (await refused(mine, replay, "", askuser_answer=answer))["code"] == "no_pending_question"
+        assert (await refused(socket, replay, "", askuser_answer=answer))["code"] == "no_pending_question"
 
 
 @requirement("blade:replay:pace")
 async def test_a_replay_can_be_hurried_and_stopped_while_it_plays(alice: RestClient) -> None:
     slow = script({"say": "first"}, {"wait_ms": 300}, {"say": " last"})
     replay = await replay_of(alice, await recorded(alice, slow), speed=1)
-    async with socket_client(alice.url, alice.key) as mine:
-        told = await mine.call("chat:send", {"session_id": replay, "message": slow})
-        assert told["status"] == "ok"
-        await mine.until("turn:patch")
+    async with socket_client(alice.url, alice.key) as socket:
+        reply = await socket.call("chat:send", {"session_id": replay, "message": slow})
+        assert reply["status"] == "ok"
+        await socket.until("turn:patch")
         faster = await alice.request("PATCH", f"sessions/{replay}/replay", {"speed": 5, "status": None})
         assert (faster.status, faster.body["replay_state"]["speed"]) == (200, 5)
         assert faster.body["replay_state"]["status"] == "replaying"
-        assert (await refused(mine, replay, "else"))["code"] == "session_busy"
-        assert await mine.call("chat:stop", {"session_id": replay}) == {"status": "stopped"}
+        assert (await refused(socket, replay, "else"))["code"] == "session_busy"
+        assert await socket.call("chat:stop", {"session_id": replay}) == {"status": "stopped"}
     assert (await alice.get(f"sessions/{replay}"))["status"] == "interrupted"
 
 
@@ -222,24 +224,24 @@ async def test_a_replay_can_be_hurried_and_stopped_while_it_plays(alice: RestCli
 async def test_a_preview_says_whether_a_session_can_be_shown_again(alice: RestClient) -> None:
     empty = await alice.session(intent="empty")
     path = f"sessions/{empty}/replay/preview"
-    told = {"session_id": empty, "intent": "empty", "supported": False, "reason": "the session has no completed turn"}
-    assert await alice.get(path) == told
+    reply = {"session_id": empty, "intent": "empty", "supported": False, "reason": "the session has no completed turn"}
+    assert await alice.get(path) == reply
     assert (await alice.request("POST", f"sessions/{empty}/replay", {"speed": 1})).status == 409
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(empty, "hello")
-        assert await alice.get(path) == {**told, "supported": True, "reason": None}
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(empty, "hello")
+        assert await alice.get(path) == {**reply, "supported": True, "reason": None}
         waits = script({"say": "x"}, {"wait_ms": 600_000})
-        await mine.call("chat:send", {"session_id": empty, "message": waits})
-        assert await alice.get(path) == {**told, "reason": "a chat of this session is running"}
+        await socket.call("chat:send", {"session_id": empty, "message": waits})
+        assert await alice.get(path) == {**reply, "reason": "a chat of this session is running"}
         assert (await alice.request("POST", f"sessions/{empty}/replay", {"speed": 1})).status == 409
-        await mine.call("chat:stop", {"session_id": empty})
+        await socket.call("chat:stop", {"session_id": empty})
 
 
 @requirement("blade:replay:refused")
 @pytest.mark.parametrize("body", [{"speed": 3}, {"speed": "2"}, {"speed": None}, {"speed": True}, []])
 async def test_a_wrong_speed_is_refused(alice: RestClient, body: Json) -> None:
-    told = await alice.request("POST", f"sessions/{await recorded(alice, 'hello')}/replay", body)
-    assert (told.status, list(told.body)) == (422, ["detail"])
+    reply = await alice.request("POST", f"sessions/{await recorded(alice, 'hello')}/replay", body)
+    assert (reply.status, list(reply.body)) == (422, ["detail"])
 
 
 @requirement("blade:replay:refused")
@@ -253,8 +255,8 @@ async def test_only_its_owner_shows_a_session_again_and_only_a_replay_can_be_cha
     await alice.request("PATCH", f"sessions/{source}/sharing", {"shared": True})
     assert (await bob.request("POST", f"sessions/{source}/replay", change)).status == 403
     assert (await bob.get(f"sessions/{source}/replay/preview"))["supported"] is True
-    told = await alice.request("PATCH", f"sessions/{source}/replay", change)
-    assert (told.status, told.body) == (409, {"detail": "this session is not a replay"})
+    reply = await alice.request("PATCH", f"sessions/{source}/replay", change)
+    assert (reply.status, reply.body) == (409, {"detail": "this session is not a replay"})
     replay = await replay_of(alice, source)
     for body in ({"status": "finished"}, {"speed": 4}):
         assert (await alice.request("PATCH", f"sessions/{replay}/replay", body)).status == 422
@@ -265,6 +267,6 @@ async def test_a_replay_whose_recording_was_deleted_says_so(alice: RestClient) -
     source = await recorded(alice, "hello")
     replay = await replay_of(alice, source)
     await alice.request("DELETE", f"sessions/{source}")
-    async with socket_client(alice.url, alice.key) as mine:
-        told = await refused(mine, replay, "hello")
-    assert (told["code"], told["message"]) == ("bad_request", "the recorded session was deleted")
+    async with socket_client(alice.url, alice.key) as socket:
+        reply = await refused(socket, replay, "hello")
+    assert (reply["code"], reply["message"]) == ("bad_request", "the recorded session was deleted")

@@ -22,7 +22,7 @@ from tests.requirements import requirement
 
 
 async def route_handler(request: Request) -> Response:
-    """Says which path was found."""
+    """Return the variables of the path."""
     return json_response({**request.path_params, "user": principal_of(request).user})
 
 

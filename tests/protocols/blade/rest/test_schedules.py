@@ -1,4 +1,4 @@
-"""Blade's scheduled tasks over REST, at a whole server whose clock is held."""
+"""Blade's scheduled tasks over REST, on a whole server with a manual clock."""
 
 import re
 from collections.abc import AsyncIterator
@@ -22,8 +22,8 @@ BODY = {"title": "Daily report", "prompt": "say done", "cron": "0 9 * * *", "tim
 
 @pytest.fixture
 async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path, manual_clock=True) as house:
-        yield house
+    async with running_server(tmp_path, manual_clock=True) as running:
+        yield running
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def task(record: dict[str, Any], **fields: Any) -> dict[str, Any]:
 async def created(client: Client, **fields: Any) -> dict[str, Any]:
     status, body = await client.request("POST", TASKS, {**BODY, **fields})
     assert status == 201, body
-    shown: dict[str, Any] = body
-    return shown
+    displayed: dict[str, Any] = body
+    return displayed
 
 
 async def advance_and_fire(server: AppServer, **ahead: float) -> None:
@@ -76,16 +76,16 @@ async def advance_and_fire(server: AppServer, **ahead: float) -> None:
 
 @requirement("blade:schedules:create", "blade:schedules:fields", "blade:schedules:get")
 async def test_a_task_is_created_listed_and_read(alice: Client) -> None:
-    shown = await created(alice)
-    assert re.fullmatch(r"task_[0-9a-f-]{36}", shown["id"])
-    assert shown == task(shown)
+    displayed = await created(alice)
+    assert re.fullmatch(r"task_[0-9a-f-]{36}", displayed["id"])
+    assert displayed == task(displayed)
     full = await created(
         alice, enabled=False, expires_at="2027-01-01T00:00:00+08:00", skip_confirmations=True, model="m", extra=1
     )
     assert full == task(
         full, enabled=False, expires_at="2026-12-31T16:00:00Z", skip_confirmations=True, model="m", next_run_at=None
     )
-    assert await alice.request("GET", TASKS) == (200, [shown, full])
+    assert await alice.request("GET", TASKS) == (200, [displayed, full])
     assert await alice.request("GET", f"{TASKS}/{full['id']}/") == (200, full)
 
 
@@ -118,10 +118,10 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServ
 async def test_a_field_out_of_bounds_is_422(alice: Client, fields: dict[str, Any], detail: str) -> None:
     assert await alice.request("POST", TASKS, {**BODY, **fields}) == (422, {"detail": detail})
     assert await alice.request("GET", TASKS) == (200, [])
-    shown = await created(alice)
+    displayed = await created(alice)
     if fields.get("title", "") is not None:
-        assert await alice.request("PATCH", f"{TASKS}/{shown['id']}", fields) == (422, {"detail": detail})
-        assert await alice.request("GET", f"{TASKS}/{shown['id']}") == (200, shown)
+        assert await alice.request("PATCH", f"{TASKS}/{displayed['id']}", fields) == (422, {"detail": detail})
+        assert await alice.request("GET", f"{TASKS}/{displayed['id']}") == (200, displayed)
 
 
 @requirement("blade:schedules:bounds")
@@ -132,13 +132,13 @@ async def test_an_expiry_without_an_offset_and_a_missing_field_are_422(alice: Cl
 
 @requirement("blade:schedules:change")
 async def test_a_change_finds_the_next_time_anew(app_server: AppServer, alice: Client) -> None:
-    shown = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m")
+    displayed = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m")
     app_server.clock.advance(minutes=1)
-    path = f"{TASKS}/{shown['id']}"
+    path = f"{TASKS}/{displayed['id']}"
     later = "2026-11-21T12:01:00Z"
     changes = {"cron": "0 10 * * *", "timezone": "UTC", "title": "Other", "prompt": None, "expires_at": None}
     changed = task(
-        shown, cron="0 10 * * *", timezone="UTC", title="Other", model="m", updated_at=later,
+        displayed, cron="0 10 * * *", timezone="UTC", title="Other", model="m", updated_at=later,
         next_run_at="2026-11-22T10:00:00Z",
     )  # fmt: skip
     assert await alice.request("PATCH", path, changes) == (200, changed)
@@ -148,11 +148,11 @@ async def test_a_change_finds_the_next_time_anew(app_server: AppServer, alice: C
 
 @requirement("blade:schedules:start-stop")
 async def test_a_task_is_stopped_and_started_and_started_again(alice: Client) -> None:
-    shown = await created(alice)
-    path = f"{TASKS}/{shown['id']}"
-    stopped = task(shown, enabled=False, next_run_at=None)
+    displayed = await created(alice)
+    path = f"{TASKS}/{displayed['id']}"
+    stopped = task(displayed, enabled=False, next_run_at=None)
     assert [await alice.request("POST", f"{path}/stop") for _ in range(2)] == [(200, stopped)] * 2
-    assert [await alice.request("POST", f"{path}/start") for _ in range(2)] == [(200, shown)] * 2
+    assert [await alice.request("POST", f"{path}/start") for _ in range(2)] == [(200, displayed)] * 2
     assert await alice.request("GET", f"{path}/runs") == (200, [])
 
 
@@ -160,8 +160,8 @@ async def test_a_task_is_stopped_and_started_and_started_again(alice: Client) ->
 async def test_an_expired_task_is_disabled_at_its_time_and_cannot_be_started(
     app_server: AppServer, alice: Client
 ) -> None:
-    shown = await created(alice, expires_at="2026-11-21T18:00:00Z")
-    path = f"{TASKS}/{shown['id']}"
+    displayed = await created(alice, expires_at="2026-11-21T18:00:00Z")
+    path = f"{TASKS}/{displayed['id']}"
     app_server.clock.advance(hours=7)
     assert (await alice.request("GET", path)).body["enabled"] is True
     assert (await alice.request("POST", f"{path}/start")).status == 409, "it has expired, though its time has not come"
@@ -192,15 +192,15 @@ async def test_another_users_task_is_not_there(alice: Client, bob: Client) -> No
 
 @requirement("blade:schedules:run", "blade:schedules:runs")
 async def test_at_its_time_a_session_of_its_own_answers_the_prompt(app_server: AppServer, alice: Client) -> None:
-    shown = await created(alice, model="m")
-    path = f"{TASKS}/{shown['id']}"
+    displayed = await created(alice, model="m")
+    path = f"{TASKS}/{displayed['id']}"
     await advance_and_fire(app_server, hours=13)
     ((status, (run,)),) = [await alice.request("GET", f"{path}/runs")]
     assert (status, run) == (
         200,
         {
             "id": run["id"],
-            "task_id": shown["id"],
+            "task_id": displayed["id"],
             "session_id": run["session_id"],
             "status": "completed",
             "error": None,
@@ -225,9 +225,9 @@ async def test_at_its_time_a_session_of_its_own_answers_the_prompt(app_server: A
 
 @requirement("blade:schedules:missed")
 async def test_a_time_missed_is_reported(app_server: AppServer, alice: Client) -> None:
-    shown = await created(alice)
+    displayed = await created(alice)
     await advance_and_fire(app_server, hours=13, minutes=5)
-    (run,) = (await alice.request("GET", f"{TASKS}/{shown['id']}/runs")).body
+    (run,) = (await alice.request("GET", f"{TASKS}/{displayed['id']}/runs")).body
     assert (run["status"], run["error"], run["session_id"]) == ("failed", "missed: server was not running", None)
 
 
@@ -265,9 +265,9 @@ async def test_a_span_out_of_bounds_is_422(alice: Client, query: str, detail: st
 
 @requirement("blade:schedules:preview")
 async def test_the_next_times_are_reported_before_a_task_is_made(alice: Client) -> None:
-    asked = f"{TASKS}/preview?cron=30+2+*+*+*&timezone=America/New_York&count=2"
-    told = {"timezone": "America/New_York", "occurrences": ["2026-11-22T07:30:00Z", "2026-11-23T07:30:00Z"]}
-    assert await alice.request("GET", asked) == (200, told)
+    target = f"{TASKS}/preview?cron=30+2+*+*+*&timezone=America/New_York&count=2"
+    reply = {"timezone": "America/New_York", "occurrences": ["2026-11-22T07:30:00Z", "2026-11-23T07:30:00Z"]}
+    assert await alice.request("GET", target) == (200, reply)
     status, body = await alice.request("GET", f"{TASKS}/preview?cron=0+9+*+*+*")
     assert (status, body["timezone"], len(body["occurrences"])) == (200, "UTC", 5)
     no_zone = "timezone: 'Berlin' is no IANA time zone such as Europe/Berlin"
@@ -278,9 +278,9 @@ async def test_the_next_times_are_reported_before_a_task_is_made(alice: Client) 
 
 @requirement("blade:schedules:once")
 async def test_a_server_that_starts_again_keeps_a_time_once(app_server: AppServer, alice: Client) -> None:
-    shown = await created(alice)
+    displayed = await created(alice)
     await advance_and_fire(app_server, hours=13)
     await app_server.restart()
     async with client_of(app_server, "alice") as again:
         await advance_and_fire(app_server)
-        assert len((await again.request("GET", f"{TASKS}/{shown['id']}/runs")).body) == 1
+        assert len((await again.request("GET", f"{TASKS}/{displayed['id']}/runs")).body) == 1

@@ -111,46 +111,46 @@ async def test_a_new_session_has_every_field(alice: RestClient) -> None:
     ],
 )
 async def test_a_wrong_session_is_refused_with_one_sentence(alice: RestClient, body: Json, status: int) -> None:
-    told = await alice.request("POST", "sessions", body)
-    assert (told.status, list(told.body)) == (status, ["detail"])
-    assert isinstance(told.body["detail"], str)
+    reply = await alice.request("POST", "sessions", body)
+    assert (reply.status, list(reply.body)) == (status, ["detail"])
+    assert isinstance(reply.body["detail"], str)
 
 
 @requirement("blade:sessions:options")
 async def test_a_session_can_be_made_with_the_options_of_its_agent(alice: RestClient) -> None:
     session = await alice.session(options={"greeting": "Ahoy!", "token": "12345"})
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, script({"option": "greeting"}, {"say": " "}, {"option": "token"}))
-    told = (await message_texts(alice, session))[-1]
-    assert "Ahoy!" in told
-    assert "set(5)" in told
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, script({"option": "greeting"}, {"say": " "}, {"option": "token"}))
+    reply = (await message_texts(alice, session))[-1]
+    assert "Ahoy!" in reply
+    assert "set(5)" in reply
 
 
 @requirement("blade:sessions:disable-tools")
 async def test_tools_can_be_switched_off_for_a_session(alice: RestClient) -> None:
     session = await alice.session(disable_tools=["add", "unknown"])
     assert (await alice.get(f"sessions/{session}"))["session_setup"]["disable_tools"] == ["add"]
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, script(call("add", a=1, b=1), {"say": "{result}"}))
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, script(call("add", a=1, b=1), {"say": "{result}"}))
     assert (await message_texts(alice, session))[-1] == "Tool not found: add"
 
 
 @requirement("blade:sessions:list", "blade:sessions:search", "blade:rest:paging")
 async def test_sessions_are_listed_by_use_and_found_by_what_was_said(tmp_path: Any) -> None:
-    async with running_socket_server(tmp_path) as house:
-        alice, bob = (RestClient(url_of(house), house.key(name)) for name in ("alice", "bob"))
-        made = [await alice.session(intent=f"number {number}") for number in range(3)]
+    async with running_socket_server(tmp_path) as app_server:
+        alice, bob = (RestClient(url_of(app_server), app_server.key(name)) for name in ("alice", "bob"))
+        created = [await alice.session(intent=f"number {number}") for number in range(3)]
         await bob.session(intent="number 9")
-        async with socket_client(alice.url, alice.key) as mine:
-            await mine.send(made[0], "杭州 is far")
-        await alice.request("PATCH", f"sessions/{made[1]}/pin", {"pinned": True})
+        async with socket_client(alice.url, alice.key) as socket:
+            await socket.send(created[0], "杭州 is far")
+        await alice.request("PATCH", f"sessions/{created[1]}/pin", {"pinned": True})
         page = await alice.get("sessions")
-        assert [each["id"] for each in page["items"]] == [made[1], made[0], made[2]]
+        assert [each["id"] for each in page["items"]] == [created[1], created[0], created[2]]
         assert (page["total"], page["limit"], page["offset"], page["content_match_truncated"]) == (3, 20, 0, False)
         second = await alice.get("sessions?limit=1&offset=1")
-        assert ([each["id"] for each in second["items"]], second["total"]) == ([made[0]], 3)
-        for words, found in (("NUMBER", 3), ("杭州", 1), ("bob", 0)):
-            assert (await alice.get(f"sessions?q={words}"))["total"] == found
+        assert ([each["id"] for each in second["items"]], second["total"]) == ([created[0]], 3)
+        for text, result in (("NUMBER", 3), ("杭州", 1), ("bob", 0)):
+            assert (await alice.get(f"sessions?q={text}"))["total"] == result
         assert (await alice.get("sessions?template_id_prefix=x"))["items"] == []
         for query in ("limit=0", "limit=201", "offset=-1", "limit=x"):
             assert (await alice.request("GET", f"sessions?{query}")).status == 422
@@ -168,8 +168,8 @@ async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_t
     for text in (answer, {**answer, "messages": [{"role": "user", "content": "And elsewhere?"}]}):
         path = f"../aap/v3/sessions/{session.removeprefix('sess_')}/turns"
         assert (await alice.request("POST", path, text)).status == 200
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, "thanks")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "thanks")
     title = "What grows\nin the shade of a walnut tre"
     listed = {each["id"]: each["intent"] for each in (await alice.get("sessions"))["items"]}
     assert listed[session] == title
@@ -190,17 +190,17 @@ async def test_a_session_can_be_changed_and_every_change_is_shown(alice: RestCli
     }
     assert (await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": True})).body == {"shared": True}
     detail = await alice.get(f"sessions/{session}/")
-    kept = (detail["intent"], detail["is_pinned"], detail["memory_enabled"], detail["shared"], detail["env"])
-    assert kept == ("new", True, False, True, {"B": "2"})
+    stored = (detail["intent"], detail["is_pinned"], detail["memory_enabled"], detail["shared"], detail["env"])
+    assert stored == ("new", True, False, True, {"B": "2"})
 
 
 @requirement("blade:sessions:env")
 async def test_variables_of_a_session_and_of_a_chat_stand_in_no_turn(alice: RestClient) -> None:
     session = await alice.session(env={"A": "hidden-1"})
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, "hello", runtime_env={"B": "hidden-2"})
-    for told in (events, await alice.messages(session), await alice.get(f"sessions/{session}/history")):
-        assert "hidden" not in str(told)
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, "hello", runtime_env={"B": "hidden-2"})
+    for reply in (events, await alice.messages(session), await alice.get(f"sessions/{session}/history")):
+        assert "hidden" not in str(reply)
 
 
 @requirement("blade:sessions:foreign")
@@ -230,15 +230,15 @@ async def test_a_shared_session_can_be_read_by_others_and_by_them_alone_not_chan
     async with socket_client(bob.url, bob.key) as his, socket_client(alice.url, alice.key) as hers:
         assert (await his.call("session:subscribe", {"session_id": session}))["status"] == "ok"
         for name in ("chat:send", "chat:stop"):
-            told = await his.call(name, {"session_id": session, "message": "x"})
-            assert told["code"] == "forbidden"
+            reply = await his.call(name, {"session_id": session, "message": "x"})
+            assert reply["code"] == "forbidden"
         await hers.send(session, "hello")
         assert kinds(await his.until("chat:end"))[-1] == "chat:end"
         await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": False})
         assert (await bob.request("GET", f"sessions/{session}")).status == 404
-        heard = len(his.events)
+        received = len(his.events)
         await hers.send(session, "hello")
-        assert len(his.events) == heard
+        assert len(his.events) == received
 
 
 @requirement("blade:sessions:delete")
@@ -258,8 +258,8 @@ async def test_a_session_is_found_by_its_prefixed_and_by_its_bare_id(alice: Rest
 @requirement("blade:turns:fields", "blade:turns:messages")
 async def test_messages_are_a_bare_array_of_whole_turns(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, "add 2 and 3")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "add 2 and 3")
     turns = await alice.messages(session)
     assert [turn["role"] for turn in turns] == ["user", "assistant", "assistant"]
     for turn in turns:
@@ -276,9 +276,9 @@ async def test_messages_are_a_bare_array_of_whole_turns(alice: RestClient) -> No
 async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
-    async with socket_client(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as socket:
         for text in ("one", "two"):
-            await mine.send(session, text)
+            await socket.send(session, text)
         first, second = await alice.get(f"{path}/checkpoints")
         assert [each["preview"] for each in (first, second)] == ["one", "two"]
         before = await alice.messages(session)
@@ -286,9 +286,9 @@ async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestCli
         rewound = (await alice.request("POST", f"{path}/rewind", at)).body
         assert (rewound["message"], rewound["leaf_entry_id"]) == ("two", before[1]["id"])
         assert rewound["removed_turn_ids"] == [turn["turn_id"] for turn in before[2:]]
-        await mine.until(lambda name, payload: (name, payload["session_id"]) == ("session:updated", session))
+        await socket.until(lambda name, payload: (name, payload["session_id"]) == ("session:updated", session))
         assert await alice.messages(session) == before[:2]
-        await mine.send(session, "other")
+        await socket.send(session, "other")
         assert [turn["sequence"] for turn in await alice.messages(session)] == [0, 1, 4, 5]
         whole = (await alice.request("POST", f"{path}/checkout", {**at, "position": "turn_end"})).body
         assert whole["turns"] == before
@@ -299,7 +299,7 @@ async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestCli
         switched = (await alice.request("POST", f"{path}/switch-branch", at)).body
         assert switched["leaf_entry_id"] == before[3]["id"]
         assert await alice.messages(session) == before
-        await mine.send(session, script({"recall": "user"}))
+        await socket.send(session, script({"recall": "user"}))
         assert (await message_texts(alice, session))[-1] == "one | two", "the agent sees the branch alone"
     nodes = (await alice.get(f"{path}/history"))["nodes"]
     parents = {node["entry_id"]: node["parent_entry_id"] for node in nodes}
@@ -311,16 +311,16 @@ async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestCli
 async def test_branches_are_refused_where_they_make_no_sense(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.call("chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})})
-        await mine.until("turn:patch")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.call("chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})})
+        await socket.until("turn:patch")
         [checkpoint] = await alice.get(f"{path}/checkpoints")
         at = {"checkpoint_id": checkpoint["checkpoint_id"]}
         for what in ("rewind", "switch-branch", "compact"):
             assert (await alice.request("POST", f"{path}/{what}", at)).status == 409
         assert (await alice.request("PATCH", path, {"intent": "x"})).status == 409
         assert (await alice.request("POST", f"{path}/checkout", at)).status == 200
-        await mine.call("chat:stop", {"session_id": session})
+        await socket.call("chat:stop", {"session_id": session})
     for what in ("rewind", "checkout", "switch-branch"):
         assert (await alice.request("POST", f"{path}/{what}", {"checkpoint_id": "cp_999"})).status == 404
         assert (await alice.request("POST", f"{path}/{what}", {})).status == 422
@@ -331,36 +331,36 @@ async def test_branches_are_refused_where_they_make_no_sense(alice: RestClient) 
 async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
-    async with socket_client(alice.url, alice.key) as mine:
+    async with socket_client(alice.url, alice.key) as socket:
         assert (await alice.request("POST", f"{path}/compact")).status == 409
-        nothing = await mine.call("chat:compact", {"session_id": session})
+        nothing = await socket.call("chat:compact", {"session_id": session})
         assert (nothing["status"], nothing["code"]) == ("error", "nothing_to_compact")
-        assert (await mine.until("system:error"))[-1][1]["code"] == "nothing_to_compact", "announced, as all refusals"
-        await mine.send(session, "a rather long word to begin with, so that there is something to sum up")
-        await mine.send(session, "two")
-        told = (await alice.request("POST", f"{path}/compact")).body
-        events = await mine.until("turn:end")
+        assert (await socket.until("system:error"))[-1][1]["code"] == "nothing_to_compact", "announced, as all refusals"
+        await socket.send(session, "a rather long word to begin with, so that there is something to sum up")
+        await socket.send(session, "two")
+        reply = (await alice.request("POST", f"{path}/compact")).body
+        events = await socket.until("turn:end")
         assert [(name, payload["kind"]) for name, payload in events[-2:]] == [
             ("turn:start", "compaction"),
             ("turn:end", "compaction"),
         ]
         turns = await alice.messages(session)
-        made = turns[-1]
-        assert (made["role"], made["status"], made["blocks"]) == ("system", "completed", [])
+        created = turns[-1]
+        assert (created["role"], created["status"], created["blocks"]) == ("system", "completed", [])
         names = ("compaction_id", "archived_count", "tokens_before", "tokens_after", "saved_ratio", "trigger")
-        assert told == {"status": "ok", **{name: made[name] for name in names}}
-        assert (made["trigger"], made["archived_count"]) == ("manual", 3)
-        assert made["summary_preview"] == made["summary_full"][:200]
+        assert reply == {"status": "ok", **{name: created[name] for name in names}}
+        assert (created["trigger"], created["archived_count"]) == ("manual", 3)
+        assert created["summary_preview"] == created["summary_full"][:200]
         assert [turn["archived"] for turn in turns] == [True, True, True, False, False]
-        await mine.send(session, "three")
-        assert (await mine.call("chat:compact", {"session_id": session}))["status"] == "ok"
+        await socket.send(session, "three")
+        assert (await socket.call("chat:compact", {"session_id": session}))["status"] == "ok"
 
 
 @requirement("blade:tokens:stats", "blade:tokens:count")
 async def test_tokens_are_estimated(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, "hello")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "hello")
     stats = await alice.get(f"sessions/{session}/context-stats")
     assert stats["used_tokens"] == stats["messages_tokens"] + stats["tools_tokens"] > 0
     counted = await alice.request("POST", "sessions/tokenize/prompt", {"prompt": "hello there"})
@@ -375,12 +375,12 @@ async def test_tokens_are_estimated(alice: RestClient) -> None:
 @pytest.mark.parametrize("path", ["sessions/SESSION/ls/%2E", "env", "chat-groups", "sessions/SESSION/tasks"])
 async def test_what_is_not_there_is_not_found(alice: RestClient, path: str) -> None:
     session = await alice.session()
-    told = await alice.request("GET", path.replace("SESSION", session))
-    assert (told.status, told.body) == (404, {"detail": "Not Found"})
+    reply = await alice.request("GET", path.replace("SESSION", session))
+    assert (reply.status, reply.body) == (404, {"detail": "Not Found"})
 
 
 @requirement("blade:scope:run-service")
 async def test_the_run_service_keeps_its_place(alice: RestClient) -> None:
     async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
-        told = await http.get("/api/v1/agent/nothing", headers={"authorization": f"Bearer {alice.key}"})
-    assert told.headers["content-type"] == "application/problem+json"
+        reply = await http.get("/api/v1/agent/nothing", headers={"authorization": f"Bearer {alice.key}"})
+    assert reply.headers["content-type"] == "application/problem+json"

@@ -1,4 +1,4 @@
-"""Blade's share links, at a whole server whose clock is held."""
+"""Blade's share links, on a whole server with a manual clock."""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,8 +21,8 @@ OFF = (403, {"detail": "public sharing is switched off on this server"})
 
 @pytest.fixture
 async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path, manual_clock=True) as house:
-        yield house
+    async with running_server(tmp_path, manual_clock=True) as running:
+        yield running
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ async def bob(app_server: AppServer) -> AsyncIterator[Client]:
 
 
 async def recorded_session(server: AppServer, client: Client) -> str:
-    """A session in which something was said, by way of a schedule, with a memory told and a variable set."""
+    """A session with a conversation that a schedule started, with an injected memory and a variable."""
     app = cast("Application", server.connection.app)
     await app.memories.add(UserId("alice"), MemoryTexts(content="a canary that nobody may see"))
     task = {"title": "t", "prompt": "say done", "cron": "0 13 * * *"}
-    shown = (await client.request("POST", "scheduled-tasks", task)).body
+    displayed = (await client.request("POST", "scheduled-tasks", task)).body
     server.clock.advance(hours=1)
     await app.schedules.tick()
 
@@ -50,7 +50,7 @@ async def recorded_session(server: AppServer, client: Client) -> str:
         return not app.schedules._fire_tasks
 
     await until(is_over)
-    (run,) = (await client.request("GET", f"scheduled-tasks/{shown['id']}/runs")).body
+    (run,) = (await client.request("GET", f"scheduled-tasks/{displayed['id']}/runs")).body
     session = str(run["session_id"])
     answer = await client.request("PUT", f"sessions/{session}/env", {"env": {"SECRET": "a canary that nobody may see"}})
     assert answer.status == 200
@@ -58,14 +58,14 @@ async def recorded_session(server: AppServer, client: Client) -> str:
 
 
 async def shared(client: Client, session: str, **body: Any) -> dict[str, Any]:
-    status, told = await client.request("POST", f"sessions/{session}/share", body)
-    assert (status, set(told)) == (200, {"token", "url", "expires_at"})
-    found: dict[str, Any] = told
-    return found
+    status, reply = await client.request("POST", f"sessions/{session}/share", body)
+    assert (status, set(reply)) == (200, {"token", "url", "expires_at"})
+    result: dict[str, Any] = reply
+    return result
 
 
 def nobody(client: Client) -> Client:
-    """The same house without a key."""
+    """The same server, without a key."""
     return Client(client._http, "")
 
 
@@ -96,12 +96,12 @@ async def test_a_link_ends_with_its_time(app_server: AppServer, alice: Client) -
 @requirement("blade:share:revoke")
 async def test_a_revoked_link_shows_nothing_any_more(alice: Client) -> None:
     session, other = [(await alice.request("POST", "sessions", {})).body["session_id"] for _ in range(2)]
-    link, kept = await shared(alice, session), await shared(alice, session)
+    link, stored = await shared(alice, session), await shared(alice, session)
     assert await alice.request("DELETE", f"sessions/{other}/share/{link['token']}") == GONE
     assert await alice.request("DELETE", f"sessions/{session}/share/{link['token']}") == (200, {"revoked": True})
     assert await alice.request("DELETE", f"sessions/{session}/share/{link['token']}") == GONE
     assert await nobody(alice).request("GET", f"share/{link['token']}") == GONE
-    assert await nobody(alice).request("GET", f"share/{kept['token']}") == (200, [])
+    assert await nobody(alice).request("GET", f"share/{stored['token']}") == (200, [])
 
 
 @requirement("blade:share:deleted")
@@ -138,7 +138,7 @@ async def test_a_time_out_of_bounds_is_422(alice: Client, ttl: object) -> None:
 
 @requirement("blade:share:off")
 async def test_where_sharing_is_off_links_are_403(tmp_path: Path) -> None:
-    async with running_server(tmp_path, blade_public_sharing=False) as house, client_of(house, "alice") as alice:
+    async with running_server(tmp_path, blade_public_sharing=False) as running, client_of(running, "alice") as alice:
         session = (await alice.request("POST", "sessions", {})).body["session_id"]
         assert await alice.request("POST", f"sessions/{session}/share", {}) == OFF
         assert await alice.request("DELETE", f"sessions/{session}/share/x") == OFF

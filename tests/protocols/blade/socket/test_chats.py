@@ -18,11 +18,11 @@ SLOW = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 @pytest.mark.parametrize("token", [None, "", "sk-dragoman-wrong", 7])
 async def test_who_has_no_key_is_refused_at_connect(alice: RestClient, token: Any) -> None:
     knocking = SocketClient(alice.url, token)
-    said: list[Any] = []
-    knocking._sio.on("connect_error", said.append)
+    texts: list[Any] = []
+    knocking._sio.on("connect_error", texts.append)
     with pytest.raises(Refused):
         await knocking.connect()
-    assert said == [{"message": "Unauthorized"}]
+    assert texts == [{"message": "Unauthorized"}]
     await knocking.leave()
 
 
@@ -30,17 +30,17 @@ async def test_who_has_no_key_is_refused_at_connect(alice: RestClient, token: An
 @pytest.mark.parametrize("transports", [["websocket"], ["polling"], ["polling", "websocket"]])
 async def test_both_transports_carry_a_chat(alice: RestClient, transports: list[str]) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key, transports) as mine:
-        assert kinds(await mine.send(session, "hello"))[-1] == "chat:end"
+    async with socket_client(alice.url, alice.key, transports) as socket:
+        assert kinds(await socket.send(session, "hello"))[-1] == "chat:end"
 
 
 @requirement("blade:chats:order", "blade:chats:acknowledged", "blade:chats:sender-is-subscribed")
 async def test_a_plain_chat_is_reported_in_order_to_a_sender_who_never_subscribed(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        told = await mine.call("chat:send", {"session_id": session, "message": "add 2 and 3"})
-        events = await mine.until("chat:end")
-    assert (told["status"], told["session_id"]) == ("ok", session)
+    async with socket_client(alice.url, alice.key) as socket:
+        reply = await socket.call("chat:send", {"session_id": session, "message": "add 2 and 3"})
+        events = await socket.until("chat:end")
+    assert (reply["status"], reply["session_id"]) == ("ok", session)
     assert kinds(events) == [
         "session:updated",
         "chat:start",
@@ -57,7 +57,7 @@ async def test_a_plain_chat_is_reported_in_order_to_a_sender_who_never_subscribe
         "chat:end",
     ]
     assert [payload["stream_sequence"] for _, payload in events] == list(range(1, 14))
-    assert {payload["chat_run_id"] for name, payload in events if name.startswith("chat")} == {told["chat_run_id"]}
+    assert {payload["chat_run_id"] for name, payload in events if name.startswith("chat")} == {reply["chat_run_id"]}
     assert events[0][1]["intent"] == "add 2 and 3"
     assert events[-1][1] == {
         "session_id": session,
@@ -66,7 +66,7 @@ async def test_a_plain_chat_is_reported_in_order_to_a_sender_who_never_subscribe
         "finish_reason": "completed",
         "waiting_for_input": False,
         "stream_sequence": 13,
-        "chat_run_id": told["chat_run_id"],
+        "chat_run_id": reply["chat_run_id"],
     }
 
 
@@ -74,10 +74,10 @@ async def test_a_plain_chat_is_reported_in_order_to_a_sender_who_never_subscribe
 async def test_events_of_one_socket_are_handled_one_after_the_other(alice: RestClient) -> None:
     """Clients subscribe and send back to back, without waiting."""
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.emit("session:subscribe", {"session_id": session, "event_format": "raw", "after_sequence": 0})
-        await mine.emit("chat:send", {"session_id": session, "message": "hello"})
-        events = await mine.until("chat:end")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.emit("session:subscribe", {"session_id": session, "event_format": "raw", "after_sequence": 0})
+        await socket.emit("chat:send", {"session_id": session, "message": "hello"})
+        events = await socket.until("chat:end")
     assert "turn:events" in kinds(events)
     assert "turn:start" not in kinds(events)
 
@@ -103,14 +103,14 @@ async def test_raw_sockets_get_batches_whose_ends_repeat_their_fields(alice: Res
 @requirement("blade:chats:busy")
 async def test_a_second_message_is_refused_to_its_sender_alone(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine, socket_client(alice.url, alice.key) as other:
-        await mine.call("chat:send", {"session_id": session, "message": SLOW})
-        told = await other.call("chat:send", {"session_id": session, "message": "hello"})
-        assert (told["status"], told["code"]) == ("error", "session_busy")
+    async with socket_client(alice.url, alice.key) as socket, socket_client(alice.url, alice.key) as other:
+        await socket.call("chat:send", {"session_id": session, "message": SLOW})
+        reply = await other.call("chat:send", {"session_id": session, "message": "hello"})
+        assert (reply["status"], reply["code"]) == ("error", "session_busy")
         errors = [payload for name, payload in other.events if name == "system:error"]
         assert [(each["code"], each["session_id"]) for each in errors] == [("session_busy", session)]
-        assert await mine.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
-        assert "system:error" not in kinds(mine.events)
+        assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
+        assert "system:error" not in kinds(socket.events)
 
 
 @requirement("blade:chats:refused")
@@ -157,14 +157,14 @@ async def test_what_is_refused_is_acknowledged_and_announced(
     names = {"SESSION": session, "FOREIGN": foreign}
     if isinstance(payload, dict) and payload.get("session_id") in names:
         payload = {**payload, "session_id": names[payload["session_id"]]}
-    async with socket_client(alice.url, alice.key) as mine:
-        told = await mine.call(name, payload)
-        [(_, error)] = await mine.until("system:error")
-    assert (told["status"], told["code"]) == ("error", code)
-    assert message is None or told["message"] == message
-    assert (error["code"], error["message"]) == (code, told["message"])
+    async with socket_client(alice.url, alice.key) as socket:
+        reply = await socket.call(name, payload)
+        [(_, error)] = await socket.until("system:error")
+    assert (reply["status"], reply["code"]) == ("error", code)
+    assert message is None or reply["message"] == message
+    assert (error["code"], error["message"]) == (code, reply["message"])
     assert ("session_id" in error) == (
-        told["message"] != "Missing session_id or message" and isinstance(payload.get("session_id"), str)
+        reply["message"] != "Missing session_id or message" and isinstance(payload.get("session_id"), str)
     )
     assert await alice.messages(session) == []
 
@@ -172,28 +172,30 @@ async def test_what_is_refused_is_acknowledged_and_announced(
 @requirement("blade:chats:stop")
 async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgement(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.call("chat:send", {"session_id": session, "message": SLOW})
-        await mine.until("turn:patch")
-        assert await mine.call("chat:stop", {"session_id": session, "chat_run_id": "chat_other"}) == {"status": "idle"}
-        assert await mine.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
-        rest = await mine.until("chat:end")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.call("chat:send", {"session_id": session, "message": SLOW})
+        await socket.until("turn:patch")
+        assert await socket.call("chat:stop", {"session_id": session, "chat_run_id": "chat_other"}) == {
+            "status": "idle"
+        }
+        assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
+        rest = await socket.until("chat:end")
         assert kinds(rest) == ["turn:end", "chat:end"]
         assert (rest[0][1]["status"], rest[0][1]["blocks"][0]["content"]) == ("interrupted", "one")
         assert (rest[1][1]["status"], rest[1][1]["finish_reason"]) == ("interrupted", None)
         assert (await alice.get(f"sessions/{session}"))["status"] == "interrupted"
-        assert await mine.call("chat:stop", {"session_id": session}) == {"status": "idle"}
-        assert kinds(await mine.send(session, "hello"))[-1] == "chat:end", "the next message works at once"
+        assert await socket.call("chat:stop", {"session_id": session}) == {"status": "idle"}
+        assert kinds(await socket.send(session, "hello"))[-1] == "chat:end", "the next message works at once"
 
 
 @requirement("blade:chats:stop")
 async def test_a_stop_cancels_the_calls_that_run(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.call("chat:send", {"session_id": session, "message": script(call("slow", seconds=600))})
-        await mine.until("turn:patch")
-        await mine.call("chat:stop", {"session_id": session})
-        rest = await mine.until("chat:end")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.call("chat:send", {"session_id": session, "message": script(call("slow", seconds=600))})
+        await socket.until("turn:patch")
+        await socket.call("chat:stop", {"session_id": session})
+        rest = await socket.until("chat:end")
     assert kinds(rest) == ["turn:patch set_tool_status", "turn:end", "chat:end"]
     turn = rest[1][1]
     assert (turn["status"], [each["status"] for each in turn["tool_calls"]]) == ("interrupted", ["cancelled"])
@@ -203,8 +205,8 @@ async def test_a_stop_cancels_the_calls_that_run(alice: RestClient) -> None:
 async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: RestClient) -> None:
     session = await alice.session()
     failing = script({"say": "half"}, {"fail": {"code": "model_error", "message": "The model is gone"}})
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, failing)
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, failing)
     assert kinds(events)[-3:] == ["turn:end", "system:error", "chat:end"]
     turn, error, end = (payload for _, payload in events[-3:])
     assert (turn["status"], turn["failure_reason"]) == ("failed", "The model is gone")
@@ -216,8 +218,8 @@ async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: RestClient) 
 @requirement("blade:chats:limit")
 async def test_a_chat_at_the_limit_of_model_calls_is_completed(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script(*[call("add", a=1, b=1)] * 26))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script(*[call("add", a=1, b=1)] * 26))
     assert (events[-1][1]["status"], events[-1][1]["finish_reason"]) == ("completed", "max_turns")
 
 
@@ -253,17 +255,17 @@ async def test_a_run_through_another_protocol_changes_status_and_title_in_the_li
 ) -> None:
     session = await alice.session()
     waits = script({"say": "x"}, {"wait_ms": 600_000})
-    asked = {"stream": "none", "messages": [{"role": "user", "content": waits}]}
+    query = {"stream": "none", "messages": [{"role": "user", "content": waits}]}
     path = f"/aap/v3/sessions/{session.removeprefix('sess_')}/turns"
     async with (
         socket_client(alice.url, alice.key) as list_only,
         socket_client(bob.url, bob.key) as his,
         httpx2.AsyncClient(base_url=alice.url, verify=False) as http,
     ):
-        turn = asyncio.create_task(http.post(path, json=asked, headers={"authorization": f"Bearer {alice.key}"}))
-        for status, told in (("running", {"intent": waits[:40]}), ("interrupted", {})):
-            heard = await list_only.until(lambda _, payload: payload["session_id"] == session)
-            assert heard[-1] == ("session:updated", {"session_id": session, "status": status, **told})
+        turn = asyncio.create_task(http.post(path, json=query, headers={"authorization": f"Bearer {alice.key}"}))
+        for status, reply in (("running", {"intent": waits[:40]}), ("interrupted", {})):
+            received = await list_only.until(lambda _, payload: payload["session_id"] == session)
+            assert received[-1] == ("session:updated", {"session_id": session, "status": status, **reply})
             if status == "running":
                 await list_only.call("chat:stop", {"session_id": session})
         assert (await turn).status_code == 200
@@ -279,8 +281,8 @@ async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: Re
         {"type": "image_url", "image_url": {"url": png}},
         {"type": "file", "name": "data.csv", "data": "YSxi"},
     ]
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, parts)
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, parts)
     [user, *_] = await alice.messages(session)
     notes = [(block["content"], block.get("attachment")) for block in user["blocks"]]
     assert notes == [

@@ -22,21 +22,21 @@ def patches(events: list[Event]) -> list[tuple[str, Json]]:
     return [(payload["patch_type"], payload["data"]) for name, payload in events if name == "turn:patch"]
 
 
-async def answer(mine: SocketClient, session: str, call_id: str, **given: Json) -> list[Event]:
-    return await mine.send(session, "", askuser_answer={"tool_call_id": call_id, **given})
+async def answer(socket: SocketClient, session: str, call_id: str, **given: Json) -> list[Event]:
+    return await socket.send(session, "", askuser_answer={"tool_call_id": call_id, **given})
 
 
 @requirement("blade:questions:ask", "blade:questions:answer")
 async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, "ask me")
-        [question] = [data for kind, data in patches(asked) if kind == "add_tool_call"]
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, "ask me")
+        [question] = [data for kind, data in patches(request) if kind == "add_tool_call"]
         assert question["status"] == "awaiting_answer"
-        assert ended(asked)[-1]["status"] == "paused"
-        assert (asked[-1][1]["status"], asked[-1][1]["waiting_for_input"]) == ("completed", True)
+        assert ended(request)[-1]["status"] == "paused"
+        assert (request[-1][1]["status"], request[-1][1]["waiting_for_input"]) == ("completed", True)
         assert (await alice.get(f"sessions/{session}"))["status"] == "waiting_for_input"
-        given = await answer(mine, session, question["id"], selections={"0": [1]}, custom={})
+        given = await answer(socket, session, question["id"], selections={"0": [1]}, custom={})
     assert kinds(given) == [
         "chat:start",
         "turn:start",
@@ -58,17 +58,17 @@ async def test_a_question_pauses_its_turn_and_the_answer_completes_it(alice: Res
         "answers": answers,
     }
     assert patches(given)[0][1]["result"] == {"answers": answers}
-    assert (ended(given)[1]["turn_id"], ended(given)[1]["status"]) == (ended(asked)[-1]["turn_id"], "completed")
+    assert (ended(given)[1]["turn_id"], ended(given)[1]["status"]) == (ended(request)[-1]["turn_id"], "completed")
     assert given[-1][1]["waiting_for_input"] is False
 
 
 @requirement("blade:questions:text")
 async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, "ask me")
-        given = {"tool_call_id": patches(asked)[0][1]["id"], "selections": {"0": [0]}}
-        events = await mine.send(session, "hello", askuser_answer=given)
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, "ask me")
+        given = {"tool_call_id": patches(request)[0][1]["id"], "selections": {"0": [0]}}
+        events = await socket.send(session, "hello", askuser_answer=given)
     assert [block["type"] for block in ended(events)[0]["blocks"]] == ["ask_user_answer", "text"]
     turns = await alice.messages(session)
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "assistant"]
@@ -82,16 +82,16 @@ async def test_what_is_said_along_with_an_answer_stands_in_its_turn(alice: RestC
 )
 async def test_a_wrong_answer_changes_nothing(alice: RestClient, value: dict[str, Json]) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, "ask me")
-        call_id = patches(asked)[0][1]["id"]
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, "ask me")
+        call_id = patches(request)[0][1]["id"]
         before = await alice.messages(session)
         payload = {"session_id": session, "message": "", "askuser_answer": {"tool_call_id": call_id, **value}}
-        told = await mine.call("chat:send", payload)
-        assert told["code"] == "invalid_answer"
+        reply = await socket.call("chat:send", payload)
+        assert reply["code"] == "invalid_answer"
         assert await alice.messages(session) == before
-        await answer(mine, session, call_id, custom={"0": "neither"})
-        again = await mine.call("chat:send", payload)
+        await answer(socket, session, call_id, custom={"0": "neither"})
+        again = await socket.call("chat:send", payload)
         assert again["code"] == "no_pending_question"
 
 
@@ -99,17 +99,17 @@ async def test_a_wrong_answer_changes_nothing(alice: RestClient, value: dict[str
 async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(alice: RestClient) -> None:
     session = await alice.session()
     both = {"calls": [{"name": "AskUserQuestion", "input": {"questions": [TWO]}}] * 2}
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, script(both, {"say": "{answer}"}))
-        first, second = (data["id"] for kind, data in patches(asked) if kind == "add_tool_call")
-        early = await answer(mine, session, first, selections={"0": [0, 1]})
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, script(both, {"say": "{answer}"}))
+        first, second = (data["id"] for kind, data in patches(request) if kind == "add_tool_call")
+        early = await answer(socket, session, first, selections={"0": [0, 1]})
         assert kinds(early)[0] == "chat:start"
         assert (early[-1][1]["status"], early[-1][1]["waiting_for_input"]) == ("completed", True)
         assert (await alice.get(f"sessions/{session}"))["status"] == "waiting_for_input"
-        late = await answer(mine, session, second, selections={"0": [0]})
+        late = await answer(socket, session, second, selections={"0": [0]})
         assert late[-1][1]["waiting_for_input"] is False
     folded = FoldedTurns()
-    for event in (*asked, *early, *late):
+    for event in (*request, *early, *late):
         folded.feed(event)
 
 
@@ -123,19 +123,19 @@ async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: R
             {"name": "AskUserQuestion", "input": {"questions": [TWO]}},
         ]
     }
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, script(both, {"say": "."}))
-        gated, _, question = (data["id"] for kind, data in patches(asked) if kind == "add_tool_call")
-        early = await answer(mine, session, gated, selections={"0": [0]})
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, script(both, {"say": "."}))
+        gated, _, question = (data["id"] for kind, data in patches(request) if kind == "add_tool_call")
+        early = await answer(socket, session, gated, selections={"0": [0]})
         assert early[-1][1]["waiting_for_input"] is True
         given = {"askuser_answer": {"tool_call_id": question, "selections": {"0": [0]}}} if is_answer else {}
-        late = await mine.send(session, "hello", **given)
+        late = await socket.send(session, "hello", **given)
     assert [name for name, _ in late if name in ("chat:start", "chat:end")] == ["chat:start", "chat:end"]
     assert late[-1][1]["waiting_for_input"] is False
     stamp = (await alice.messages(session))[1]["tool_calls"][0]
     assert stamp["status"] == "cancelled"
     folded = FoldedTurns()
-    for event in (*asked, *early, *late):
+    for event in (*request, *early, *late):
         folded.feed(event)
 
 
@@ -143,12 +143,12 @@ async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: R
 @pytest.mark.parametrize("how", ["message", "stop"])
 async def test_a_question_that_is_left_behind_is_cancelled(alice: RestClient, how: str) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, "ask me")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "ask me")
         if how == "message":
-            await mine.send(session, "hello")
+            await socket.send(session, "hello")
         else:
-            assert await mine.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
+            assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
     turn = (await alice.messages(session))[1]
     assert (turn["status"], turn["tool_calls"][0]["status"]) == ("interrupted", "cancelled")
     assert (await alice.get(f"sessions/{session}"))["status"] == ("completed" if how == "message" else "interrupted")
@@ -158,33 +158,35 @@ async def test_a_question_that_is_left_behind_is_cancelled(alice: RestClient, ho
 async def test_a_permission_is_asked_for_as_a_question_and_may_hold_for_the_session(alice: RestClient) -> None:
     session = await alice.session()
     stamp = script(call("stamp", text="x"), {"say": "{result}"})
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, stamp)
-        gated, question = (data for kind, data in patches(asked) if kind == "add_tool_call")
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, stamp)
+        gated, question = (data for kind, data in patches(request) if kind == "add_tool_call")
         assert (gated["tool_name"], question["tool_name"]) == ("stamp", "AskUserQuestion")
-        turn = ended(asked)[-1]
+        turn = ended(request)[-1]
         assert turn["status"] == "paused"
         assert turn["tool_calls"][0]["pending_question_ref"] == {
             "child_loop_name": "root",
             "child_tool_call_id": question["id"],
             "description": "Allow stamp?",
         }
-        given = await answer(mine, session, question["id"], selections={"0": [1]})
+        given = await answer(socket, session, question["id"], selections={"0": [1]})
         assert [block["content"] for block in ended(given)[-1]["blocks"]] == ["stamped x"]
         calls = {each["tool_name"]: each for each in ended(given)[1]["tool_calls"]}
         assert (calls["stamp"]["status"], calls["stamp"]["result"]) == ("done", "stamped x")
         assert calls["AskUserQuestion"]["result"]["answers"][0]["labels"] == ["Allow for this session"]
-        again = await mine.send(session, stamp)
-        assert len([kind for kind, _ in patches(again) if kind == "add_tool_call"]) == 1, "nobody is asked any more"
+        again = await socket.send(session, stamp)
+        assert len([kind for kind, _ in patches(again) if kind == "add_tool_call"]) == 1, (
+            "the question is not asked again"
+        )
 
 
 @requirement("blade:permissions:deny")
 async def test_a_denied_call_ends_as_an_error(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(session, script(call("stamp", text="x"), {"say": "so what"}))
-        gated = patches(asked)[0][1]["id"]
-        given = await answer(mine, session, gated, selections={"0": [2]}, custom={"0": "not today"})
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(session, script(call("stamp", text="x"), {"say": "so what"}))
+        gated = patches(request)[0][1]["id"]
+        given = await answer(socket, session, gated, selections={"0": [2]}, custom={"0": "not today"})
     turn = ended(given)[1]
     assert (turn["tool_calls"][0]["status"], turn["tool_calls"][0]["result"]) == (
         "error",
@@ -196,11 +198,11 @@ async def test_a_denied_call_ends_as_an_error(alice: RestClient) -> None:
 async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(alice: RestClient) -> None:
     session = await alice.session()
     inner = [{"ask": {"questions": [TWO]}}, {"say": "chose {answer}"}]
-    async with socket_client(alice.url, alice.key) as mine:
-        asked = await mine.send(
+    async with socket_client(alice.url, alice.key) as socket:
+        request = await socket.send(
             session, script({"fork": {"description": "dig", "script": inner}}, {"say": "found {result}"})
         )
-        child, parent = ended(asked)[-2:]
+        child, parent = ended(request)[-2:]
         assert (child["status"], parent["status"]) == ("paused", "paused")
         [fork] = parent["tool_calls"]
         [question] = child["tool_calls"]
@@ -212,13 +214,13 @@ async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(ali
             "child_tool_call_id": question["id"],
             "description": "dig",
         }
-        given = await answer(mine, session, fork["id"], selections={"0": [1]})
+        given = await answer(socket, session, fork["id"], selections={"0": [1]})
     changes = [(kind, data.get("status")) for kind, data in patches(given) if kind in ("set_status", "set_tool_status")]
     assert ("set_tool_status", "pending") in changes
     assert ("set_status", "streaming") in changes
     assert [block["content"] for block in ended(given)[-1]["blocks"]] == ["found chose b"]
     folded = FoldedTurns()
-    for event in (*asked, *given):
+    for event in (*request, *given):
         folded.feed(event)
     turns = await alice.messages(session)
     assert {turn["status"] for turn in turns} == {"completed"}
@@ -229,8 +231,8 @@ async def test_a_question_of_a_sub_agent_bubbles_up_and_its_answer_goes_down(ali
 async def test_a_change_of_mode_is_a_turn_of_its_own_and_decides_what_may_be_called(alice: RestClient) -> None:
     session = await alice.session()
     act = script(call("boom"), call("add", a=1, b=1), {"say": "{result}"})
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, act, mode="planning")
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, act, mode="planning")
         turns = await alice.messages(session)
         assert [(block["type"], block["content"]) for block in turns[0]["blocks"]] == [
             ("mode_change", {"from": "executing", "to": "planning"}),
@@ -240,9 +242,9 @@ async def test_a_change_of_mode_is_a_turn_of_its_own_and_decides_what_may_be_cal
         assert kinds(events)[1:4] == ["chat:start", "turn:start", "turn:end"]
         results = [data["result"] for kind, data in patches(events) if kind == "tool_result"]
         assert results == ["Tool not found: boom", "2"], "boom acts, add does not"
-        kept = await mine.send(session, "hello")
-        assert kinds(kept).count("turn:start") == 2, "the mode holds from here on"
-        left = await mine.send(session, script(call("boom")), mode="executing")
+        stored = await socket.send(session, "hello")
+        assert kinds(stored).count("turn:start") == 2, "the mode holds from here on"
+        left = await socket.send(session, script(call("boom")), mode="executing")
         assert [data["result"] for kind, data in patches(left) if kind == "tool_result"] == [
             "Tool execution failed: boom"
         ]
@@ -253,8 +255,8 @@ async def test_a_change_of_mode_is_a_turn_of_its_own_and_decides_what_may_be_cal
 async def test_a_plan_is_a_block_of_the_turn_that_made_it(alice: RestClient) -> None:
     session = await alice.session()
     steps = [{"title": "dig", "status": "pending"}]
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, script({"say": "so: "}, {"plan": {"status": "draft", "steps": steps}}))
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, script({"say": "so: "}, {"plan": {"status": "draft", "steps": steps}}))
     [_, turn] = await alice.messages(session)
     blocks = {block["type"]: block["content"] for block in turn["blocks"]}
     assert blocks == {"text": "so: ", "plan_status": {"status": "draft", "steps": steps}}
@@ -263,14 +265,14 @@ async def test_a_plan_is_a_block_of_the_turn_that_made_it(alice: RestClient) -> 
 @requirement("blade:headless:result", "blade:headless:asks-nobody")
 async def test_a_headless_chat_gives_its_words_and_asks_nobody(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, "hello", headless=True)
-        words = "Hello! I am the rehearsal agent."
-        assert events[-1][1]["result"] == {"output": words, "result": words}
-        alone = await mine.send(session, script({"ask": {"questions": [TWO]}}, {"say": "on"}), headless=True)
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, "hello", headless=True)
+        text = "Hello! I am the rehearsal agent."
+        assert events[-1][1]["result"] == {"output": text, "result": text}
+        alone = await socket.send(session, script({"ask": {"questions": [TWO]}}, {"say": "on"}), headless=True)
         assert [data["status"] for kind, data in patches(alone) if kind == "tool_result"] == ["error"]
         assert alone[-1][1]["result"] == {"output": "on", "result": "on"}
-        failed = await mine.send(session, script({"fail": "internal"}), headless=True)
+        failed = await socket.send(session, script({"fail": "internal"}), headless=True)
         assert (failed[-1][1]["status"], failed[-1][1]["result"]) == ("failed", {"err_msg": "The agent failed"})
 
 
@@ -278,10 +280,10 @@ async def test_a_headless_chat_gives_its_words_and_asks_nobody(alice: RestClient
 async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: RestClient) -> None:
     session = await alice.session()
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    async with socket_client(alice.url, alice.key) as mine:
-        good = await mine.send(session, script({"say": '{"n": 3, "schema": 1}'}), headless=True, output_schema=schema)
+    async with socket_client(alice.url, alice.key) as socket:
+        good = await socket.send(session, script({"say": '{"n": 3, "schema": 1}'}), headless=True, output_schema=schema)
         assert good[-1][1]["result"] == {"output": {"n": 3, "schema": 1}, "schema": schema, "n": 3}
-        bad = await mine.send(session, script({"say": '{"n": "x"}'}), headless=True, output_schema=schema)
+        bad = await socket.send(session, script({"say": '{"n": "x"}'}), headless=True, output_schema=schema)
     assert bad[-1][1]["status"] == "failed"
     assert bad[-1][1]["result"] == {"err_msg": "The answer does not fit the schema: $.n: integer was expected"}
 
@@ -289,15 +291,15 @@ async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: RestClie
 @requirement("blade:whatif:branch", "blade:whatif:deprecated")
 async def test_what_if_goes_on_from_an_earlier_entry_and_loses_nothing(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, "one")
-        await mine.send(session, "two")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "one")
+        await socket.send(session, "two")
         first = (await alice.messages(session))[0]["id"]
-        asked = {"from_step": 2, "quotes": [{"text": "quoted"}], "deprecate_entry_ids": [first]}
-        await mine.send(session, "other", whatif=asked)
+        request = {"from_step": 2, "quotes": [{"text": "quoted"}], "deprecate_entry_ids": [first]}
+        await socket.send(session, "other", whatif=request)
     turns = await alice.messages(session)
-    said = [turn["blocks"][0]["content"] for turn in turns]
-    assert said == ["one", "You said: one", "> quoted\n\nother", "You said: > quoted\n\nother"]
+    texts = [turn["blocks"][0]["content"] for turn in turns]
+    assert texts == ["one", "You said: one", "> quoted\n\nother", "You said: > quoted\n\nother"]
     assert [turn["deprecated"] for turn in turns] == [True, False, False, False]
     assert [turn["sequence"] for turn in turns] == [0, 1, 4, 5]
     nodes = (await alice.get(f"sessions/{session}/history"))["nodes"]
@@ -307,8 +309,8 @@ async def test_what_if_goes_on_from_an_earlier_entry_and_loses_nothing(alice: Re
 @requirement("blade:meta:blocks")
 async def test_meta_becomes_blocks_and_stays_in_the_result(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script(call("card", title="T"), call("highlight", city="wien")))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script(call("card", title="T"), call("highlight", city="wien")))
     card, highlight = (turn for turn in ended(events) if turn["tool_calls"])
     assert [block["type"] for block in card["blocks"]] == ["tool_use", "tool_result", "tool_ui"]
     assert card["blocks"][2]["content"] == card["tool_calls"][0]["result"]["_meta"]["ui"]
@@ -332,8 +334,8 @@ async def test_meta_becomes_blocks_and_stays_in_the_result(alice: RestClient) ->
 async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: RestClient, ui: dict[str, Json]) -> None:
     session = await alice.session()
     step = {"tool": {"name": "t", "input": {}, "output": {"ok": True, "_meta": {"ui": ui}}}}
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script(step))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script(step))
     [notice] = [payload for name, payload in events if name == "system:notification"]
     assert (notice["notification_type"], notice["status"]) == ("tool_meta_invalid", "warning")
     assert [each["status"] for each in ended(events)[-1]["tool_calls"]] == ["done"]
@@ -343,8 +345,8 @@ async def test_a_bad_card_is_a_notification_and_the_call_stays_done(alice: RestC
 @pytest.mark.parametrize("value", ["text", 5, 2.5, True, None, [1, {"a": None}], {"a": [1]}])
 async def test_a_tools_return_value_is_the_result_whatever_its_type(alice: RestClient, value: Json) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script({"tool": {"name": "t", "input": {}, "output": value}}))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script({"tool": {"name": "t", "input": {}, "output": value}}))
     turn = ended(events)[-1]
     assert [turn["tool_calls"][0]["result"], turn["blocks"][1]["content"]] == [value, value]
     assert patches(events)[1][1]["result"] == value
@@ -354,8 +356,8 @@ async def test_a_tools_return_value_is_the_result_whatever_its_type(alice: RestC
 async def test_a_part_of_meta_that_is_null_is_not_there(alice: RestClient) -> None:
     session = await alice.session()
     step = {"tool": {"name": "t", "input": {}, "output": {"_meta": {"ui": None, "bridge": None}}}}
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script(step))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script(step))
     assert "system:notification" not in kinds(events)
 
 
@@ -363,8 +365,8 @@ async def test_a_part_of_meta_that_is_null_is_not_there(alice: RestClient) -> No
 async def test_the_model_never_sees_meta(alice: RestClient) -> None:
     session = await alice.session()
     steps = [{"tool": {"name": "t", "input": {}, "output": '{"ok": true, "_meta": {"bridge": {"action": "a"}}}'}}]
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script(*steps, {"say": "{result}"}))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script(*steps, {"say": "{result}"}))
     assert ended(events)[-1]["blocks"][0]["content"] == '{"ok":true}'
     assert ended(events)[-2]["blocks"][-1]["type"] == "tool_bridge"
 
@@ -372,8 +374,8 @@ async def test_the_model_never_sees_meta(alice: RestClient) -> None:
 @requirement("blade:turns:media")
 async def test_a_picture_in_an_answer_is_a_note_with_its_attachment(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        events = await mine.send(session, script({"image": "data:image/png;base64,iVBORw0KGgo="}))
+    async with socket_client(alice.url, alice.key) as socket:
+        events = await socket.send(session, script({"image": "data:image/png;base64,iVBORw0KGgo="}))
     [block] = ended(events)[-1]["blocks"]
     assert (block["type"], block["content"]) == ("text", "[image image/png 1 KB]")
     assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 8}
@@ -387,12 +389,12 @@ async def test_a_tool_of_the_applications_shows_as_pending_in_a_session_that_wai
     paint = {"name": "paint", "description": "", "parameters": {"type": "object"}}
     async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
         headers = {"authorization": f"Bearer {alice.key}"}
-        made = await http.post(
+        created = await http.post(
             "/aap/v3/sessions", json={"agent": {"name": "rehearsal"}, "tools": [paint]}, headers=headers
         )
-        aap_id = made.json()["sessionId"]
-        asked = {"stream": "none", "messages": [{"role": "user", "content": script(call("paint"))}]}
-        await http.post(f"/aap/v3/sessions/{aap_id}/turns", json=asked, headers=headers)
+        aap_id = created.json()["sessionId"]
+        request = {"stream": "none", "messages": [{"role": "user", "content": script(call("paint"))}]}
+        await http.post(f"/aap/v3/sessions/{aap_id}/turns", json=request, headers=headers)
     session = f"sess_{aap_id}"
     assert (await alice.get(f"sessions/{session}"))["status"] == "waiting_for_input"
     [_, turn] = await alice.messages(session)

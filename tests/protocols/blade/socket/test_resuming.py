@@ -28,15 +28,15 @@ async def test_who_subscribes_in_mid_chat_gets_a_snapshot_and_goes_on(alice: Res
         await first.call("chat:send", {"session_id": session, "message": WAITING})
         await first.until("turn:patch")
     async with socket_client(alice.url, alice.key) as second:
-        told = await second.call("session:subscribe", {"session_id": session})
-        assert (told["status"], told["running"]) == ("ok", True)
+        reply = await second.call("session:subscribe", {"session_id": session})
+        assert (reply["status"], reply["running"]) == ("ok", True)
         [start, turn] = await second.until("turn:start")
         assert kinds([start, turn]) == ["chat:start", "turn:start"]
         assert numbers([start, turn]) == [], "they repeat old events"
         assert (turn[1]["patch_sequence"], turn[1]["blocks"][0]["content"]) == (1, "one")
         await second.call("chat:stop", {"session_id": session})
         rest = await second.until("chat:end")
-        assert numbers(rest) == [told["stream_sequence"] + 1, told["stream_sequence"] + 2]
+        assert numbers(rest) == [reply["stream_sequence"] + 1, reply["stream_sequence"] + 2]
 
 
 @requirement("blade:catch-up:idle")
@@ -45,8 +45,8 @@ async def test_nothing_is_sent_for_an_idle_session(alice: RestClient) -> None:
     async with socket_client(alice.url, alice.key) as first:
         sent = await first.send(session, "hello")
     async with socket_client(alice.url, alice.key) as second:
-        told = await second.call("session:subscribe", {"session_id": session, "after_sequence": 0})
-        assert told == {
+        reply = await second.call("session:subscribe", {"session_id": session, "after_sequence": 0})
+        assert reply == {
             "status": "ok",
             "session_id": session,
             "running": False,
@@ -59,36 +59,36 @@ async def test_nothing_is_sent_for_an_idle_session(alice: RestClient) -> None:
 @requirement("blade:catch-up:resume", "blade:numbers:stream")
 async def test_what_was_missed_of_the_latest_chat_is_sent_again_with_its_numbers(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.send(session, "hello")
-        sent = await mine.send(session, "add 1 and 2")
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "hello")
+        sent = await socket.send(session, "add 1 and 2")
     after = numbers(sent)[3]
     for is_raw in (False, True):
         async with socket_client(alice.url, alice.key) as back:
-            asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": True}
-            told = await back.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
-            assert told["resumed"] is True
+            request: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": True}
+            reply = await back.call("session:subscribe", request | ({"event_format": "raw"} if is_raw else {}))
+            assert reply["resumed"] is True
             assert flat(await back.until("chat:end")) == sent[4:]
         async with socket_client(alice.url, alice.key) as back:
-            asked = {"session_id": session, "after_sequence": 0, "resume": True}
-            await back.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
+            request = {"session_id": session, "after_sequence": 0, "resume": True}
+            await back.call("session:subscribe", request | ({"event_format": "raw"} if is_raw else {}))
             assert flat(await back.until("chat:end")) == sent, "from the start of a chat that has just ended"
 
 
 @requirement("blade:catch-up:restart", "blade:numbers:stream")
 async def test_after_a_restart_what_was_missed_has_the_same_numbers(tmp_path: Any) -> None:
-    async with running_socket_server(tmp_path) as house:
-        alice = RestClient(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
         session = await alice.session()
-        async with socket_client(alice.url, alice.key) as mine:
-            sent = await mine.send(session, "add 1 and 2")
+        async with socket_client(alice.url, alice.key) as socket:
+            sent = await socket.send(session, "add 1 and 2")
         turns = await alice.messages(session)
-        await house.restart()
-        alice = RestClient(url_of(house), house.key("alice"))
+        await app_server.restart()
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
         assert await alice.messages(session) == turns
         async with socket_client(alice.url, alice.key) as back:
-            asked = {"session_id": session, "after_sequence": numbers(sent)[2]}
-            await back.call("session:subscribe", asked)
+            request = {"session_id": session, "after_sequence": numbers(sent)[2]}
+            await back.call("session:subscribe", request)
             assert await back.until("chat:end") == sent[3:]
         async with socket_client(alice.url, alice.key) as back:
             await back.call("session:subscribe", {"session_id": session, "after_sequence": -1})
@@ -102,8 +102,8 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
     while cuts < CUTS:
         session = await alice.session()
         is_raw = chance.random() < 0.5
-        mine = await opened(alice, session, 0, is_raw, resume=False)
-        await mine.emit("chat:send", {"session_id": session, "message": COUNTING})
+        socket = await opened(alice, session, 0, is_raw, resume=False)
+        await socket.emit("chat:send", {"session_id": session, "message": COUNTING})
         seen: list[Event] = []
         while not any(name == "chat:end" for name, _ in seen):
             wanted = chance.randrange(1, 5)
@@ -111,31 +111,31 @@ async def test_a_connection_that_is_cut_200_times_loses_and_doubles_nothing(alic
 
             def enough(name: str, payload: dict[str, Json], wanted: int = wanted) -> bool:
                 nonlocal got
-                held = flat([(name, payload)])
-                got += len(numbers(held))  # of this chat: the first one shows that the message has arrived
-                return got >= wanted or any(each == "chat:end" for each, _ in held)
+                buffered = flat([(name, payload)])
+                got += len(numbers(buffered))  # of this chat: the first one shows that the message has arrived
+                return got >= wanted or any(each == "chat:end" for each, _ in buffered)
 
-            came = flat(await mine.until(enough))
+            came = flat(await socket.until(enough))
             seen += [each for each in came if numbers([each])]  # not what a socket hears that follows nothing yet
             if came[-1][0] != "chat:end":
-                await mine.cut()
+                await socket.cut()
                 cuts += 1
-                mine = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw, resume=True)
-        await mine.leave()
+                socket = await opened(alice, session, numbers(seen)[-1] if seen else 0, is_raw, resume=True)
+        await socket.leave()
         assert numbers(seen) == list(range(1, len(seen) + 1))
         folded = FoldedTurns()
         for event in seen:
             folded.feed(event)
-        said = [turn["blocks"] for turn in await alice.messages(session)]
-        assert [turn["blocks"] for turn in folded.turns.values()] == said
+        texts = [turn["blocks"] for turn in await alice.messages(session)]
+        assert [turn["blocks"] for turn in folded.turns.values()] == texts
 
 
 async def opened(alice: RestClient, session: str, after: int, is_raw: bool, *, resume: bool) -> SocketClient:
-    mine = SocketClient(alice.url, alice.key)
-    await mine.connect()
-    asked: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": resume}
-    await mine.call("session:subscribe", asked | ({"event_format": "raw"} if is_raw else {}))
-    return mine
+    socket = SocketClient(alice.url, alice.key)
+    await socket.connect()
+    request: dict[str, Json] = {"session_id": session, "after_sequence": after, "resume": resume}
+    await socket.call("session:subscribe", request | ({"event_format": "raw"} if is_raw else {}))
+    return socket
 
 
 @requirement("blade:catch-up:slow")
@@ -155,7 +155,7 @@ async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice
             return name == "turn:start" and payload["patch_sequence"] > 0
 
         missed = await slow.until(is_snapshot)
-        assert sum(name == "turn:end" for name, _ in missed) == 1 + 23, "what ended meanwhile is told whole"
+        assert sum(name == "turn:end" for name, _ in missed) == 1 + 23, "a turn that ended meanwhile is sent whole"
         snapshot = missed[-1][1]
         assert [block["content"] for block in snapshot["blocks"]] == ["last"]
         await quick.call("chat:stop", {"session_id": session})
@@ -167,10 +167,10 @@ async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice
 @requirement("blade:socket:unsubscribe")
 async def test_who_unsubscribes_hears_no_more(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine, socket_client(alice.url, alice.key) as other:
+    async with socket_client(alice.url, alice.key) as socket, socket_client(alice.url, alice.key) as other:
         await other.call("session:subscribe", {"session_id": session})
         assert await other.call("session:unsubscribe", {"session_id": session}) == {"status": "ok"}
-        await mine.send(session, "hello")
+        await socket.send(session, "hello")
         async with asyncio.timeout(10):
             await other.call("session:subscribe", {"session_id": session})
         assert [name for name, _ in other.events if name != "session:updated"] == []

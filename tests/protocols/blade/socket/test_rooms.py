@@ -1,4 +1,4 @@
-"""Rooms: what becomes of followers when a session is lost and found again, is gone, or cannot be told."""
+"""Rooms: what happens to subscribers when a session leaves the memory, is deleted, or cannot be projected."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,13 +32,15 @@ from tests.stores.simulated import SimulatedLog
 @requirement("blade:rooms:deleted")
 async def test_a_subscriber_of_a_deleted_session_sees_the_chats_end_and_no_more(alice: RestClient) -> None:
     session = await alice.session()
-    async with socket_client(alice.url, alice.key) as mine:
-        await mine.call("chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})})
-        await mine.until("turn:patch")
+    async with socket_client(alice.url, alice.key) as client_socket:
+        await client_socket.call(
+            "chat:send", {"session_id": session, "message": script({"say": "x"}, {"wait_ms": 600_000})}
+        )
+        await client_socket.until("turn:patch")
         await alice.request("DELETE", f"sessions/{session}")
-        assert kinds(await mine.until("chat:end")) == ["turn:end", "chat:end"]
-        told = await mine.call("session:subscribe", {"session_id": session})
-        assert told["code"] == "forbidden"
+        assert kinds(await client_socket.until("chat:end")) == ["turn:end", "chat:end"]
+        reply = await client_socket.call("session:subscribe", {"session_id": session})
+        assert reply["code"] == "forbidden"
 
 
 @requirement("blade:rooms:fault")
@@ -58,17 +60,17 @@ async def test_a_fault_of_ours_is_reported_once_and_harms_no_other_session(
 
     monkeypatch.setattr(Projection, "feed", failing)
     monkeypatch.setattr(room, "RELOAD_DELAY_S", 0.0)
-    async with running_socket_server(tmp_path) as house:
-        alice = RestClient(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
         bad, good = await alice.session(), await alice.session()
         broken.add(bad)
-        async with socket_client(alice.url, alice.key) as mine:
-            told = await mine.call("session:subscribe", {"session_id": bad})
-            assert told["code"] == "internal"
-            assert told["message"].startswith("the server failed; reference ")
+        async with socket_client(alice.url, alice.key) as client_socket:
+            reply = await client_socket.call("session:subscribe", {"session_id": bad})
+            assert reply["code"] == "internal"
+            assert reply["message"].startswith("the server failed; reference ")
             assert (await alice.request("GET", f"sessions/{bad}/messages")).status == 500
             before = fed
-            assert kinds(await mine.send(good, "hello"))[-1] == "chat:end"
+            assert kinds(await client_socket.send(good, "hello"))[-1] == "chat:end"
             assert fed == before, "nobody tries again and again"
 
 
@@ -119,7 +121,7 @@ async def test_who_never_reads_is_cut_off_when_too_much_waits() -> None:
     for _ in range(2):
         socket.send(ending)
     assert (cuts, line.queue.qsize()) == (1, DISCONNECT_QUEUE_BYTES // len(ending.data) + 1), (
-        "and nothing more is kept for it"
+        "and nothing more is queued for it"
     )
 
 
@@ -141,8 +143,8 @@ async def test_who_follows_a_session_goes_on_when_its_store_failed_and_works_aga
         return await commit(self, batch)
 
     monkeypatch.setattr(CountedLog, "commit", failing)
-    async with running_socket_server(tmp_path) as house:
-        alice = RestClient(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
         session = await alice.session()
         async with socket_client(alice.url, alice.key) as plain, socket_client(alice.url, alice.key) as raw:
             await raw.call("session:subscribe", {"session_id": session, "event_format": "raw"})

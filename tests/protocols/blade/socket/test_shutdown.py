@@ -16,16 +16,16 @@ async def test_a_server_that_is_asked_to_stop_closes_its_sockets_and_ends_soon(t
         alice = RestClient(url_of(server), server.key("alice"))
         session = await alice.session()
         async with (
-            socket_client(alice.url, alice.key) as mine,
+            socket_client(alice.url, alice.key) as socket,
             socket_client(alice.url, alice.key, ["polling"]) as polling,
         ):
-            await mine.send(session, script({"say": "before"}))
+            await socket.send(session, script({"say": "before"}))
             async with asyncio.timeout(8):
                 await server.stop()
-                await mine.is_disconnected.wait()
+                await socket.is_disconnected.wait()
                 await polling.is_disconnected.wait()
         await server.start()
         alice = RestClient(url_of(server), server.key("alice"))
-        async with socket_client(alice.url, alice.key) as mine:
-            events = await mine.send(session, script({"recall": "user"}, {"say": "."}))
+        async with socket_client(alice.url, alice.key) as socket:
+            events = await socket.send(session, script({"recall": "user"}, {"say": "."}))
         assert events[-1][1]["status"] == "completed"

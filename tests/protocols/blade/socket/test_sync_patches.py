@@ -24,15 +24,15 @@ def is_sync(name: str, payload: dict[str, Json]) -> bool:
 @requirement("blade:patches:sync")
 @pytest.mark.parametrize("form", [{}, {"event_format": "raw"}])
 async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tmp_path: Path, form: Json) -> None:
-    async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as house:
-        alice = RestClient(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
         session = await alice.session()
-        async with socket_client(alice.url, alice.key) as mine:
-            await mine.call("session:subscribe", {"session_id": session, **form})
-            await mine.call("chat:send", {"session_id": session, "message": WAITS})
-            events = flat(await mine.until(is_sync))
-            await mine.call("chat:stop", {"session_id": session})
-            events += flat(await mine.until("chat:end"))
+        async with socket_client(alice.url, alice.key) as socket:
+            await socket.call("session:subscribe", {"session_id": session, **form})
+            await socket.call("chat:send", {"session_id": session, "message": WAITS})
+            events = flat(await socket.until(is_sync))
+            await socket.call("chat:stop", {"session_id": session})
+            events += flat(await socket.until("chat:end"))
     syncs = [payload for name, payload in events if name == "turn:patch" and payload["patch_type"] == "sync"]
     others: list[Event] = [event for event in events if event[1] not in syncs]
     [start] = [payload for name, payload in others if name == "turn:start" and payload["role"] == "assistant"]
@@ -59,13 +59,13 @@ async def test_a_sync_patch_holds_the_turn_as_it_stands_and_counts_as_nothing(tm
 
 @requirement("blade:patches:sync")
 async def test_nothing_is_sent_twice_for_a_turn_that_does_not_grow(tmp_path: Path) -> None:
-    async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as house:
-        alice = RestClient(url_of(house), house.key("alice"))
+    async with running_socket_server(tmp_path, blade_sync_patch_ms=1) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
         session = await alice.session()
-        async with socket_client(alice.url, alice.key) as mine:
-            await mine.call("chat:send", {"session_id": session, "message": WAITS})
-            await mine.until(is_sync)
+        async with socket_client(alice.url, alice.key) as socket:
+            await socket.call("chat:send", {"session_id": session, "message": WAITS})
+            await socket.until(is_sync)
             await alice.request("GET", f"sessions/{session}/messages")
-            await mine.call("chat:stop", {"session_id": session})
-            rest = await mine.until("chat:end")
+            await socket.call("chat:stop", {"session_id": session})
+            rest = await socket.until("chat:end")
     assert [name for name, payload in rest if is_sync(name, payload)] == []
