@@ -153,7 +153,7 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
 
 
 def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
-    """Match the seeds' results with their calls. Returns the calls without a result; only the last answer may have any."""
+    """Match the seeds' results with their calls. Returns the open calls; only the last answer may have any."""
     asked: dict[CallId, int] = {}
     answered: set[CallId] = set()
     last_answer = -1

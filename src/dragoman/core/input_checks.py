@@ -71,7 +71,7 @@ def check_change(
 
 
 def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits) -> None:
-    """Check the application's own tools: whether the agent accepts any, their number, and that their names are unique."""
+    """Check the application's tools: whether the agent accepts any, their number, and that names are unique."""
     if tools and not spec.capabilities.client_tools:
         raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's")
     _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)

@@ -1,16 +1,10 @@
 """The Agent API's routes as data, for the server's OpenAPI document. The types are those that decode and encode."""
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import msgspec
 
 from dragoman.protocols.agentscope import wire
-from dragoman.protocols.agentscope.paths import PUBLIC_PATHS, endpoints
-from dragoman.protocols.kit.openapi import Method, Parameter, ResponseSpec, Route
-
-TAG = "AgentScope Runtime"
+from dragoman.protocols.agentscope.paths import endpoints
+from dragoman.protocols.kit.openapi import BODY_ERRORS, Parameter, ResponseSpec, Route, RouteDescriber
 
 
 class Detail(msgspec.Struct, frozen=True):
@@ -35,24 +29,16 @@ class Service(msgspec.Struct, frozen=True):
     endpoints: dict[str, str]
 
 
-_ERRORS = {
-    401: "the key is missing or unknown",
-    403: "the key lacks the scope, or the session belongs to another user",
-    429: "too many requests; `Retry-After` says when to try again",
-    503: "the server is starting or stopping, or its store is not writable; `Retry-After` says when to try again",
-}
 _BODY_ERRORS = {
-    400: "the body is not JSON",
-    408: "the body did not arrive in time",
-    413: "the body is too large",
-    415: "the body is not declared as JSON",
-    422: "a rule of the protocol is broken; `detail` names the field",
+    **BODY_ERRORS,
+    400: "The body is not JSON.",
+    408: "The body did not arrive in time.",
+    422: "A rule of the protocol is broken; `detail` names the field.",
 }
 _RUN_ERRORS = _BODY_ERRORS | {
     404: "there is no such agent",
     409: "a response of the session is running, nothing waits for this answer, or the id belongs to another request",
 }
-_NOT_FOUND = {404: "it does not exist, or belongs to another user"}
 _STREAM = ResponseSpec(
     description="server-sent events without names: responses, messages and contents, to the terminal response",
     media_type="text/event-stream",
@@ -73,9 +59,9 @@ _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "
 
 def routes(path: str) -> tuple[Route, ...]:
     """The routes. `path` is the configured one."""
-    at = endpoints(path)
+    at, describe = endpoints(path), RouteDescriber(tag="AgentScope Runtime", error_body=AgentScopeError)
     return (
-        _route(
+        describe.route(
             "POST",
             at["process"],
             "Run an agent and get its response",
@@ -85,7 +71,7 @@ def routes(path: str) -> tuple[Route, ...]:
             body=wire.AgentRequest,
             body_example=_EXAMPLE,
         ),
-        _route(
+        describe.route(
             "POST",
             at["stop"],
             "Cancel a running response",
@@ -94,7 +80,7 @@ def routes(path: str) -> tuple[Route, ...]:
             body=wire.StopRequest,
             body_example={"session_id": "s-17"},
         ),
-        _route(
+        describe.route(
             "POST",
             at["task"],
             "Run an agent in the background",
@@ -103,55 +89,29 @@ def routes(path: str) -> tuple[Route, ...]:
             body=wire.TaskRequest,
             body_example={**_EXAMPLE, "timeout": 60},
         ),
-        _route("GET", at["task_status"], "Get a task", _json("its state", wire.TaskState), _NOT_FOUND),
-        _route("GET", at["response"], "Get a response", _json("its state", wire.AgentResponse), _NOT_FOUND),
-        _route(
+        describe.route("GET", at["task_status"], "Get a task", _json("its state", wire.TaskState)),
+        describe.route("GET", at["response"], "Get a response", _json("its state", wire.AgentResponse)),
+        describe.route(
             "GET",
             at["response_events"],
             "Replay a response's events and follow it",
             _STREAM,
-            {**_NOT_FOUND, 422: "the response has no event with this number"},
+            {422: "the response has no event with this number"},
             parameters=_POSITION_PARAMETERS,
         ),
-        _route(
+        describe.route(
             "GET",
             at["session_events"],
             "Replay a session's latest response and follow it",
             _STREAM,
             other={204: ResponseSpec(description="the session has no response")},
         ),
-        _route("GET", "/", "List the paths of the service", _json("the paths", Service)),
-        _route("GET", at["health"], "Get the health of the service", _STATE),
-        _route("GET", at["readiness"], "Get the readiness of the service", _STATE, other={503: _STATE}),
-        _route("GET", at["liveness"], "Get the liveness of the service", _STATE, other={503: _STATE}),
-    )
-
-
-def _route(
-    method: Method,
-    path: str,
-    summary: str,
-    success: ResponseSpec | Sequence[ResponseSpec],
-    errors: Mapping[int, str] = {},
-    *,
-    other: Mapping[int, ResponseSpec] = {},
-    parameters: Sequence[Parameter] = (),
-    **more: Any,  # noqa: ANN401  # the remaining fields of a route
-) -> Route:
-    is_public = path in PUBLIC_PATHS
-    variables = re.findall(r"{(\w+)}", path)
-    failures = {} if is_public else {**_ERRORS, **errors}
-    return Route(
-        method=method,
-        path=path,
-        summary=summary,
-        tag=TAG,
-        parameters=[*(Parameter(name=each, location="path", description="its id") for each in variables), *parameters],
-        responses={
-            200: success,
-            **other,
-            **{status: _json(failures[status], AgentScopeError) for status in sorted(failures)},
-        },
-        is_public=is_public,
-        **more,
+        describe.route("GET", "/", "List the paths of the service", _json("the paths", Service), is_public=True),
+        describe.route("GET", at["health"], "Get the health of the service", _STATE, is_public=True),
+        describe.route(
+            "GET", at["readiness"], "Get the readiness of the service", _STATE, other={503: _STATE}, is_public=True
+        ),
+        describe.route(
+            "GET", at["liveness"], "Get the liveness of the service", _STATE, other={503: _STATE}, is_public=True
+        ),
     )

@@ -1,12 +1,10 @@
 """The routes of the standard endpoint for the OpenAPI document. The types are those that decode and encode."""
 
-from typing import Any
-
 import msgspec
 
 from dragoman.protocols.agui import wire
 from dragoman.protocols.agui.capabilities import AgentCapabilities
-from dragoman.protocols.kit.openapi import Method, Parameter, ResponseSpec, Route
+from dragoman.protocols.kit.openapi import BODY_ERRORS, Parameter, ResponseSpec, RouteDescriber
 
 
 class AgUiError(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,44 +20,16 @@ class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool
 
 
-_AGENT = Parameter(name="agent", location="path", description="The agent's name.")
-_THREAD = Parameter(name="thread", location="path", description="The thread's id, as its client chose it.")
 _STREAM = ResponseSpec(
     description="Server-sent events, from `RUN_STARTED` to `RUN_FINISHED` or `RUN_ERROR`.",
     media_type="text/event-stream",
 )
-_ERRORS = {
-    401: "The API key is missing or unknown.",
-    403: "The key lacks the scope, or the thread is another user's.",
-    404: "There is no such agent or thread.",
-    429: "A limit is reached; see `Retry-After`.",
-    503: "The server is stopping or cannot use its store; see `Retry-After`.",
-}
 _THREAD_ERRORS = {409: "The thread has another agent, or the run id was used with another request."}
-_BODY_ERRORS = {
-    **_THREAD_ERRORS,
-    400: "The request is invalid; `code` says how.",
-    413: "The body is too large.",
-    415: "The body is not declared as JSON.",
-}
-
-
-def _route(
-    method: Method,
-    path: str,
-    summary: str,
-    success: ResponseSpec,
-    errors: dict[int, str],
-    **fields: Any,  # noqa: ANN401  # further fields of `Route`
-) -> Route:
-    failures = {
-        status: ResponseSpec(description=text, body=AgUiError) for status, text in sorted((_ERRORS | errors).items())
-    }
-    return Route(method=method, path=path, summary=summary, tag="AG-UI", responses={200: success, **failures}, **fields)
-
+_BODY_ERRORS = {**_THREAD_ERRORS, **BODY_ERRORS}
+_AGUI = RouteDescriber(tag="AG-UI", error_body=AgUiError)
 
 ROUTES = (
-    _route(
+    _AGUI.route(
         "POST",
         "/{agent}",
         "Run the agent and stream the run",
@@ -75,7 +45,6 @@ ROUTES = (
             "messages": [{"id": "m1", "role": "user", "content": "Hello!"}],
         },
         parameters=(
-            _AGENT,
             Parameter(
                 name="X-Run-On-Disconnect",
                 location="header",
@@ -83,7 +52,7 @@ ROUTES = (
             ),
         ),
     ),
-    _route(
+    _AGUI.route(
         "POST",
         "/{agent}/connect",
         "Return to a thread: its messages, and the rest of its active run",
@@ -92,17 +61,15 @@ ROUTES = (
         description="An addition to the protocol. Starts nothing.",
         body=wire.RunInput,
         body_example={"threadId": "a-thread", "runId": "another-run", "protocolVersion": "1.0", "messages": []},
-        parameters=(_AGENT,),
     ),
-    _route(
+    _AGUI.route(
         "GET",
         "/{agent}/capabilities",
         "Show what the agent declares",
         ResponseSpec(description="The agent's capabilities.", body=AgentCapabilities),
         {},
-        parameters=(_AGENT,),
     ),
-    _route(
+    _AGUI.route(
         "POST",
         "/{agent}/stop/{thread}",
         "Stop a thread's run",
@@ -110,9 +77,8 @@ ROUTES = (
         _BODY_ERRORS,
         body=wire.StopInput,
         body_example={},
-        parameters=(_AGENT, _THREAD),
     ),
-    _route(
+    _AGUI.route(
         "GET",
         "/{agent}/threads/{thread}/events",
         "Stream the events of all runs of a thread, past and future",
@@ -120,8 +86,6 @@ ROUTES = (
         {**_THREAD_ERRORS, 400: "The position is not one of this thread."},
         description="An addition to the protocol: a plain log of events that includes what the application sent.",
         parameters=(
-            _AGENT,
-            _THREAD,
             Parameter(name="Last-Event-ID", location="header", description="The `id` of the last event received."),
         ),
     ),
