@@ -58,7 +58,7 @@ async def test_its_description_is_there_for_programs_and_people_without_a_key(ap
     status, _, body = await get(app_server, "/openapi.json")
     document = json.loads(body)
     assert (status, document["openapi"], document["info"]["title"]) == (200, "3.1.0", "Dragoman")
-    assert {"/healthz", "/readyz", "/metrics", "/aap/v3/sessions/{id}/turns"} <= set(document["paths"])
+    assert {"/healthz", "/readyz", "/metrics", "/aap/v3/sessions/{session}/turns"} <= set(document["paths"])
     status, headers, body = await get(app_server, "/docs")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert "default-src 'none'" in headers["content-security-policy"]
