@@ -1,4 +1,4 @@
-"""One session, every door at once: what one protocol does, all the others show and continue (rulings, 1, 11, 17, 20).
+"""One session on every protocol at once: what one does, all others show and continue (shared rules, 1, 11, 17, 20).
 
 `Doors` sees one server through all five doors with one key. Each test plays in one and looks through the rest.
 """

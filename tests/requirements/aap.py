@@ -29,7 +29,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:tenancy:foreign-is-unknown",
         "A foreign, a deleted and an unknown session are told apart by nothing in the answer",
-        "aap §1 [chosen]; ruling 2",
+        "aap §1 [chosen]; rule 2",
     ),
     Requirement("aap:tenancy:listing-is-own", "The listing shows the caller's own sessions only", "aap §1 [chosen]"),
     Requirement("aap:cors:preflight-without-key", "`OPTIONS` is answered without a key", "aap §1 [chosen]"),
@@ -49,7 +49,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:cors:star-with-keys",
         "With keys on, any origin is allowed by default, without credentials",
-        "aap §1 [chosen]; ruling 29",
+        "aap §1 [chosen]; rule 29",
     ),
     Requirement(
         "aap:cors:origins-setting", "Allowed origins are a setting that narrows the default", "aap §1 [chosen]"
@@ -57,12 +57,12 @@ REQUIREMENTS = (
     Requirement(
         "aap:cors:keyless-default",
         "Without keys no origin is allowed unless configured",
-        "aap §1 [chosen]; ruling 29",
+        "aap §1 [chosen]; rule 29",
     ),
     Requirement(
         "aap:cors:keyless-checks-origin-and-host",
         "Without keys, a request of a foreign origin or for a foreign host is refused",
-        "ruling 29",
+        "rule 29",
     ),
     Requirement("aap:transport:wrong-type-is-415", "A body of another content type is 415", "aap §1 [chosen]"),
     Requirement("aap:transport:type-parameters", "Parameters of the JSON content type are fine", "aap §1 [chosen]"),
@@ -149,7 +149,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:session:id",
         "A session's id is a lower-case dashed UUID of version 7: ordered by time, safe in a path",
-        "aap §2.4 [chosen]; ruling 1",
+        "aap §2.4 [chosen]; rule 1",
     ),
     Requirement("aap:modes:default-none", "A turn without `stream` is answered in mode `none`", "aap §2.5"),
     # --- endpoints ----------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ REQUIREMENTS = (
     Requirement("aap:get:200", "`GET /sessions/:id` is 200 with the session", "aap §3 [docs]"),
     Requirement("aap:delete:204", "`DELETE` is 204 with an empty body", "aap §3 [docs]"),
     Requirement("aap:delete:gone", "A deleted session is gone from every path and from the list", "aap §3 [docs]"),
-    Requirement("aap:delete:twice-is-404", "A second `DELETE` is 404", "aap §3 [docs]; ruling 3"),
+    Requirement("aap:delete:twice-is-404", "A second `DELETE` is 404", "aap §3 [docs]; rule 3"),
     Requirement(
         "aap:delete:cancels-turn",
         "Deleting cancels the running turn: its tools are cancelled and its stream ends with `turn_stop` `error`",
@@ -172,7 +172,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:delete:nothing-stored-after",
         "Nothing of a deleted session is stored afterwards",
-        "aap §3 [chosen]; ruling 3",
+        "aap §3 [chosen]; rule 3",
     ),
     Requirement(
         "aap:history:type-required", "A missing or unknown history type is 400 `invalid_history_type`", "aap §3 [sdk]"
@@ -310,7 +310,7 @@ REQUIREMENTS = (
         "aap:texts:failed", "A tool that raised reads `Tool execution failed: MESSAGE`, no trace", "aap §7.2 row 3"
     ),
     Requirement("aap:texts:string-result", "A string result is the string itself", "aap §7.2 row 4"),
-    Requirement("aap:texts:other-result", "Another value is compact JSON without `_meta`", "aap §7.2 row 5; ruling 18"),
+    Requirement("aap:texts:other-result", "Another value is compact JSON without `_meta`", "aap §7.2 row 5; rule 18"),
     Requirement("aap:texts:cancelled", "Calls closed by a user message read so", "aap §7.2 row 6"),
     Requirement("aap:texts:interrupted", "Calls cut by a restart read so", "aap §7.2 row 7"),
     Requirement("aap:calls:failure-goes-on", "A tool's failure does not end the turn", "aap §7.2"),
@@ -424,7 +424,7 @@ REQUIREMENTS = (
         "A compaction is not told to clients, splits no call from its result, and leaves `full` as it was",
         "aap §11",
     ),
-    Requirement("aap:history:no-foreign-system", "System entries of other origin than seeds do not show", "ruling 14"),
+    Requirement("aap:history:no-foreign-system", "System entries of other origin than seeds do not show", "rule 14"),
     # --- listing ------------------------------------------------------------------------------------------------------
     Requirement("aap:list:sessions", "The listing gives whole sessions, `next` absent at the end", "aap §12 [docs]"),
     Requirement("aap:list:newest-first", "Newest first, 50 on a page", "aap §12 [chosen]"),
@@ -471,7 +471,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:turn:missing-answers", "Missing answers are 400 with `missing`, nothing is stored", "aap §15 row 5"
     ),
-    Requirement("aap:turn:user-closes-calls", "A user message over open calls closes them", "aap §15 row 6; ruling 19"),
+    Requirement("aap:turn:user-closes-calls", "A user message over open calls closes them", "aap §15 row 6; rule 19"),
     Requirement("aap:turn:several-users", "Several user messages are stored in order", "aap §15 row 7"),
     Requirement("aap:turn:answer-after-user", "An answer after a user message is 400", "aap §15 row 7"),
     Requirement("aap:turn:no-messages", "Empty or missing `messages` are 400 `invalid_request`", "aap §15 row 8"),
@@ -485,7 +485,7 @@ REQUIREMENTS = (
     ),
     Requirement("aap:turn:image", "An unsupported image is 400 `image_unsupported`", "aap §15 row 15"),
     Requirement(
-        "aap:turn:disconnect-goes-on", "A turn goes on without its reader, in every mode", "aap §15 row 16; ruling 9"
+        "aap:turn:disconnect-goes-on", "A turn goes on without its reader, in every mode", "aap §15 row 16; rule 9"
     ),
     Requirement(
         "aap:turn:failure", "A failure is one `turn_stop` `error`, or 200 with what there was", "aap §15 row 17"
@@ -493,7 +493,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:turn:restart",
         "A cut turn goes on after a restart or is closed; started server calls read interrupted, client calls stay",
-        "aap §15 row 18; ruling 25",
+        "aap §15 row 18; rule 25",
     ),
     Requirement("aap:turn:inline-order", "Results of parallel tools come in the order of completion", "aap §15 row 19"),
     Requirement("aap:turn:delete-cancels", "Deleting a session cancels its turn", "aap §15 row 20"),
@@ -557,63 +557,55 @@ REQUIREMENTS = (
     Requirement("aap:idempotency:a-day", "A key is remembered for 24 hours", "aap §17 [chosen]"),
     Requirement("aap:idempotency:restart", "Keys are remembered over a restart", "aap §17 [chosen]"),
     # --- the events route ---------------------------------------------------------------------------------------------
+    Requirement("aap:events:after-n", "`Last-Event-ID: N` continues the newest turn strictly after frame N", "rule 8"),
     Requirement(
-        "aap:events:after-n", "`Last-Event-ID: N` continues the newest turn strictly after frame N", "ruling 8"
+        "aap:events:every-cut", "After a cut anywhere, even inside a frame, the rest is exactly the rest", "rule 8, 7"
+    ),
+    Requirement("aap:events:live-cut", "A reader that left a running turn joins again without gap or repeat", "rule 8"),
+    Requirement(
+        "aap:events:closes", "A continued turn closes after `turn_stop`; after the last frame it is empty", "rule 8"
     ),
     Requirement(
-        "aap:events:every-cut", "After a cut anywhere, even inside a frame, the rest is exactly the rest", "ruling 8, 7"
+        "aap:events:mode", "It goes on in the turn's own mode, delta for `none`; `stream` chooses another", "rule 8"
     ),
+    Requirement("aap:events:turn", "`turn` names an older turn", "rule 8"),
+    Requirement("aap:events:replay-at-any-age", "A replay of an old turn is byte for byte what was sent", "rule 7"),
     Requirement(
-        "aap:events:live-cut", "A reader that left a running turn joins again without gap or repeat", "ruling 8"
+        "aap:events:watch", "Without `Last-Event-ID` it shows every later turn live, whoever began it", "rule 8, 11"
     ),
-    Requirement(
-        "aap:events:closes", "A continued turn closes after `turn_stop`; after the last frame it is empty", "ruling 8"
-    ),
-    Requirement(
-        "aap:events:mode", "It goes on in the turn's own mode, delta for `none`; `stream` chooses another", "ruling 8"
-    ),
-    Requirement("aap:events:turn", "`turn` names an older turn", "ruling 8"),
-    Requirement("aap:events:replay-at-any-age", "A replay of an old turn is byte for byte what was sent", "ruling 7"),
-    Requirement(
-        "aap:events:watch", "Without `Last-Event-ID` it shows every later turn live, whoever began it", "ruling 8, 11"
-    ),
-    Requirement("aap:events:watch-running", "A watch that joins a running turn gets it from its start", "ruling 8"),
-    Requirement(
-        "aap:events:watch-ids", "A watch's ids are `TURN_ID/N`, and continue it over finished turns", "ruling 8"
-    ),
+    Requirement("aap:events:watch-running", "A watch that joins a running turn gets it from its start", "rule 8"),
+    Requirement("aap:events:watch-ids", "A watch's ids are `TURN_ID/N`, and continue it over finished turns", "rule 8"),
     Requirement(
         "aap:events:bad-position",
         "Garbage, negative, foreign and future positions are 400 `invalid_cursor`",
-        "ruling 8",
+        "rule 8",
     ),
-    Requirement("aap:events:restart", "Positions hold over a restart", "ruling 7"),
-    Requirement("aap:events:deleted", "A watch ends when its session is deleted", "ruling 3, 8"),
+    Requirement("aap:events:restart", "Positions hold over a restart", "rule 7"),
+    Requirement("aap:events:deleted", "A watch ends when its session is deleted", "rule 3, 8"),
     Requirement(
         "aap:stop:ends-the-turn",
         "`POST /sessions/:id/stop` ends the running turn with `error` and the code `cancelled`; what was said stays",
-        "rulings 8, 24",
+        "rule 8, 24",
     ),
-    Requirement("aap:stop:nothing-runs", "With nothing running it says so, and changes nothing", "ruling 8"),
+    Requirement("aap:stop:nothing-runs", "With nothing running it says so, and changes nothing", "rule 8"),
     # --- where the protocols meet -------------------------------------------------------------------------------------
     Requirement(
-        "aap:meeting:image-in-answer", "An image in an answer is in `none` and history, in no stream event", "ruling 16"
+        "aap:meeting:image-in-answer", "An image in an answer is in `none` and history, in no stream event", "rule 16"
     ),
-    Requirement("aap:meeting:no-plan-no-card", "Plans and UI schemas do not show", "ruling 16"),
-    Requirement("aap:meeting:sub-agent", "Of a sub-agent only the call and its result show", "ruling 16"),
-    Requirement("aap:meeting:tool-meta-removed", "A tool's `_meta` is removed from its result", "ruling 16, 18"),
+    Requirement("aap:meeting:no-plan-no-card", "Plans and UI schemas do not show", "rule 16"),
+    Requirement("aap:meeting:sub-agent", "Of a sub-agent only the call and its result show", "rule 16"),
+    Requirement("aap:meeting:tool-meta-removed", "A tool's `_meta` is removed from its result", "rule 16, 18"),
     Requirement(
-        "aap:meeting:question-by-text", "A question is a pending server call that a tool message answers", "ruling 21"
-    ),
-    Requirement(
-        "aap:meeting:question-by-json", "A question's answer may be selections and custom text as JSON", "ruling 21"
+        "aap:meeting:question-by-text", "A question is a pending server call that a tool message answers", "rule 21"
     ),
     Requirement(
-        "aap:meeting:question-granted", "A granted question is answered with the reason, or `yes`", "ruling 21"
+        "aap:meeting:question-by-json", "A question's answer may be selections and custom text as JSON", "rule 21"
     ),
-    Requirement("aap:meeting:question-declined", "A denied question is declined", "ruling 21"),
-    Requirement("aap:meeting:max-steps", "The core's `max_steps` shows as `error` with that code", "ruling 24"),
-    Requirement("aap:meeting:alias-is-not-session", "A string that is no UUID names no session of AAP", "ruling 1"),
-    Requirement("aap:meeting:upper-case-id", "A session's id is found in any case", "ruling 1"),
+    Requirement("aap:meeting:question-granted", "A granted question is answered with the reason, or `yes`", "rule 21"),
+    Requirement("aap:meeting:question-declined", "A denied question is declined", "rule 21"),
+    Requirement("aap:meeting:max-steps", "The core's `max_steps` shows as `error` with that code", "rule 24"),
+    Requirement("aap:meeting:alias-is-not-session", "A string that is no UUID names no session of AAP", "rule 1"),
+    Requirement("aap:meeting:upper-case-id", "A session's id is found in any case", "rule 1"),
     # --- worked -------------------------------------------------------------------------------------------------------
     Requirement("aap:worked:exchanges", "The worked exchanges hold, byte for byte where ids allow", "aap §18"),
     Requirement(

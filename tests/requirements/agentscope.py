@@ -133,8 +133,8 @@ REQUIREMENTS = (
         ("types:plugin-call", "A server tool is a `plugin_call` and its `plugin_call_output`"),
         ("types:mcp-call", "A tool of an MCP server is an `mcp_call` with its `server_label`, and its output"),
         ("types:component-call", "A built-in tool of the server, such as for memories, is a `component_call`"),
-        ("types:plan", "A plan is a data content (ruling 16)"),
-        ("types:sub-agent", "A sub-agent is its call and its result; its waiting calls are sent too (ruling 16)"),
+        ("types:plan", "A plan is a data content (rule 16)"),
+        ("types:sub-agent", "A sub-agent is its call and its result; its waiting calls are sent too (rule 16)"),
         ("types:arguments", "`arguments` is a JSON text, `output` a text, or JSON if the tool returned structure"),
     ),
     Requirement(
@@ -166,8 +166,8 @@ REQUIREMENTS = (
         ),
         ("calls:new-message", "A plain message while calls are open closes them, and starts a run"),
         ("calls:several", "Several calls at once are one message each, each output after its call"),
-        ("calls:partial", "Answers are accepted one by one; the run continues with the last (ruling 20)"),
-        ("calls:question", "A question is a `function_call` of `AskUserQuestion`, answered by its output (ruling 21)"),
+        ("calls:partial", "Answers are accepted one by one; the run continues with the last (rule 20)"),
+        ("calls:question", "A question is a `function_call` of `AskUserQuestion`, answered by its output (rule 21)"),
         ("calls:seeded", "A new session may start with a call and its output"),
     ),
     *_of(
@@ -199,13 +199,13 @@ REQUIREMENTS = (
     Requirement(
         "agentscope:stream:heartbeat",
         "With `heartbeat: true`, heartbeat messages are sent, which are not part of the output",
-        "agentscope-runtime §6.6; ruling 7",
+        "agentscope-runtime §6.6; rule 7",
     ),
     Requirement(
         "agentscope:stream:heartbeat-number",
         "A heartbeat message counts in the sequence",
         "agentscope-runtime §6.6",
-        gap="numbers are functions of the log (ruling 7) and silence is not logged, so it repeats the last number",
+        gap="numbers are functions of the log (rule 7) and silence is not logged, so it repeats the last number",
     ),
     *_of(
         "7",
@@ -227,7 +227,7 @@ REQUIREMENTS = (
         ("replay:response", "`GET …/responses/{id}` returns the current state of the response"),
         ("replay:unknown", "An unknown or another owner's response is 404"),
         ("replay:session", "`GET …/sessions/{id}/events` replays the latest run from its first event; 204 without one"),
-        ("replay:any-protocol", "Runs of other protocols can be followed here (ruling 11)"),
+        ("replay:any-protocol", "Runs of other protocols can be followed here (rule 11)"),
         ("once:attach", "The same id with the same request attaches to the response that it started"),
         ("once:conflict", "The same id with another request is 409 `RESPONSE_EXISTS`"),
         ("once:concurrent", "Two concurrent equal requests start one response"),

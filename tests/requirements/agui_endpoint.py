@@ -1,5 +1,5 @@
 """The requirements of the standard AG-UI endpoint, one entry for each rule. Sources are sections of the protocol's
-specification; "ruling" numbers refer to the decisions that apply to all protocols.
+specification; "rule" numbers refer to `docs/protocols/shared-rules.md`.
 """
 
 from tests.requirements import Requirement
@@ -70,7 +70,7 @@ REQUIREMENTS = (
     ),
     Requirement("ag-ui-b:interrupts:parked", "A call interrupted by a crash may be an interrupt", "ag-ui B.10"),
     Requirement("ag-ui-b:downgrade:unchanged", "1.0 clients get the 1.0 events", "ag-ui B.6"),
-    Requirement("ag-ui-b:events:end", "Each reason to stop has its own end", "ag-ui B.5; ruling 24"),
+    Requirement("ag-ui-b:events:end", "Each reason to stop has its own end", "ag-ui B.5; rule 24"),
     Requirement("ag-ui-b:events:usage", "The end has token counts; an unknown count is omitted", "ag-ui B.5"),
     Requirement("ag-ui-b:validate", "A third-party validator finds no errors", "ag-ui B.14, 3"),
     Requirement("ag-ui-b:input:minimal", "`threadId`, `runId` and `messages` are enough", "ag-ui B.3"),
@@ -94,50 +94,48 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:auth:keys", "A bearer token or an API key header; 401 and 403 as JSON", "ag-ui B.2"),
     Requirement("ag-ui-b:cors", "Pages may send authorization, content-type, last-event-id and x-*", "ag-ui B.2"),
     Requirement("ag-ui-b:capabilities", "The capabilities match the agent", "ag-ui B.12"),
-    Requirement("ag-ui-b:threads:foreign", "Another user's thread is 403, and reveals nothing", "ag-ui B.3; ruling 2"),
+    Requirement("ag-ui-b:threads:foreign", "Another user's thread is 403, and reveals nothing", "ag-ui B.3; rule 2"),
     Requirement(
-        "ag-ui-b:threads:names", "A thread id that is not a UUID is a name chosen by its owner", "ag-ui B.3; ruling 1"
+        "ag-ui-b:threads:names", "A thread id that is not a UUID is a name chosen by its owner", "ag-ui B.3; rule 1"
     ),
-    Requirement("ag-ui-b:threads:one-session", "A thread is one session on all protocols, seen live", "ruling 11"),
+    Requirement("ag-ui-b:threads:one-session", "A thread is one session on all protocols, seen live", "rule 11"),
     Requirement("ag-ui-b:threads:unknown", "Unknown agents and threads are 404", "ag-ui B.3, B.9"),
-    Requirement("ag-ui-b:threads:agent-fixed", "Another agent's name for a thread is 409", "ruling 4"),
+    Requirement("ag-ui-b:threads:agent-fixed", "Another agent's name for a thread is 409", "rule 4"),
     Requirement("ag-ui-b:threads:same-first", "Two concurrent first requests create one thread", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:replayed", "A repeated run id replays the run, also after a restart", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:joined", "A repeated run id joins the active run", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:conflict", "The same run id with another body is 409", "ag-ui B.11 [chosen]"),
-    Requirement(
-        "ag-ui-b:runs:busy", "A watched run is not disturbed: RUN_ERROR `thread_busy`", "ag-ui B.11; ruling 10"
-    ),
+    Requirement("ag-ui-b:runs:busy", "A watched run is not disturbed: RUN_ERROR `thread_busy`", "ag-ui B.11; rule 10"),
     Requirement("ag-ui-b:runs:end-first", "The thread is free before the end is sent", "ag-ui B.8, 10"),
     Requirement("ag-ui-b:disconnect:continue", "A header or a setting lets runs continue", "ag-ui B.11"),
-    Requirement("ag-ui-b:disconnect:watched", "A run with another reader continues", "ruling 9"),
+    Requirement("ag-ui-b:disconnect:watched", "A run with another reader continues", "rule 9"),
     Requirement("ag-ui-b:disconnect:orphan", "A run without a reader is stopped by the next message", "ag-ui B.11"),
     Requirement("ag-ui-b:slow-reader", "A slow reader neither slows the run nor misses events", "ag-ui B.14, 5"),
     Requirement("ag-ui-b:stop", "The stop route ends a run; it takes `runId` and nothing else", "ag-ui B.2"),
     Requirement(
         "ag-ui-b:interrupts:unanswered",
         "A request that leaves an interrupt uncovered is refused",
-        "ag-ui B.10; ruling 19",
+        "ag-ui B.10; rule 19",
     ),
     Requirement("ag-ui-b:interrupts:invalid", "A payload that does not match leaves the interrupt open", "ag-ui B.10"),
     Requirement("ag-ui-b:interrupts:once", "The same answer twice runs the tool once", "ag-ui B.10"),
     Requirement(
         "ag-ui-b:interrupts:unknown", "Unknown interrupts are ignored and reported in the metadata", "ag-ui B.10"
     ),
-    Requirement("ag-ui-b:interrupts:new-message", "Cancelled with a new message: closed by it", "ruling 19"),
-    Requirement("ag-ui-b:interrupts:remember", "`remember` allows a tool for the thread", "ruling 17"),
-    Requirement("ag-ui-b:interrupts:question", "A question is answered by a selection or free text", "ruling 21"),
-    Requirement("ag-ui-b:tools:some-answered", "Answers are accepted one by one, each once", "ruling 20"),
+    Requirement("ag-ui-b:interrupts:new-message", "Cancelled with a new message: closed by it", "rule 19"),
+    Requirement("ag-ui-b:interrupts:remember", "`remember` allows a tool for the thread", "rule 17"),
+    Requirement("ag-ui-b:interrupts:question", "A question is answered by a selection or free text", "rule 21"),
+    Requirement("ag-ui-b:tools:some-answered", "Answers are accepted one by one, each once", "rule 20"),
     Requirement("ag-ui-b:tools:both", "A step may wait for a person and for the client", "ag-ui B.8, B.10"),
     Requirement("ag-ui-b:forged", "A forged history executes nothing and shows nothing", "ag-ui B.10; design, 3"),
     Requirement("ag-ui-b:history:only-new", "A client may send only what is new", "ag-ui B.9"),
     Requirement("ag-ui-b:history:seeds", "A new thread starts with the history that its client sends", "ag-ui B.9"),
-    Requirement("ag-ui-b:branch:edit", "An edit of the newest user message opens a branch", "ag-ui B.9; ruling 13"),
+    Requirement("ag-ui-b:branch:edit", "An edit of the newest user message opens a branch", "ag-ui B.9; rule 13"),
     Requirement("ag-ui-b:branch:parent", "A shorter history is a branch with `parentRunId` only", "ag-ui B.9"),
     Requirement("ag-ui-b:branch:retry", "A message whose run failed can be retried", "ag-ui B.9 [chosen]"),
     Requirement("ag-ui-b:events:log", "The events route has all runs, with what was sent", "ag-ui B.2"),
     Requirement("ag-ui-b:events:position", "It resumes strictly after `Last-Event-ID`", "ag-ui B.9"),
-    Requirement("ag-ui-b:events:live", "It streams live what other protocols send", "ruling 11"),
+    Requirement("ag-ui-b:events:live", "It streams live what other protocols send", "rule 11"),
     Requirement("ag-ui-b:connect:as-it-stands", "On an idle thread `connect` is hydration", "ag-ui B.9"),
     Requirement("ag-ui-b:page", "The example page works in a real browser, from another origin", "ag-ui B.14"),
     Requirement("ag-ui-b:subagents:suspended", "A waiting sub-agent is suspended and continues later", "ag-ui B.5"),

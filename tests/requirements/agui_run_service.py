@@ -21,7 +21,7 @@ REQUIREMENTS = (
     Requirement("runs:aliases:opaque", "Names inside opaque values are unchanged", "ag-ui A.3 [chosen]"),
     Requirement("runs:aliases:camel-wins", "If both spellings are present, camelCase wins", "ag-ui A.3 [chosen]"),
     Requirement("runs:errors:complete", "Every refusal of the core has an answer", "style, 4"),
-    Requirement("runs:events:revoked", "A stream ends when the key that opened it is revoked", "ruling 5"),
+    Requirement("runs:events:revoked", "A stream ends when the key that opened it is revoked", "rule 5"),
     Requirement("runs:errors:draining", "A server that stops answers 503 with Retry-After", "design, 6"),
     Requirement("runs:errors:problem", "Errors are problem details with `code`", "ag-ui A.1 [chosen]"),
     # --- runs ---------------------------------------------------------------------------------------------------------
@@ -31,17 +31,17 @@ REQUIREMENTS = (
         "runs:submit:idempotent", "A repeated run gets the same answer; nothing runs twice", "ag-ui A.4 [chosen]"
     ),
     Requirement("runs:submit:conflict", "A runId with another body is 409 `runId already used`", "ag-ui A.4 [chosen]"),
-    Requirement("runs:submit:queue", "A run waits for the one before it", "ag-ui A.4; ruling 10"),
-    Requirement("runs:protocols:live", "Runs of other protocols on the thread are streamed live", "ruling 11"),
+    Requirement("runs:submit:queue", "A run waits for the one before it", "ag-ui A.4; rule 10"),
+    Requirement("runs:protocols:live", "Runs of other protocols on the thread are streamed live", "rule 11"),
     Requirement("runs:submit:refused-leaves-nothing", "A refused run creates no thread", "design, 3"),
     Requirement("runs:auth:401", "Every route requires a key, else 401", "ag-ui A.1"),
-    Requirement("runs:auth:scope", "Reading requires the scope read, everything else use", "ruling 5"),
-    Requirement("runs:tenancy:foreign-403", "Another user's thread is 403 on every route", "ag-ui A.1; ruling 2"),
+    Requirement("runs:auth:scope", "Reading requires the scope read, everything else use", "rule 5"),
+    Requirement("runs:tenancy:foreign-403", "Another user's thread is 403 on every route", "ag-ui A.1; rule 2"),
     Requirement("runs:tenancy:unknown-404", "An unknown thread is 404; an id that is not a UUID is 422", "ag-ui A.1"),
     Requirement(
-        "runs:agent:routing", "`agent_type` chooses the agent; `worker` is the default agent", "seed 002; ruling 4"
+        "runs:agent:routing", "`agent_type` chooses the agent; `worker` is the default agent", "seed 002; rule 4"
     ),
-    Requirement("runs:agent:fixed", "A thread's agent does not change", "ruling 4"),
+    Requirement("runs:agent:fixed", "A thread's agent does not change", "rule 4"),
     Requirement("runs:paths:unknown", "Unknown paths, methods and media types are problems too", "ag-ui A.1"),
     Requirement(
         "runs:tools:front-end", "A front-end tool is called, and its result comes with the next run", "ag-ui A.3"
@@ -51,7 +51,7 @@ REQUIREMENTS = (
     ),
     Requirement("runs:tools:neither-register-nor-filter", "`tools` leaves the agent's own tools unchanged", "seed 002"),
     Requirement("runs:forged:nothing-executed", "Claims in a history open, settle and show nothing", "design, 3"),
-    Requirement("runs:delete:204", "Deleting is 204, also if the thread is gone", "ag-ui A.2; ruling 3"),
+    Requirement("runs:delete:204", "Deleting is 204, also if the thread is gone", "ag-ui A.2; rule 3"),
     Requirement("runs:cancel:accepted", "Cancelling says whether the run will stop", "ag-ui A.7"),
     Requirement(
         "runs:cancel:queued", "A queued run can be cancelled, and its readers receive an end", "ag-ui A.7 [chosen]"
@@ -64,11 +64,11 @@ REQUIREMENTS = (
     Requirement("runs:events:no-figures", "Internal figures do not leave the server", "ag-ui A.5 [origin]"),
     Requirement("runs:events:error", "A failed run is RUN_ERROR without internals", "ag-ui A.5"),
     Requirement("runs:events:cancelled", "A cancelled run closes what is open and ends as cancelled", "ag-ui A.7"),
-    Requirement("runs:events:left-out", "Content without a form here is left out", "ruling 16"),
+    Requirement("runs:events:left-out", "Content without a form here is left out", "rule 16"),
     Requirement("runs:events:stages", "An agent with stages sends STEP events", "ag-ui A.5 [origin]"),
     Requirement("runs:events:official-clients", "Official clients accept the stream", "ag-ui A.5 [chosen]"),
     Requirement("runs:events:parent", "`parentRunId` is returned with the run", "ag-ui A.3 [chosen]"),
-    Requirement("runs:events:ids", "Ids grow along the thread and are functions of the log", "ag-ui A.5; ruling 7"),
+    Requirement("runs:events:ids", "Ids grow along the thread and are functions of the log", "ag-ui A.5; rule 7"),
     Requirement(
         "runs:events:start", "Without a position: the newest run from its start, then on", "ag-ui A.5 [chosen]"
     ),
@@ -84,13 +84,13 @@ REQUIREMENTS = (
     Requirement("runs:events:live-is-replay", "Live and replayed streams are the same", "design, 3"),
     # --- history ------------------------------------------------------------------------------------------------------
     Requirement("runs:history:fields", "Messages have the fields of their role", "seed 002, HistoryMessage"),
-    Requirement("runs:history:clock", "Times are the injected clock's, ISO 8601 in UTC with Z", "ag-ui A.1; ruling 30"),
+    Requirement("runs:history:clock", "Times are the injected clock's, ISO 8601 in UTC with Z", "ag-ui A.1; rule 30"),
     Requirement(
         "runs:history:hidden",
         "Tool messages, instructions and answers without text are not shown",
-        "seed 002; ag-ui A.6; ruling 14",
+        "seed 002; ag-ui A.6; rule 14",
     ),
-    Requirement("runs:history:seq", "`seq` counts all messages of the thread from 1", "ag-ui A.6; ruling 12"),
+    Requirement("runs:history:seq", "`seq` counts all messages of the thread from 1", "ag-ui A.6; rule 12"),
     Requirement("runs:history:internal", "Internal prompts are not shown", "ag-ui A.6 [origin]"),
     Requirement("runs:history:text", "Text blocks are joined with a newline", "ag-ui A.6"),
     Requirement("runs:history:running", "An answer appears once it is complete", "ag-ui A.6 [chosen]"),
@@ -115,12 +115,12 @@ REQUIREMENTS = (
     Requirement("runs:files:type", "The bytes match the declared type, else 415", "ag-ui A.7 [chosen]"),
     Requirement("runs:files:size", "10 MiB, else 413; an empty file is 422", "ag-ui A.7 [chosen]"),
     Requirement("runs:files:form", "Anything but a form with one file is refused", "ag-ui A.7 [chosen]"),
-    Requirement("runs:files:deleted-with-thread", "Deleting a thread deletes its uploads", "ruling 3"),
+    Requirement("runs:files:deleted-with-thread", "Deleting a thread deletes its uploads", "rule 3"),
     Requirement("runs:links:signed-url", "New links are for one's own objects only, else 403", "ag-ui A.7"),
     Requirement("runs:links:every-byte", "A link with any byte changed is refused", "ag-ui A.7 [chosen]"),
     Requirement("runs:links:expiry", "A link is valid for an hour", "ag-ui A.7 [chosen]"),
     Requirement("runs:links:owner", "Another user's link is no attachment", "ag-ui A.3, rule 12"),
-    Requirement("runs:links:public-url", "Links use the setting `public_url`", "ruling 28"),
+    Requirement("runs:links:public-url", "Links use the setting `public_url`", "rule 28"),
     Requirement("runs:links:no-traversal", "Paths that lead elsewhere are refused before any lookup", "ag-ui A.7"),
     Requirement("runs:transcribe:input", "Wrong, large and empty recordings are 400 with their codes", "ag-ui A.1"),
     Requirement("runs:transcribe:no-backend", "Without a backend: 502", "ag-ui A.7 [chosen]"),
@@ -130,20 +130,20 @@ REQUIREMENTS = (
     # --- the suite ----------------------------------------------------------------------------------------------------
     Requirement("runs:suite:conversations", "Every conversation of the suite can be held", "ag-ui A; design, 3"),
     Requirement("runs:suite:example", "The example client works unchanged", "ours"),
-    Requirement("runs:suite:agreement", "History, events and the standard endpoint agree", "design, 3; ruling 11"),
+    Requirement("runs:suite:agreement", "History, events and the standard endpoint agree", "design, 3; rule 11"),
     Requirement(
         "runs:suite:killed", "Readers continue with their cursor after kill -9 and see an end", "ag-ui B.14, 4"
     ),
     # --- answers, the profile, any bytes ------------------------------------------------------------------------------
-    Requirement("runs:answers:accepted", "Answers are accepted with 202 and start the run that continues", "ruling 22"),
-    Requirement("runs:answers:one-by-one", "Answers are accepted one by one; the last one starts the run", "ruling 20"),
-    Requirement("runs:answers:once", "Each answer is accepted once", "ruling 20; design, 3"),
+    Requirement("runs:answers:accepted", "Answers are accepted with 202 and start the run that continues", "rule 22"),
+    Requirement("runs:answers:one-by-one", "Answers are accepted one by one; the last one starts the run", "rule 20"),
+    Requirement("runs:answers:once", "Each answer is accepted once", "rule 20; design, 3"),
     Requirement("runs:answers:wrong", "An answer to no open call is refused and executes nothing", "design, 3"),
-    Requirement("runs:answers:busy", "Answers are refused while a run is active", "ruling 10"),
-    Requirement("runs:answers:question", "A question accepts selections or free text", "rulings 21, 22"),
+    Requirement("runs:answers:busy", "Answers are refused while a run is active", "rule 10"),
+    Requirement("runs:answers:question", "A question accepts selections or free text", "rule 21, 22"),
     Requirement("runs:answers:tools-and-time-go-on", "The continued run keeps front-end tools and time", "seed 002"),
-    Requirement("runs:profile:settings", "A profile has a user's time zone and locale", "ruling 6"),
-    Requirement("runs:profile:wrong", "An invalid time zone or language tag is 422", "ruling 6"),
+    Requirement("runs:profile:settings", "A profile has a user's time zone and locale", "rule 6"),
+    Requirement("runs:profile:wrong", "An invalid time zone or language tag is 422", "rule 6"),
     Requirement("runs:fuzz:decode", "Any bytes are a body or a refusal", "design, 3"),
     Requirement("runs:fuzz:no-500", "Nothing that a client sends is answered with 5xx", "ag-ui A.1"),
 )

@@ -84,14 +84,14 @@ REQUIREMENTS = (
     Requirement(
         "blade:keys:scope",
         "A key that may only read makes no keys, none changes one that may more, a new key has the scope `use`",
-        "ruling 5",
+        "rule 5",
     ),
     # --- schedules ----------------------------------------------------------------------------------------------------
     Requirement("blade:schedules:create", "`POST /scheduled-tasks` is 201 with the task", "blade §13 [docs]"),
     Requirement("blade:schedules:fields", "A ScheduledTask has all its fields, and when it runs next", "blade §3.5"),
     Requirement("blade:schedules:get", "Tasks are listed and read", "blade §13 [docs]"),
     Requirement(
-        "blade:schedules:zone", "The zone is the one named, else the user's, else the server's", "blade §13; ruling 6"
+        "blade:schedules:zone", "The zone is the one named, else the user's, else the server's", "blade §13; rule 6"
     ),
     Requirement("blade:schedules:bounds", "Fields out of bounds are 422, and nothing changes", "blade §13 [docs]"),
     Requirement(

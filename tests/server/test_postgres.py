@@ -114,7 +114,8 @@ def test_a_driver_that_is_not_installed_is_named_with_what_to_do(tmp_path: Path)
     assert (done.returncode, done.stderr) == (
         1,
         (
-            "dragoman: a PostgreSQL database is configured, but its driver is not installed: make run EXTRAS=postgres, or"
+            "dragoman: a PostgreSQL database is configured, but its driver is not installed:"
+            " make run EXTRAS=postgres, or"
             " pip install '.[postgres]'\n"
         ),
     )

@@ -348,7 +348,7 @@ def _is_below(state: SessionState, call: OpenCall, above: OpenCall) -> bool:
 def _with_trust(
     settings: SessionSettings, change: SettingsChange, targets: Sequence[OpenCall], answers: Sequence[Answer]
 ) -> SettingsChange:
-    """The change, extended by the tools that the user allows from now on (rulings, 17)."""
+    """The change, extended by the tools that the user allows from now on (shared rules, 17)."""
     names = {
         call.call.name
         for call, answer in zip(targets, answers, strict=True)

@@ -1,6 +1,6 @@
 """Answers to calls, and the texts that stand for a result when there is none. Pure.
 
-Source of the texts: rulings, 18; they are what the model reads, on every protocol.
+Source of the texts: shared rules, 18; they are what the model reads, on every protocol.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

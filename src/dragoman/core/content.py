@@ -101,7 +101,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="user"):
     """What a person said. `content` keeps the form in which it was sent, a string or blocks.
 
-    `client_id` is the id that the client gave it: kept, but it identifies nothing alone (rulings, 13).
+    `client_id` is the id that the client gave it: kept, but it identifies nothing alone (shared rules, 13).
     """
 
     id: MessageId
@@ -114,7 +114,7 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant"):
     """One model step: what it said, thought and called.
 
-    One that is `cut` stays in the history as it was seen, but its step is played again (rulings, 25).
+    One that is `cut` stays in the history as it was seen, but its step is played again (shared rules, 25).
     """
 
     id: MessageId
@@ -134,7 +134,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool"):
     """The result of a call, as the model sees it. `content` of a client's result keeps the form it was sent in.
 
-    `raw` is the tool's own return value where that says more than `content` (rulings, 18).
+    `raw` is the tool's own return value where that says more than `content` (shared rules, 18).
     """
 
     id: MessageId

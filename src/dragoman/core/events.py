@@ -25,7 +25,7 @@ from dragoman.core.run_metadata import HasMetadata
 from dragoman.core.tools import ToolGrant, ToolSpec
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error", "interrupted"]
-"""Why a run ended (rulings, 24). `tool_use`: the application has to act; `interrupted`: a crash cut it."""
+"""Why a run ended (shared rules, 24). `tool_use`: the application has to act; `interrupted`: a crash cut it."""
 
 CallKind = Literal["client", "permission", "question", "inline", "fork", "missing"]
 """Who has to do what about a call: the client runs it, the user allows it, the user answers it, the server runs it at
@@ -81,7 +81,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     title: str | None = None
     labels: dict[str, str] = {}
     memory_enabled: bool | None = None
-    """Whether the agent is told what is remembered of the user; None: as the agent says, else not (rulings, 23)."""
+    """Whether the agent is given the user's memories; None: as the agent declares, else not (shared rules, 23)."""
     model: str | None = None
     """The model that was asked for last."""
     mode: Mode = "executing"
@@ -306,7 +306,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="branched"):
-    """The conversation goes on from an earlier point, or in another branch (rulings, 15).
+    """The conversation goes on from an earlier point, or in another branch (shared rules, 15).
 
     Nothing is taken out of the log: what happened in the `hidden` ranges of events, first and last included, no longer
     belongs to the history. `compacted` is the compaction in force on this branch.

@@ -41,7 +41,7 @@ def parse_session_id(text: str) -> SessionId | None:
     """Read a session's id as clients write it: 8-4-4-4-12 hexadecimal digits in any case.
 
     Anything else (braces, `urn:uuid:`, no dashes, the nil UUID) is no id but at most a name, and gives None.
-    Source: rulings on identity, 1.
+    Source: shared rules, 1.
     """
     if _UUID.fullmatch(text) is None or text.strip("0-") == "":
         return None

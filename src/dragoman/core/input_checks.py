@@ -33,7 +33,7 @@ EncryptFunction = Callable[[str], EncryptedValue]
 
 
 class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a session accepts at once. A protocol may set lower limits (rulings, 27)."""
+    """How much a session accepts at once. A protocol may set lower limits (shared rules, 27)."""
 
     text_chars: int = 1024 * 1024
     seeds: int = 1000

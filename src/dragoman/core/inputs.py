@@ -61,8 +61,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         complete: refuse unless every waiting call is answered or a message comes (the rule of AAP's door).
-        client_tools: the application's own tools for this run alone (rulings, 17). They stand before the session's; one
-            with the name of a tool of the agent's, or that the agent does not take, is left out and noted.
+        client_tools: the application's tools for this run alone (shared rules, 17). They take precedence over the
+            session's. One that the agent does not support, or that has the name of an agent's tool, is dropped.
         parameters: settings of the model for this run, by their OpenAI names.
         metadata: what is stored with the run beside its input.
     """

@@ -154,7 +154,7 @@ def score(memory: Collection[str], message: Collection[str]) -> float:
 
 
 def is_enabled(setting: bool | None, agent: bool | None) -> bool:
-    """Whether memory is on: as the session says, else as the agent does, else not (rulings, 23)."""
+    """Whether memory is on: as the session says, else as the agent does, else not (shared rules, 23)."""
     return bool(agent if setting is None else setting)
 
 

@@ -1,4 +1,4 @@
-"""What a user has set for all agents and all protocols: time zone and locale (rulings, 6). Pure."""
+"""What a user has set for all agents and all protocols: time zone and locale (shared rules, 6). Pure."""
 
 import re
 

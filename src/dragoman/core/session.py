@@ -140,11 +140,11 @@ class SessionState(msgspec.Struct, kw_only=True):
         return "waiting" if any(call.is_waiting() for call in self.calls.values()) else "idle"
 
     def is_visible(self, seq: int) -> bool:
-        """Whether the message that event `seq` completed belongs to the history (rulings, 15)."""
+        """Whether the message that event `seq` completed belongs to the history (shared rules, 15)."""
         return not any(first <= seq <= last for first, last in self.hidden_ranges)
 
     def effective_settings(self) -> SessionSettings:
-        """The settings as they hold for the active run, with its own tools before the session's (rulings, 17)."""
+        """The settings as they hold for the active run, with its own tools before the session's (shared rules, 17)."""
         own = () if self.run is None else self.run.client_tools
         if not own:
             return self.settings

@@ -15,7 +15,7 @@ from dragoman.core.events import BlockClosed, Cut, LoggedEvent
 from dragoman.core.ids import LoopId, MessageId
 
 PIECE_LIMIT = 4096
-"""Characters that a piece has at most (rulings, 7)."""
+"""Characters that a piece has at most (shared rules, 7)."""
 
 
 class Cursor(NamedTuple):

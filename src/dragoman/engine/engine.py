@@ -272,7 +272,7 @@ class Engine:
 
         Args:
             owner: who asks.
-            name: its id, or the name that a client of the owner's gave it, through whichever protocol (rulings, 1).
+            name: its id, or the name that a client of the owner gave it, on any protocol (shared rules, 1).
             include_shared: also another owner's session that is shared, by its id; for reading.
 
         Raises:
@@ -311,7 +311,7 @@ class Engine:
         return live
 
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
-        """Whether there is a session of that id, of another owner. Only for doors that tell so (rulings, 2)."""
+        """Whether there is a session of that id, of another owner. Only for doors that tell so (shared rules, 2)."""
         live = self._sessions.get_loaded(session_id)
         actual = await self.index.find_owner(session_id) if live is None else live.state.owner
         return actual is not None and actual != owner

@@ -1,4 +1,4 @@
-"""Going on from an earlier point: what is left behind stays in the log, and in no history (rulings, 15)."""
+"""Going on from an earlier point: what is left behind stays in the log, and in no history (shared rules, 15)."""
 
 from itertools import pairwise
 

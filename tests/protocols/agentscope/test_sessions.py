@@ -1,4 +1,4 @@
-"""Agent API, section 2.1 and the rulings on identity: the owner and the id of a session."""
+"""Agent API, section 2.1 and the shared rules on identity: the owner and the id of a session."""
 
 import asyncio
 from typing import Any

@@ -141,7 +141,7 @@ class RunServiceDriver:
             await self.service.submit(body)
         else:
             answers, run = [self._answer(each) for each in user_input.answers], ""
-            for place, answer in enumerate(answers):  # one by one: the run goes on with the last (rulings, 20)
+            for place, answer in enumerate(answers):  # one by one: the run goes on with the last (shared rules, 20)
                 reply = await self.service.post(f"/runs/{self._thread}/answers", {"answers": [answer]})
                 assert reply.status == 202, reply
                 assert bool(reply.json["pending"]) == (place < len(answers) - 1)

@@ -1,6 +1,6 @@
 """Answers over the standard endpoint: interrupts, questions, results of the client's tools, and forged answers.
 
-Specification, B.8, B.10; rulings, 17 to 21.
+Specification, B.8, B.10; shared rules, 17 to 21.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a run request does to its thread, decided without a server. Specification, B.9 to B.11; rulings, 13, 15, 19."""
+"""What a run request does to its thread, decided without a server. Source: B.9 to B.11; shared rules, 13, 15, 19."""
 
 import json
 from datetime import UTC, datetime

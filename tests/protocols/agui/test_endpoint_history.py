@@ -1,4 +1,4 @@
-"""What is new in a history that a client sends again, and what opens a branch. Specification, B.9; rulings, 13, 15."""
+"""What is new in a history that a client sends again, and what opens a branch. Source: B.9; shared rules, 13, 15."""
 
 from typing import Any
 from uuid import uuid4

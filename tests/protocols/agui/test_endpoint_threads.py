@@ -1,6 +1,6 @@
 """Threads over the standard endpoint: whose they are, what a run id means, who may answer what, branches, disconnects.
 
-Specification, B.2, B.8 to B.12; rulings, 1 to 4, 9, 10, 13, 15, 19 to 21.
+Specification, B.2, B.8 to B.12; shared rules, 1 to 4, 9, 10, 13, 15, 19 to 21.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ async def test_official_clients_accept_the_stream(
     socket_server: SocketServer, clients: OfficialClients, name: str, version: Version
 ) -> None:
     if (name, version) == ("a front-end tool", "0"):
-        return  # the service speaks 1.0 alone, whose `pendingToolCallIds` that generation refuses (rulings, 26)
+        return  # the service speaks 1.0 alone, whose `pendingToolCallIds` that generation refuses (shared rules, 26)
     text, roles = RUNS[name]
     service, thread = RunServiceClient(socket_server.connection, socket_server.key("alice")), new_thread()
     frames = await service.play(thread, text, tools=[PAINT])

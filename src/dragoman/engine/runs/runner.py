@@ -118,7 +118,7 @@ class Runner:
         return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
     def take_over(self, live: LiveSession) -> None:
-        """Go on with the run that died with its server, or end it where its agent cannot go on (rulings, 25)."""
+        """Go on with the run that died with its server, or end it where its agent cannot go on (shared rules, 25)."""
         run = live.state.run
         if run is None:
             self._start_queued(live)

@@ -180,7 +180,7 @@ class Submissions:
         )
 
     def _with_profile(self, request: Submit, by: UserId) -> Submit:
-        """The request with what its user has set for all runs, as it is now (rulings, 6)."""
+        """The request with what its user has set for all runs, as it is now (shared rules, 6)."""
         profile = None if self._profiles is None else self._profiles.for_user(by)
         if profile is None or not (profile.time_zone or profile.locale):
             return request

@@ -98,7 +98,7 @@ def known_ids(message: wire.MessageIn) -> tuple[str, ...]:
 
 
 def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) -> bool:
-    """Whether a message with a known id is the session's (rulings, 13).
+    """Whether a message with a known id is the session's (shared rules, 13).
 
     `stored` is None for an agent's message, whose text is never taken from a client.
     """

@@ -203,7 +203,7 @@ class Runs:
     ) -> SessionView | None:
         """Create a session for the caller; None if a concurrent request was faster with the same id.
 
-        Another owner's id is only a name for the caller (rulings, 1).
+        Another owner's id is only a name for the caller (shared rules, 1).
         """
         request, owner = run_request.parsed.request, run_request.owner
         chosen = request.session_id or None

@@ -10,7 +10,7 @@
 
 Clients resend the whole conversation. This module is the only place that compares it with the stored one, so the rules
 for edits, retries, regeneration and branches are all here.
-Source: specification of AG-UI, B.9 to B.11; rulings, 13, 15, 19 to 21.
+Source: specification of AG-UI, B.9 to B.11; shared rules, 13, 15, 19 to 21.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -206,7 +206,7 @@ def _new_messages(run: RunInput, facts: Facts) -> list[UserMessage]:
     """The user messages that the thread does not have yet, in order.
 
     Some clients resend their history under new ids with every request, so a message that was already answered there
-    and whose text is in the thread is not new either (rulings, 13: an id alone identifies nothing).
+    and whose text is in the thread is not new either (shared rules, 13: an id alone identifies nothing).
     """
     new, before = _unknown_messages(run, facts.known), split_opening_input(run.messages)[0]
     stored_texts = {core.text_of(each.message.content) for each in facts.stored if each.is_visible}

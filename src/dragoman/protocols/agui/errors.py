@@ -2,7 +2,7 @@
 
 Before the stream opens, a failure is an HTTP error with a JSON body. Rows with status 200 are sent as the only event of
 a stream instead: clients show a `RUN_ERROR` to people, and treat an HTTP error as a broken connection.
-Source: specification of AG-UI, B.2, B.3, B.8 to B.11; rulings, 2, 4, 10.
+Source: specification of AG-UI, B.2, B.3, B.8 to B.11; shared rules, 2, 4, 10.
 """
 
 from dragoman.core import refusals

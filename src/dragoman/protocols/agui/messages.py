@@ -1,6 +1,6 @@
 """Messages and content of the core in the form of AG-UI. Pure.
 
-Source: specification of AG-UI, B.3, B.5, B.9; rulings, 12 to 16.
+Source: specification of AG-UI, B.3, B.5, B.9; shared rules, 12 to 16.
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ def fit_newest_messages(messages: Sequence[wire.Message]) -> tuple[wire.Message,
 
 
 def block_value(closed: BlockClosed) -> core.JsonObject:
-    """An image, file or data block of an answer, as the value of CUSTOM `dragoman.block` (rulings, 16)."""
+    """An image, file or data block of an answer, as the value of CUSTOM `dragoman.block` (shared rules, 16)."""
     value: core.JsonObject = {"messageId": closed.message_id, "index": closed.index}
     match closed.block:
         case core.Image(url=url):
@@ -180,7 +180,7 @@ class Transcript:
                 own = client_id if client_id is not None and client_id not in self._ids else message.id
                 self._ids.add(own)
                 self._messages.append(wire.UserMessage(id=own, content=content_to_wire(content), name=name))
-            case core.SystemMessage(origin="seed") as message:  # those of other protocols are not shown (rulings, 14)
+            case core.SystemMessage(origin="seed") as message:  # others are not shown (shared rules, 14)
                 self._messages.append(wire.SystemMessage(id=message.id, content=message.content))
             case core.AssistantMessage() as message:
                 self._messages += _step_messages(message)

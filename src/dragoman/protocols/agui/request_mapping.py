@@ -2,7 +2,7 @@
 
 The server owns the history, and a client's claims about it have no effect: only a call that the core recorded and that
 still waits can be answered, by an entry of `resume` or by the result of the client's own tool.
-Source: specification of AG-UI, B.3, B.8 to B.10; rulings, 19 to 21.
+Source: specification of AG-UI, B.3, B.8 to B.10; shared rules, 19 to 21.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -2,7 +2,7 @@
 
 `decision` says what a run request does; this module carries it out. A run is stopped when its client disconnects,
 unless somebody else reads it.
-Source: specification of AG-UI, B.8 to B.11; rulings, 1 to 4, 9, 10.
+Source: specification of AG-UI, B.8 to B.11; shared rules, 1 to 4, 9, 10.
 """
 
 import asyncio
@@ -353,7 +353,7 @@ class Threads:
             yield live
 
     async def _find(self, principal: Principal, thread_id: str) -> SessionView:
-        """An existing thread. Raises SessionNotFound, or Forbidden for another user's (rulings, 2)."""
+        """An existing thread. Raises SessionNotFound, or Forbidden for another user's (shared rules, 2)."""
         try:
             return await self._engine.find_session(principal.user, thread_id)
         except SessionNotFound:

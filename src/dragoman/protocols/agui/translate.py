@@ -13,7 +13,7 @@
 
 A text stays open beside reasoning of the same step, so that each message is opened and closed once. Events of a
 sub-agent carry its `subagentRunId`, the id of the call `Agent` that started it.
-Source: specification of AG-UI, B.5, B.7, B.8; rulings, 16, 24, 25.
+Source: specification of AG-UI, B.5, B.7, B.8; shared rules, 16, 24, 25.
 """
 
 from collections.abc import Iterable
@@ -96,7 +96,7 @@ CHOICE_SCHEMA: core.JsonObject = {
         {"type": "string"},
     ]
 }
-"""An answer to a question (rulings, 21)."""
+"""An answer to a question (shared rules, 21)."""
 
 
 class PendingCall(NamedTuple):

@@ -1,7 +1,7 @@
 """The branches of a session's conversation, and the turns that each shows. Pure.
 
 Nothing is removed from the log: a branch hides some ranges of events. It begins where the session left another branch,
-and it stays active until the session leaves it. Source: specification, 5.4; rulings, 15.
+and it stays active until the session leaves it. Source: specification, 5.4; shared rules, 15.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Translates what Blade's clients send into the core's input, and sessions into Blade's form. Pure.
 
-Turns and events are made in `projection`. Source: specification, sections 3.1, 4.1, 6.1, 8; rulings, 24.
+Turns and events are made in `projection`. Source: specification, sections 3.1, 4.1, 6.1, 8; shared rules, 24.
 """
 
 import binascii

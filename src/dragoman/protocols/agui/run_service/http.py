@@ -1,6 +1,6 @@
 """The run service: its routes, and the handlers of threads, files and profiles. Runs are in `runs`.
 
-Source: seed 002; the run service's specification, A.1, A.2, A.6, A.7; rulings, 2, 3, 6.
+Source: seed 002; the run service's specification, A.1, A.2, A.6, A.7; shared rules, 2, 3, 6.
 """
 
 from contextlib import suppress

@@ -4,7 +4,7 @@
 
 The signature is an HMAC over everything before it: the base URL, the bucket, the path, which begins with the owner's
 folder, and the expiry.
-Source: the run service's specification, A.7; rulings, 28.
+Source: the run service's specification, A.7; shared rules, 28.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Runs over the run service: submit one, follow its events, answer its calls, cancel it.
 
-Source: seed 002; the run service's specification, A.3 to A.5; rulings, 4, 10, 22.
+Source: seed 002; the run service's specification, A.3 to A.5; shared rules, 4, 10, 22.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE
 from dragoman.protocols.kit.sse import open_stream
 
 DEFAULT_AGENT_TYPE = "worker"
-"""The agent type that stands for the default agent (rulings, 4)."""
+"""The agent type that stands for the default agent (shared rules, 4)."""
 MAX_ATTEMPTS = 3
 """How often a thread is looked up that other requests create or delete at the same moment."""
 

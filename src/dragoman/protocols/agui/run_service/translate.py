@@ -1,7 +1,7 @@
 """Requests of the run service → input of the core, and records of the core → events of the run service. Pure.
 
 The stream is the AG-UI event sequence with additional fields. What the service has no form for is left out: plans, the
-events of sub-agents, blocks that are not text, and token counts (rulings, 16).
+events of sub-agents, blocks that are not text, and token counts (shared rules, 16).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -306,7 +306,7 @@ def _normalize_part(value: Json) -> Json:
 
 
 class Answer(_In, frozen=True, kw_only=True):
-    """The answer to a call that waits (rulings, 22)."""
+    """The answer to a call that waits (shared rules, 22)."""
 
     call_id: str
     granted: bool | None = None

@@ -1,6 +1,6 @@
 """Blade's chats: how one begins and ends, and what sessions report about themselves. Pure.
 
-Source: specification, 6.2; rulings, 24.
+Source: specification, 6.2; shared rules, 24.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ CHAT_OUTCOMES: Mapping[StopReason, ChatOutcome] = {
     "error": ChatOutcome("failed", None),
     "interrupted": ChatOutcome("interrupted", None),
 }
-"""The outcome of a chat for each reason why a run stops (rulings, 24)."""
+"""The outcome of a chat for each reason why a run stops (shared rules, 24)."""
 ANSWER_TEXT = "answer_text"
 """The run's metadata that holds the text sent together with an answer."""
 AGENT_FAILED_MESSAGE = "The agent failed"

@@ -7,7 +7,7 @@
 A model step is a turn, which lasts until all its calls have their results. A call that asks a person waits, with every
 call above it, and their turns pause when the run ends. An answer that starts no run, because other answers are still
 missing, is a short chat of its own.
-Source: specification, sections 3, 4, 7 and 8; rulings, 7, 12, 16, 18, 24.
+Source: specification, sections 3, 4, 7 and 8; shared rules, 7, 12, 16, 18, 24.
 """
 
 from collections.abc import Mapping, Sequence
@@ -123,7 +123,7 @@ class Projection:
         """Return the turns that grew since the last call, as `sync` patches.
 
         They depend on timers and not on the log, so they have no number: each repeats the patches up to its
-        `sequence`, and a client that folds patches drops it. Source: specification, section 7; rulings, 7.
+        `sequence`, and a client that folds patches drops it. Source: specification, section 7; shared rules, 7.
         """
         return self._turns.sync_events()
 
