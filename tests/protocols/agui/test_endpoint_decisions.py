@@ -25,11 +25,9 @@ from dragoman.core.inputs import Decision, Result
 from dragoman.core.refusals import ResultsMissing
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.tools import AgentSpec
-from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.decision import (
     AlreadyFinished,
     Busy,
-    EarlierRequest,
     Facts,
     Follow,
     ShowSnapshot,
@@ -75,7 +73,7 @@ class Thread:
             self.write(RunStopped(run_id=RunId("run"), reason=stop))
         return self
 
-    def facts(self, run: RunInput, earlier: EarlierRequest | None = None) -> Facts:
+    def facts(self, run: RunInput, earlier: Follow | AlreadyFinished | None = None) -> Facts:
         """What is known of the thread, as little of it as `history_needed` asks for."""
         state = self.state()
         known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
@@ -86,7 +84,7 @@ class Thread:
     def state(self) -> SessionState:
         return fold(initial_state(SessionId("s"), UserId("ann"), self.log[0]), self.log[1:])
 
-    def decide(self, *messages: Json, earlier: EarlierRequest | None = None, **fields: Json) -> Json:
+    def decide(self, *messages: Json, earlier: Follow | AlreadyFinished | None = None, **fields: Json) -> Json:
         run = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run
         return decide(run, self.facts(run, earlier))
 
@@ -103,10 +101,9 @@ def texts(decision: Json) -> list[Json]:
 
 @requirement("ag-ui-b:runs:replayed", "ag-ui-b:runs:joined")
 def test_a_run_id_that_was_used_follows_its_run() -> None:
-    row = RunLocation(run_id=RunId("run"), session_id=SessionId("s"), owner=UserId("ann"), first_seq=2)
     thread = Thread().say("first", "u1")
-    assert thread.decide(user("first", "u1"), earlier=EarlierRequest(row)) == Follow(RunId("run"), 2)
-    assert thread.decide(user("first", "u1"), earlier=EarlierRequest(None)) == AlreadyFinished()
+    for earlier in (Follow(RunId("run"), 2), AlreadyFinished()):
+        assert thread.decide(user("first", "u1"), earlier=earlier) == earlier
 
 
 @requirement("ag-ui-b:hydrate:snapshot")

@@ -23,7 +23,6 @@ from dragoman.core.ids import ROOT, RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.session import SessionState
 from dragoman.core.tools import AgentSpec
-from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.content import Message, UserMessage
 from dragoman.protocols.agui.downgrade import text_of
 from dragoman.protocols.agui.request_mapping import (
@@ -52,12 +51,6 @@ class StoredMessage(NamedTuple):
     is_visible: bool
 
 
-class EarlierRequest(NamedTuple):
-    """An earlier request with the same run id and body. `run` is the run it started on this thread, if any."""
-
-    run: RunLocation | None
-
-
 class Facts(NamedTuple):
     """What `decide` needs to know about the thread.
 
@@ -66,14 +59,14 @@ class Facts(NamedTuple):
         spec: the thread's agent.
         known: the request's message ids that the session's log has, with the event that added each message.
         stored: the thread's user messages after event `history_needed`, oldest first.
-        earlier: the earlier request with this run id.
+        earlier: what an earlier request with the same run id and body has led to.
     """
 
     state: SessionState
     spec: AgentSpec
     known: Mapping[str, int] = {}
     stored: Sequence[StoredMessage] = ()
-    earlier: EarlierRequest | None = None
+    earlier: "Follow | AlreadyFinished | None" = None
 
     def next_user_message(self, seq: int) -> int | None:
         """The event of the first user message after `seq` in the active branch."""
@@ -127,8 +120,7 @@ def decide(run: RunInput, facts: Facts) -> Decision:
         InvalidAnswer: a payload does not match its interrupt's schema.
     """
     if facts.earlier is not None:
-        earlier = facts.earlier.run
-        return AlreadyFinished() if earlier is None else Follow(earlier.run_id, earlier.first_seq)
+        return facts.earlier
     inputs = _new_messages(run, facts)
     before_seq = _branch_point(run, facts, has_new_messages=bool(inputs))
     if before_seq is not None and not inputs:
@@ -163,9 +155,8 @@ def history_needed(run: RunInput, known: Mapping[str, int]) -> int | None:
     new, before = _unknown_messages(run, known), split_opening_input(run.messages)[0]
     if any(each in before for each in new):
         return 0
-    held = [known[each.id] for each in run.messages if each.id in known]
     if new:
-        return max(held) if held and run.parent_run_id is not None else None
+        return _parent_seq(run, known)
     last = last_user_message(run.messages)
     return None if last is None or last.id not in known or run.resume else known[last.id] - 1
 
@@ -196,6 +187,12 @@ def split_opening_input(messages: Sequence[Message]) -> tuple[Sequence[Message],
     return messages[: len(messages) - len(inputs)], inputs
 
 
+def _parent_seq(run: RunInput, known: Mapping[str, int]) -> int | None:
+    """The newest stored message that new ones of a request with a `parentRunId` continue."""
+    seqs = [known[each.id] for each in run.messages if each.id in known]
+    return max(seqs) if seqs and run.parent_run_id is not None else None
+
+
 def _unknown_messages(run: RunInput, known: Mapping[str, int]) -> list[UserMessage]:
     """The user messages whose ids the session does not have, each once."""
     new = {each.id: each for each in run.messages if isinstance(each, UserMessage) and each.id not in known}
@@ -221,8 +218,8 @@ def _branch_point(run: RunInput, facts: Facts, *, has_new_messages: bool) -> int
     """
     known, last = facts.known, last_user_message(run.messages)
     if has_new_messages:
-        held = [known[each.id] for each in run.messages if each.id in known]
-        return facts.next_user_message(max(held)) if held and run.parent_run_id is not None else None
+        parent_seq = _parent_seq(run, known)
+        return None if parent_seq is None else facts.next_user_message(parent_seq)
     if last is None or last.id not in known or run.resume:
         return None
     seq, is_end = known[last.id], run.messages[-1] is last

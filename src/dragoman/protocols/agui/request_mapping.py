@@ -191,10 +191,10 @@ def answers_of(run: RunInput, state: SessionState, mapper: InputMapper, *, has_n
             if (message := results.get(call_id)) is not None:
                 content = mapper.content(message.content) or message.error or ""
                 answers.append(Result(call_id=call_id, content=content, is_error=message.error is not None))
-        elif (found := entries.get(call_id)) is None:
+        elif (entry_of_call := entries.get(call_id)) is None:
             missing.append(call_id)
-        elif found.status == "resolved":
-            answers.append(_resume_answer(call, found.payload))
+        elif entry_of_call.status == "resolved":
+            answers.append(_resume_answer(call, entry_of_call.payload))
         elif not has_new_message:
             answers.append(Decision(call_id=call_id, granted=False))
     if missing and (answers or has_new_message or entries.keys() & open_calls.keys()):

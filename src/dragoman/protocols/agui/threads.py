@@ -35,22 +35,9 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
+from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as wire
-from dragoman.protocols.agui.decision import (
-    AlreadyFinished,
-    Busy,
-    EarlierRequest,
-    Facts,
-    Follow,
-    ShowSnapshot,
-    StartRun,
-    StopActiveRun,
-    decide,
-    history_needed,
-    last_user_message,
-    split_opening_input,
-    stored_messages,
-)
+from dragoman.protocols.agui.decision import AlreadyFinished, Facts, Follow, StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
@@ -115,7 +102,7 @@ class Threads:
 
     async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""
-        before, inputs = split_opening_input(request.run.messages)
+        before, inputs = decision.split_opening_input(request.run.messages)
         if not inputs:
             raise SessionNotFound("a thread begins with a user message")
         session_id, spec = parse_session_id(request.run.thread_id), request.agent.spec
@@ -135,20 +122,20 @@ class Threads:
         reservation = self._engine.reserve_key(owner, key, live, [each.id for each in run.messages])
         async with reservation as earlier:
             facts = await self._facts(request, live, reservation.known_messages, earlier)
-            while isinstance(decision := decide(run, facts), StopActiveRun):
+            while isinstance(decided := decision.decide(run, facts), decision.StopActiveRun):
                 await self._stop_unwatched_run(live)
-            match decision:
+            match decided:
                 case Follow(run_id=run_id, first_seq=first_seq):
                     return await self._follow_run(request, live, run_id, first_seq)
                 case AlreadyFinished():
                     return self._closed_stream(request, live)
-                case ShowSnapshot(unknown_interrupts=unknown):
+                case decision.ShowSnapshot(unknown_interrupts=unknown):
                     return await self._snapshot_response(request, live, unknown)
-                case Busy():
+                case decision.Busy():
                     raise SessionBusy("a run of this thread is active")
                 case StartRun():
                     # The first records are read while the key is reserved: durable with them is that it was used.
-                    return await self._start(request, live, decision, key, policy)
+                    return await self._start(request, live, decided, key, policy)
 
     async def _facts(
         self, request: RunRequest, live: SessionView, known: dict[str, int], earlier: IdempotencyRecord | None
@@ -156,11 +143,12 @@ class Threads:
         """What `decide` needs to know about the thread."""
         history, state = self._engine.history, live.state
         if earlier is not None:
-            run = await self._engine.find_run_of(earlier)
-            return Facts(state, request.agent.spec, earlier=EarlierRequest(run))
-        after, last = history_needed(request.run, known), last_user_message(request.run.messages)
+            row = await self._engine.find_run_of(earlier)
+            outcome = AlreadyFinished() if row is None else Follow(row.run_id, row.first_seq)
+            return Facts(state, request.agent.spec, earlier=outcome)
+        after, last = decision.history_needed(request.run, known), decision.last_user_message(request.run.messages)
         events = () if after is None else await history.events(live, after)
-        stored = stored_messages(events, state)
+        stored = decision.stored_messages(events, state)
         for place, each in enumerate(stored):
             if last is not None and each.seq == known.get(last.id):  # its content is compared, large parts included
                 (message,) = await self._engine.attachments.restore(state.session_id, (each.message,))
@@ -217,8 +205,8 @@ class Threads:
             names = [(each.run_id, each.client_run_id) for each in live.state.queue]
             if (active := live.state.run) is not None:
                 names.insert(0, (active.run_id, active.client_run_id))
-            found = next((own for own, name in names if run_id in (own, name)), None)
-            return found is not None and await self._engine.stop_run(live, found)
+            own_id = next((own for own, name in names if run_id in (own, name)), None)
+            return own_id is not None and await self._engine.stop_run(live, own_id)
 
     async def _stop_unwatched_run(self, live: SessionView) -> None:
         """Stop the active run if an AG-UI client started it and nobody reads it any more. Raises SessionBusy if not."""
@@ -268,10 +256,10 @@ class Threads:
                 return await self._snapshot_response(request, live)
             cursor = cursor_of(records[-1])
             preamble = [*so_far[:1], *await self._snapshots(live, cursor.seq), *reopen_events(so_far)]
-            shown = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
+            before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
             encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(live, cursor)
             release = self._admit_stream(request.principal)
-            return await open_stream(reader, encoder, before=shown, on_close=lambda _: release())
+            return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
 
     async def events(self, principal: Principal, agent: Agent, thread_id: str, position: Position | None) -> Response:
         """Stream the events of all runs of a thread, strictly after a position, then live."""

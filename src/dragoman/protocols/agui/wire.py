@@ -100,8 +100,8 @@ def decode_stop(body: bytes) -> StopInput:
 
 def _check_version(version: str | None) -> None:
     """Refuse other major versions. Text that is not a version counts as a newer minor one, as the protocol demands."""
-    found = re.fullmatch(r"([0-9]{1,9})\.[0-9]{1,9}", version or "")
-    if version is not None and found is not None and int(found[1]) != MAJOR_VERSION:
+    match = re.fullmatch(r"([0-9]{1,9})\.[0-9]{1,9}", version or "")
+    if version is not None and match is not None and int(match[1]) != MAJOR_VERSION:
         raise UnsupportedVersion(f"this server speaks protocol version {MAJOR_VERSION}.x, not {version[:20]!r}")
 
 
@@ -208,10 +208,11 @@ def _map_items(holder: JsonObject, name: str, normalize: Callable[[JsonObject], 
 def _camel_case_names(raw: Mapping[str, Json]) -> JsonObject:
     """An object with its names in camelCase, which wins over snake_case, and without nulls."""
     given = {name: value for name, value in raw.items() if value is not None}
-    renamed = {_camel(name): value for name, value in given.items() if "_" in name}
+    renamed = {camel_case(name): value for name, value in given.items() if "_" in name}
     return renamed | {name: value for name, value in given.items() if "_" not in name}
 
 
-def _camel(name: str) -> str:
+def camel_case(name: str) -> str:
+    """A snake_case name in camelCase."""
     head, *rest = name.split("_")
     return head + "".join(each[:1].upper() + each[1:] for each in rest)

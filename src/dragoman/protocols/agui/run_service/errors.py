@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 from dragoman.core import refusals
 from dragoman.core.content import JsonObject
+from dragoman.core.ids import SessionId, parse_session_id
 from dragoman.protocols.kit import errors as kit
 from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
 
@@ -88,6 +89,14 @@ ERRORS = _ProblemTable(
         kit.InternalError: ErrorRow(500, "AGENT_INTERNAL"),
     }
 )
+
+
+def parse_thread(text: str) -> SessionId:
+    """Read a thread id. Raises Problem if it is not a UUID."""
+    thread = parse_session_id(text)
+    if thread is None:
+        raise Problem(422, "AGENT_SESSION_ID_INVALID", "threadId must be a valid UUID")
+    return thread
 
 
 def problem_body(error: ErrorResponse) -> JsonObject:

@@ -2,19 +2,20 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import NamedTuple
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.core.ids import SessionId, UserId, parse_session_id
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Forbidden
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type
 from dragoman.engine.services.uploads import Uploads
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
-from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem
+from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem, parse_thread
 from dragoman.protocols.agui.run_service.links import LIFETIME_S, Links
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
 from dragoman.protocols.kit.app import principal_of
@@ -78,10 +79,9 @@ class Files:
 
     # --- images ---------------------------------------------------------------------------------------------------
 
-    async def upload(self, request: Request, parts: list[Part]) -> Response:
+    async def upload(self, request: Request, form: "UploadForm") -> Response:
         """Store an image from a form whose thread is known to be the caller's."""
-        file = _require_single_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
-        fields = _fields(parts)
+        file = _require_single_file(form.parts, "AGENT_ATTACHMENT_INVALID", 422)
         declared = (file.content_type or "").partition(";")[0].strip().lower()
         if not file.content:
             raise Problem(422, "AGENT_ATTACHMENT_EMPTY", "the file is empty")
@@ -90,8 +90,7 @@ class Files:
         if declared not in EXTENSIONS or sniff_image_type(file.content) != declared:
             kinds = ", ".join(EXTENSIONS)
             raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"the file must be of its declared type, and one of {kinds}")
-        owner, thread = principal_of(request).user, thread_of_form(parts)
-        path = await self._uploads.put(owner, thread, fields.get("runId"), file.content, declared)
+        path = await self._uploads.put(principal_of(request).user, form.thread, form.run, file.content, declared)
         return json_response(self._stored_object(request, path), 201)
 
     async def list_uploads(self, request: Request) -> Response:
@@ -163,39 +162,33 @@ class Files:
         return json_response(wire.Transcript(text=text))
 
 
-async def read_upload(request: Request) -> list[Part]:
+class UploadForm(NamedTuple):
+    """The form of an upload, and what it belongs to."""
+
+    parts: list[Part]
+    thread: SessionId | None
+    run: str | None
+
+
+async def read_upload(request: Request) -> UploadForm:
     """Read the form of an upload."""
     try:
-        return await read_form_body(request)
+        parts = await read_form_body(request)
     except BodyTooLarge:
         raise _too_large(CLOSE) from None
     except InvalidForm as error:
         raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
+    fields = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
+    thread, run = fields.get("threadId") or None, fields.get("runId") or None
+    if run is not None and len(run) > RUN_ID_LIMIT:
+        raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
+    return UploadForm(parts, None if thread is None else parse_thread(thread), run)
 
 
 async def read_form_body(request: Request) -> list[Part]:
     """Read the form in a request's body. Raises BodyTooLarge or InvalidForm."""
     body = await read_body(request, FILE_LIMIT + FORM_OVERHEAD_LIMIT)
     return read_form(request.headers.get("content-type", ""), body)
-
-
-def thread_of_form(parts: list[Part]) -> SessionId | None:
-    """The thread in the form of an upload, if there is one."""
-    fields = _fields(parts)
-    if len(fields.get("runId", "")) > RUN_ID_LIMIT:
-        raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
-    if "threadId" not in fields:
-        return None
-    thread = parse_session_id(fields["threadId"])
-    if thread is None:
-        raise Problem(422, "AGENT_SESSION_ID_INVALID", "threadId must be a valid UUID")
-    return thread
-
-
-def _fields(parts: list[Part]) -> Mapping[str, str]:
-    """The fields that are not empty and not files."""
-    fields = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
-    return {name: value for name, value in fields.items() if value}
 
 
 def _require_single_file(parts: list[Part], code: str, status: int) -> Part:

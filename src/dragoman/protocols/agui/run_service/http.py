@@ -16,17 +16,11 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui.run_service import rules, wire
-from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, problem_body
-from dragoman.protocols.agui.run_service.files import Files, read_upload, thread_of_form
+from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, parse_thread, problem_body
+from dragoman.protocols.agui.run_service.files import Files, read_upload
 from dragoman.protocols.agui.run_service.history import DayFinder, history_message
 from dragoman.protocols.agui.run_service.links import CONTENT_PATH
-from dragoman.protocols.agui.run_service.runs import (
-    RunHandlers,
-    open_thread,
-    parse_thread,
-    run_start_at,
-    thread_of_path,
-)
+from dragoman.protocols.agui.run_service.runs import RunHandlers, open_thread, run_start_at, thread_of_path
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.errors import ErrorResponse
@@ -141,13 +135,12 @@ class _Handlers:
 
     async def upload(self, request: Request) -> Response:
         """Store an image."""
-        caller, parts = principal_of(request), await read_upload(request)
-        thread = thread_of_form(parts)
-        if thread is not None:
+        form = await read_upload(request)
+        if form.thread is not None:
             with suppress(SessionNotFound):  # images come before the thread's first run
-                async with open_thread(self._engine, caller, thread):
+                async with open_thread(self._engine, principal_of(request), form.thread):
                     pass  # it is the caller's
-        return await self._files.upload(request, parts)
+        return await self._files.upload(request, form)
 
     async def profile(self, request: Request) -> Response:
         """Show the caller's profile."""

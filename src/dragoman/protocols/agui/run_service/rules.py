@@ -122,9 +122,9 @@ _INSTANT = re.compile(
 
 def is_instant(value: Json) -> bool:
     """Whether a value is an RFC 3339 time: with an offset or `Z`; leap seconds are allowed."""
-    if not isinstance(value, str) or (found := _INSTANT.fullmatch(value)) is None:
+    if not isinstance(value, str) or (match := _INSTANT.fullmatch(value)) is None:
         return False
-    day, minute, second, offset_hours, offset_minutes = found.groups(default="0")
+    day, minute, second, offset_hours, offset_minutes = match.groups(default="0")
     try:
         datetime.fromisoformat(f"{day}T{minute}:00+00:00")
     except ValueError:

@@ -32,7 +32,12 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.run_service import rules, translate, wire
-from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, FORWARDED_PROPS_MESSAGE, Problem
+from dragoman.protocols.agui.run_service.errors import (
+    FOREIGN_OWNER_MESSAGE,
+    FORWARDED_PROPS_MESSAGE,
+    Problem,
+    parse_thread,
+)
 from dragoman.protocols.agui.run_service.files import Files
 from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation
 from dragoman.protocols.agui.run_service.streams import ThreadEncoder
@@ -256,14 +261,6 @@ async def open_thread(engine: Engine, caller: Principal, thread: SessionId) -> A
 def thread_of_path(request: Request) -> SessionId:
     """The thread in a request's path. Raises Problem if it is not a UUID."""
     return parse_thread(request.path_params["thread"])
-
-
-def parse_thread(text: str) -> SessionId:
-    """Read a thread id. Raises Problem if it is not a UUID."""
-    thread = parse_session_id(text)
-    if thread is None:
-        raise Problem(422, "AGENT_SESSION_ID_INVALID", "threadId must be a valid UUID")
-    return thread
 
 
 async def run_start_at(engine: Engine, live: SessionView, seq: int) -> RunStarted | None:

@@ -7,7 +7,7 @@ Source: seed 002; the run service's specification, A.3.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
@@ -204,8 +204,7 @@ def decode_input(raw: bytes) -> RunAgentInput:
 
 def decode_answers(raw: bytes) -> "Answers":
     """Decode the body of `POST /runs/{thread_id}/answers`. Raises InvalidBody."""
-    names = {"call_id": "callId"}
-    return _decode(raw, Answers, lambda body: _map_member(body, "answers", lambda each: _to_camel_case(each, names)))
+    return _decode(raw, Answers, lambda body: _map_member(body, "answers", _to_camel_case))
 
 
 def decode_profile(raw: bytes) -> "ProfileChange":
@@ -246,19 +245,18 @@ _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 def location_of(text: str) -> list[str | int]:
     """The path of the field at fault, from a decoder's message. The message itself is not shown."""
     path, missing = _PATH.search(text), _MISSING.search(text)
-    found: list[str | int] = [name or int(index) for name, index in _PATH_STEP.findall(path[1] if path else "")]
-    return [*found, missing[1]] if missing else found
+    location: list[str | int] = [name or int(index) for name, index in _PATH_STEP.findall(path[1] if path else "")]
+    return [*location, missing[1]] if missing else location
 
 
 # --- spelling ---------------------------------------------------------------------------------------------------------
 
 
-def _to_camel_case(value: Json, names: Mapping[str, str]) -> Json:
-    """An object with these names in camelCase instead of snake_case; other values unchanged."""
+def _to_camel_case(value: Json) -> Json:
+    """An object with its names in camelCase; other values unchanged."""
     if not isinstance(value, dict):
         return value
-    renamed = {camel: value[snake] for snake, camel in names.items() if snake in value and camel not in value}
-    return {**value, **renamed} if renamed else value
+    return {agui.camel_case(name): each for name, each in value.items() if "_" in name} | value
 
 
 def _map_member(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
@@ -269,37 +267,15 @@ def _map_member(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
     return {**value, name: list(map(change, inner)) if isinstance(inner, list) else change(inner)}
 
 
-_RUN_NAMES = {
-    "thread_id": "threadId",
-    "run_id": "runId",
-    "parent_run_id": "parentRunId",
-    "forwarded_props": "forwardedProps",
-}
-_MESSAGE_NAMES = {
-    "tool_calls": "toolCalls",
-    "tool_call_id": "toolCallId",
-    "encrypted_value": "encryptedValue",
-    "activity_type": "activityType",
-}
-
-
 def _normalize_run(value: Json) -> Json:
-    return _map_member(_to_camel_case(value, _RUN_NAMES), "messages", _normalize_message)
+    return _map_member(_to_camel_case(value), "messages", _normalize_message)
 
 
 def _normalize_message(value: Json) -> Json:
-    message = _to_camel_case(value, _MESSAGE_NAMES)
-    message = _map_member(
-        message, "toolCalls", lambda call: _to_camel_case(call, {"encrypted_value": "encryptedValue"})
-    )
+    message = _map_member(_to_camel_case(value), "toolCalls", _to_camel_case)
     if isinstance(message, dict) and message.get("role") == "user":
-        return _map_member(message, "content", _normalize_part)
+        return _map_member(message, "content", lambda part: _map_member(_to_camel_case(part), "source", _to_camel_case))
     return message
-
-
-def _normalize_part(value: Json) -> Json:
-    part = _to_camel_case(value, {"mime_type": "mimeType"})
-    return _map_member(part, "source", lambda source: _to_camel_case(source, {"mime_type": "mimeType"}))
 
 
 # --- answers, the profile ---------------------------------------------------------------------------------------------
@@ -494,8 +470,8 @@ START_EVENT_ID = EventId(0, 0)
 
 def parse_event_id(text: str) -> EventId | None:
     """Read an event id; None if it does not have the form of one. An id that was never sent is a position too."""
-    found = _EVENT_ID.fullmatch(text)
-    return None if found is None else EventId(*(_bounded_int(each) for each in found.groups()))
+    match = _EVENT_ID.fullmatch(text)
+    return None if match is None else EventId(*map(_bounded_int, match.groups()))
 
 
 def _bounded_int(digits: str) -> int:
