@@ -145,7 +145,7 @@ class ResponseEvents:
         self._pieces: list[str] = []
         """The text of that block so far."""
         self._piece_head = b""
-        """What a frame of that block holds between its sequence number and its text."""
+        """The part of that block's frames between the sequence number and the text."""
 
     # --- records --------------------------------------------------------------------------------------------------
 
