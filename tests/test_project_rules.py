@@ -388,6 +388,28 @@ def test_the_architecture_page_lists_every_package() -> None:
     assert sorted(packages - {"."}) == sorted(listed)
 
 
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_relative_link_of_a_page_works() -> None:
+    broken = []
+    for page in (path for path in files() if path.suffix == ".md"):
+        prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+        for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+            name, _, anchor = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            is_external = "://" in link
+            if not is_external and (not target.exists() or (anchor and anchor not in anchors_of(target))):
+                broken.append(f"{relative_path(page)}: {link}")
+    assert broken == []
+
+
 # --- commands and lists -----------------------------------------------------------------------------------------------
 
 
