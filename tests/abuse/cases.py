@@ -113,8 +113,8 @@ CASES: dict[int, Case] = {
     14: Case(
         "clock inputs",
         (
-            f"{RUNS}/test_run_service_rules.py::test_what_lies_just_outside_is_refused_by_that_rule",
-            f"{RUNS}/test_run_service_rules.py::test_a_broken_rule_is_answered_with_its_own_sentence_and_changes_nothing",
+            f"{RUNS}/test_run_service_rules.py::test_a_value_just_outside_a_rule_is_refused_by_it",
+            f"{RUNS}/test_run_service_rules.py::test_a_broken_rule_is_answered_with_its_message_and_changes_nothing",
         ),
     ),
     15: Case(
@@ -158,9 +158,9 @@ CASES: dict[int, Case] = {
         "signed URLs",
         (
             f"{RUNS}/test_run_service_files.py::test_a_link_with_any_byte_changed_is_refused",
-            f"{RUNS}/test_run_service_files.py::test_a_link_holds_for_an_hour",
+            f"{RUNS}/test_run_service_files.py::test_a_link_is_valid_for_an_hour",
             f"{RUNS}/test_run_service_files.py::test_a_link_of_another_user_is_no_attachment",
-            f"{RUNS}/test_run_service_files.py::test_what_was_uploaded_for_a_thread_goes_with_it",
+            f"{RUNS}/test_run_service_files.py::test_deleting_a_thread_deletes_its_uploads",
         ),
     ),
     24: Case(
