@@ -192,7 +192,7 @@ async def play(
         talkers = [Client(f"client{number}", scene.nodes, seed * 1000 + number) for number in range(clients)]
         onlookers = [StreamReader(each, scene.nodes, seed * 2000 + number) for number, each in enumerate(talkers)]
         over = asyncio.Event()
-        with closing(Database(url, access="beside")) as database:
+        with closing(Database(url, access="unlocked")) as database:
             talking = [asyncio.create_task(client.run_turns(over)) for client in talkers]
             looking = [asyncio.create_task(each.read_until_cancelled()) for each in onlookers]
             try:

@@ -182,7 +182,7 @@ async def cluster_world(url: str, count: int = 3, nats: str | None = None) -> As
         nats: the NATS over which they hear of each other; else within the process.
     """
     with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(url, access="beside")))
+        reading = databases.enter_context(closing(Database(url, access="unlocked")))
         async with AsyncExitStack() as buses:
             several = ClusterWorld(PostgresLog(reading), url, databases, count, buses, nats)
             async with running_world(several) as world:

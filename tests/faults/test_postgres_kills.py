@@ -77,7 +77,7 @@ async def test_what_was_sent_survives_every_kill_and_every_run_ends(tmp_path: Pa
     with server(fsync=True) as postgres:
         url = postgres.url("postgres")
         async with server_process(tmp_path, "--database", url) as running:
-            with closing(Database(url, access="beside")) as database:
+            with closing(Database(url, access="unlocked")) as database:
                 log = PostgresLog(database)
                 accepted = cut = 0
                 for _ in range(KILLS):

@@ -48,7 +48,7 @@ class TestFolder(BlobsContract):
 class TestPostgres(BlobsContract):
     @pytest.fixture
     def blobs(self, postgres_url: str) -> Iterator[BlobStore]:
-        database = Database(postgres_url, access="beside")
+        database = Database(postgres_url, access="unlocked")
         yield PostgresBlobs(database)
         database.close()
 

@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
     elif request.param == "sqlite":
         yield SqliteMemories(request.getfixturevalue("database"))
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="beside")) as database:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="unlocked")) as database:
             yield PostgresMemories(database)
 
 

@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[Database]:
-    database = Database(postgres_url, access="beside")
+    database = Database(postgres_url, access="unlocked")
     yield database
     database.close()
 

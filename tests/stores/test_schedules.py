@@ -39,7 +39,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[ScheduleStore]:
     elif request.param == "sqlite":
         yield SqliteSchedules(request.getfixturevalue("database"))
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="beside")) as database:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="unlocked")) as database:
             yield PostgresSchedules(database)
 
 
@@ -153,7 +153,7 @@ async def test_a_fire_that_is_written_whole_reads_back_whole(store: ScheduleStor
 @requirement("faults:51:once")
 async def test_of_two_servers_one_has_a_time_and_neither_undoes_what_a_user_changed(postgres_url: str) -> None:
     with ExitStack() as databases:
-        both = [databases.enter_context(closing(postgres.Database(postgres_url, access="beside"))) for _ in range(2)]
+        both = [databases.enter_context(closing(postgres.Database(postgres_url, access="unlocked"))) for _ in range(2)]
         both[0].node_id, both[1].node_id = "one", "two"
         first, second = (PostgresSchedules(each) for each in both)
         await first.put(schedule(next_at=NOON))

@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ShareStore
         with closing(database):
             yield SqliteShares(database)
     else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="beside")) as other:
+        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="unlocked")) as other:
             yield PostgresShares(other)
 
 

@@ -25,7 +25,7 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
     """
     try:
         if settings.database is not None:  # servers of the previous release may keep running: migrations take a lock
-            with closing(open_postgres(settings.database, use="beside")) as shared:
+            with closing(open_postgres(settings.database, access="unlocked")) as shared:
                 return shared.schema_versions
         with closing(Database(settings.folder)) as database:
             return database.schema_versions

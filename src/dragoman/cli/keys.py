@@ -86,7 +86,7 @@ async def _handle_offline(folder: Path, request: Request) -> Reply:
 
 
 async def _handle_in_database(url: str, request: Request) -> Reply:
-    with closing(open_postgres(url, use="beside")) as database:
+    with closing(open_postgres(url, access="unlocked")) as database:
         from dragoman.stores.postgres.keys import PostgresKeys
         from dragoman.stores.postgres.profiles import PostgresProfiles
 

@@ -86,7 +86,7 @@ def open_stores(settings: Settings, worker: int | None = None) -> Stores:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if worker is None:
             stack.callback(os.close, lock_folder(settings.folder))
-        database = open_postgres(settings.database, use="shared")
+        database = open_postgres(settings.database, access="shared")
         stack.callback(database.close)
         stores = _with_blobs(_postgres_stores(database, stack.pop_all().close), settings.blobs)
         folder_id = f"{_folder_id(settings.folder)}/{worker or 0}"
@@ -121,7 +121,7 @@ def is_database_url(location: str) -> bool:
     return "://" in location or "=" in location
 
 
-def open_postgres(url: str, *, use: "Access" = "alone") -> "Postgres":
+def open_postgres(url: str, *, access: "Access" = "exclusive") -> "Postgres":
     """Open a PostgreSQL database. Raises SettingsError if the driver is not installed."""
     try:
         from dragoman.stores.postgres.database import Database as Postgres
@@ -130,7 +130,7 @@ def open_postgres(url: str, *, use: "Access" = "alone") -> "Postgres":
             "a PostgreSQL database is configured, but its driver is not installed: make run EXTRAS=postgres, or"
             " pip install '.[postgres]'"
         ) from error
-    return Postgres(url, access=use)
+    return Postgres(url, access=access)
 
 
 async def watch_for_changes(stores: Stores, on_change: Callable[[], Awaitable[None]]) -> None:

@@ -55,7 +55,7 @@ class TwoEngines:
 @pytest.fixture
 async def two_engines(postgres_url: str) -> AsyncIterator[TwoEngines]:
     with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(postgres_url, access="beside")))
+        reading = databases.enter_context(closing(Database(postgres_url, access="unlocked")))
         world = ClusterWorld(PostgresLog(reading), postgres_url, databases, 2)
         async with running_world(world):
             bus = LocalBus()
@@ -119,7 +119,7 @@ async def test_words_come_over_the_bus_and_what_it_loses_is_looked_up(postgres_u
     share = {"some lost": 0.3, "all lost": 1.0}.get(kind, 0.0)
     bus = HintsOnlyBus() if kind == "hints alone" else LossyBus(lambda: chance.random() < share)
     with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(postgres_url, access="beside")))
+        reading = databases.enter_context(closing(Database(postgres_url, access="unlocked")))
         world = ClusterWorld(PostgresLog(reading), postgres_url, databases, 2)
         async with running_world(world):
             first, second = world.engines = [await world.start_one(bus, {}) for _ in range(2)]
@@ -441,7 +441,7 @@ async def test_a_server_that_is_alone_claims_nothing_and_reads_nothing_again(
     for name in ("claim_session", "release_session", "session_updates", "lock_idempotency_key"):
         monkeypatch.setattr(PostgresCluster, name, counted(name))
     with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(postgres_url, access="beside")))
+        reading = databases.enter_context(closing(Database(postgres_url, access="unlocked")))
         world = ClusterWorld(PostgresLog(reading), postgres_url, databases, 1)
         async with running_world(world):
             engine = await world.start_one(LocalBus(), {})

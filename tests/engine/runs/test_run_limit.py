@@ -158,7 +158,7 @@ async def test_recovered_runs_count_and_are_never_refused(world: World, is_kille
 async def two_limited_engines(postgres_url: str) -> AsyncIterator[tuple[ClusterWorld, Engine, Engine]]:
     """Two engines over one database; each allows two unfinished runs of a user."""
     with ExitStack() as databases:
-        reading = databases.enter_context(closing(Database(postgres_url, access="beside")))
+        reading = databases.enter_context(closing(Database(postgres_url, access="unlocked")))
         world = ClusterWorld(PostgresLog(reading), postgres_url, databases, 2)
         async with running_world(world):
             bus, options = LocalBus(), {"max_runs_per_user": 2}

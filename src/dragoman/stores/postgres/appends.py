@@ -66,7 +66,11 @@ def _write(appends: Sequence[Append], node_id: str | None, connection: Connectio
         begun = _insert_sessions(new, node_id, connection)
         appends = [append for append in appends if not append.is_new or append.session_id in begun]
     growing = [append for append in appends if not append.events and not append.closed_blocks and append.head is None]
-    taken = _execute_for_session_ids(connection, "grow", {**_fences(growing), **_pieces(growing)}) if growing else set()
+    taken = (
+        _execute_for_session_ids(connection, "append_pieces", {**_fences(growing), **_pieces(growing)})
+        if growing
+        else set()
+    )
     rest = [append for append in appends if append.session_id not in taken]
     if rest:
         taken |= _execute_for_session_ids(connection, "append", {**_values(rest), "node": node_id})
@@ -83,7 +87,7 @@ def _execute_for_session_ids(connection: Connection, statement: str, values: Val
 def _insert_sessions(appends: Sequence[Append], node_id: str | None, connection: Connection) -> set[SessionId]:
     begun = _execute_for_session_ids(
         connection,
-        "begin",
+        "insert_sessions",
         {
             "session": Texts(append.session_id for append in appends),
             "owner": Texts(append.owner for append in appends),
@@ -95,7 +99,7 @@ def _insert_sessions(appends: Sequence[Append], node_id: str | None, connection:
     if naming:
         named = _execute_for_session_ids(
             connection,
-            "name",
+            "insert_names",
             {
                 "owner": Texts(append.owner for append in naming),
                 "name": Bytes(encode_text(append.name or "") for append in naming),
@@ -104,7 +108,7 @@ def _insert_sessions(appends: Sequence[Append], node_id: str | None, connection:
         )
         nameless = [append.session_id for append in naming if append.session_id not in named]
         if nameless:  # the name came twice at once: the first one has it
-            connection.execute(_SQL["unbegin"], {"session": Texts(nameless)})
+            connection.execute(_SQL["delete_unnamed_sessions"], {"session": Texts(nameless)})
             begun -= set(nameless)
     return begun
 
@@ -185,9 +189,9 @@ def _lookups(appends: Sequence[Append]) -> Values:
 
 def _store_idempotency_records(records: Iterable[IdempotencyRecord], connection: Connection) -> None:
     for once in records:
-        connection.execute(_SQL["forget_once"], {"oldest": to_us(once.at - IDEMPOTENCY_RETENTION)})
+        connection.execute(_SQL["forget_idempotency_records"], {"oldest": to_us(once.at - IDEMPOTENCY_RETENTION)})
         connection.execute(
-            _SQL["once_done"],
+            _SQL["store_idempotency_record"],
             {
                 "owner": once.owner,
                 "key": encode_text(once.key),

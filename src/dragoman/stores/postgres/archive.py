@@ -72,7 +72,7 @@ def _sessions(after: SessionId | None, limit: int, connection: Connection) -> li
     onces: dict[str, list[IdempotencyRecord]] = {}
     listed = {"sessions": Texts(row[0] for row in rows)}
     for owner, key, fingerprint, session_id, run_id, at, lasts in connection.execute(
-        _SQL["onces"], listed, binary=True
+        _SQL["idempotency_records"], listed, binary=True
     ):
         once = IdempotencyRecord(
             owner=owner,

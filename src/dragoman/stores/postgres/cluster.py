@@ -98,18 +98,18 @@ class PostgresCluster:
         """See `Nodes.others`."""
         return [
             Node(node_id=node, epoch=epoch, seen_epoch=its_seen, is_alive=is_alive)
-            for node, epoch, its_seen, is_alive in await self._read("others")
+            for node, epoch, its_seen, is_alive in await self._read("other_nodes")
         ]
 
     async def remove_dead_nodes(self) -> None:
         """See `Nodes.forget_dead`."""
-        await self._write("forget_dead")
+        await self._write("remove_dead_nodes")
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
     async def claim_session(self, session_id: SessionId) -> SessionClaim | None:
         """See `Nodes.claim`."""
-        rows = await self._write("claim", session=session_id, hold=CLAIM_RESERVATION_S)
+        rows = await self._write("claim_session", session=session_id, reservation=CLAIM_RESERVATION_S)
         if not rows:
             return None
         ((epoch, seq, is_running, created_at),) = rows
@@ -117,16 +117,16 @@ class PostgresCluster:
 
     async def release_session(self, session_id: SessionId, epoch: int) -> None:
         """See `Nodes.release`."""
-        await self._write("release", session=session_id, epoch=epoch)
+        await self._write("release_session", session=session_id, epoch=epoch)
 
     async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
         """See `Nodes.take_abandoned`."""
-        return [SessionId(row[0]) for row in await self._write("take_abandoned", limit=limit)]
+        return [SessionId(row[0]) for row in await self._write("claim_abandoned", limit=limit)]
 
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
         """See `Nodes.news`."""
         rows = await self._read(
-            "news",
+            "session_updates",
             session=Texts(session_id for session_id, _ in positions),
             seq=Bigints(cursor.seq for _, cursor in positions),
             pieces=Bigints(cursor.pieces for _, cursor in positions),
@@ -144,23 +144,23 @@ class PostgresCluster:
 
     async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
         """See `Nodes.ask`."""
-        rows = await self._write("ask", request=request_id, session=session_id, body=body.decode())
+        rows = await self._write("send_command", request=request_id, session=session_id, body=body.decode())
         return str(rows[0][0]) if rows else None
 
     async def pending_commands(self) -> Sequence[PendingCommand]:
         """See `Nodes.asked`."""
         return [
             PendingCommand(request_id=request_id, session_id=session_id, body=body.encode())
-            for request_id, session_id, body in await self._read("asked")
+            for request_id, session_id, body in await self._read("pending_commands")
         ]
 
     async def store_reply(self, request_id: str, answer: bytes) -> None:
         """See `Nodes.answer`."""
-        await self._write("answer", request=request_id, answer=answer.decode())
+        await self._write("store_reply", request=request_id, answer=answer.decode())
 
     async def find_reply(self, request_id: str) -> tuple[bytes | None, bool]:
         """See `Nodes.answered`."""
-        rows = await self._read("answered", request=request_id)
+        rows = await self._read("find_reply", request=request_id)
         if not rows:
             return None, False
         answer, is_alive = rows[0]
@@ -168,25 +168,25 @@ class PostgresCluster:
 
     async def discard_command(self, request_id: str) -> None:
         """See `Nodes.unask`."""
-        await self._write("unask", request=request_id)
+        await self._write("discard_command", request=request_id)
 
     # --- what is done once ----------------------------------------------------------------------------------------
 
     async def lock_idempotency_key(self, owner: UserId, key: str) -> bool:
         """See `Nodes.hold_key`."""
-        return bool(await self._write("hold_key", owner=owner, key=encode_text(key)))
+        return bool(await self._write("lock_idempotency_key", owner=owner, key=encode_text(key)))
 
     async def unlock_idempotency_key(self, owner: UserId, key: str) -> None:
         """See `Nodes.free_key`."""
-        await self._write("free_key", owner=owner, key=encode_text(key))
+        await self._write("unlock_idempotency_key", owner=owner, key=encode_text(key))
 
     async def claim_abandoned_fires(self) -> Collection[str]:
         """See `Nodes.take_fires`."""
-        return {row[0] for row in await self._write("take_fires")}
+        return {row[0] for row in await self._write("claim_abandoned_fires")}
 
     async def schedules_version(self) -> int:
         """See `Nodes.schedules`."""
-        ((count,),) = await self._read("schedules")
+        ((count,),) = await self._read("schedules_version")
         return int(count)
 
     # --- inside ---------------------------------------------------------------------------------------------------

@@ -37,9 +37,9 @@ ADVISORY_LOCK_NAMESPACE = 0x64726167
 """The first half of this program's advisory locks; the second is the schema's, so that several share a database."""
 _MIGRATION_LOCK, _WRITER_LOCK = 1, 2
 _LOCK_SQL: LiteralString = "SELECT {}(%s, hashtext(current_schema()) # %s)"
-Access = Literal["alone", "shared", "beside"]
+Access = Literal["exclusive", "shared", "unlocked"]
 _LOCK_FUNCTIONS: dict[Access, LiteralString] = {
-    "alone": "pg_try_advisory_lock",
+    "exclusive": "pg_try_advisory_lock",
     "shared": "pg_try_advisory_lock_shared",
 }
 
@@ -71,7 +71,7 @@ class DatabaseInUse(StoreInUse):
 class Database:
     """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
 
-    def __init__(self, url: str, *, access: Access = "alone") -> None:
+    def __init__(self, url: str, *, access: Access = "exclusive") -> None:
         """Connect, bring the schema up to date, and take the database for this process.
 
         Args:
@@ -93,7 +93,7 @@ class Database:
             with connect(self.conninfo) as connection:
                 self.schema_versions = migrate(connection)
                 """The schema's version before and now."""
-            if access != "beside":
+            if access != "unlocked":
                 self._writer.open()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
             raise StoreUnavailable(f"the database {self.display_url} cannot be used: {error}") from error
@@ -163,7 +163,7 @@ class ReconnectingConnection:
     A database that is away for a moment is waited for, as long as nothing can have been committed.
     """
 
-    def __init__(self, conninfo: str, *, access: Access = "beside") -> None:
+    def __init__(self, conninfo: str, *, access: Access = "unlocked") -> None:
         """Nothing is connected before it is used.
 
         Args:

@@ -43,7 +43,7 @@ class PostgresLog:
 
     async def claim_epoch(self) -> int:
         """See `EventLog.claim`."""
-        ((epoch,),) = await self._write_log(partial(_rows, "claim", {}))
+        ((epoch,),) = await self._write_log(partial(_rows, "claim_epoch", {}))
         return int(epoch)
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
@@ -105,13 +105,13 @@ class PostgresLog:
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
         """See `SessionIndex.unfinished`."""
-        return [SessionId(row[0]) for row in await self._rows("unfinished")]
+        return [SessionId(row[0]) for row in await self._rows("unfinished_sessions")]
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         """See `SessionIndex.run`."""
         if _NOT_STORABLE.search(run_id):  # a client asks; no run of ours is called so
             return None
-        rows = await self._rows("run", run=run_id)
+        rows = await self._rows("find_run", run=run_id)
         if not rows:
             return None
         session_id, owner, first_seq = rows[0]
@@ -120,12 +120,12 @@ class PostgresLog:
     async def known_calls(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
         """See `SessionIndex.settled`."""
         ids = list(call_ids)
-        rows = await self._rows("settled", session=session_id, id=Bytes(map(encode_text, ids))) if ids else []
+        rows = await self._rows("known_calls", session=session_id, id=Bytes(map(encode_text, ids))) if ids else []
         return {ids[place - 1] for (place,) in rows}
 
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         """See `SessionIndex.named`."""
-        rows = await self._rows("named", owner=owner, name=encode_text(name))
+        rows = await self._rows("find_by_name", owner=owner, name=encode_text(name))
         return SessionId(rows[0][0]) if rows else None
 
     async def find_owner(self, session_id: SessionId) -> UserId | None:
@@ -161,7 +161,7 @@ def _rows(statement: str, values: dict[str, object], connection: Connection) -> 
 
 
 def _find_idempotency_record(owner: UserId, key: str, connection: Connection) -> IdempotencyRecord | None:
-    rows = _rows("once", {"owner": owner, "key": encode_text(key)}, connection)
+    rows = _rows("find_idempotency_record", {"owner": owner, "key": encode_text(key)}, connection)
     if not rows:
         return None
     fingerprint, session_id, run_id, at, lasts = rows[0]
@@ -180,7 +180,7 @@ def _find_messages(session_id: SessionId, ids: Collection[str], connection: Conn
     names = list(ids)
     if not names:
         return {}
-    rows = _rows("messages", {"session": session_id, "id": Bytes(map(encode_text, names))}, connection)
+    rows = _rows("find_messages", {"session": session_id, "id": Bytes(map(encode_text, names))}, connection)
     return {names[place - 1]: seq for place, seq in rows}
 
 

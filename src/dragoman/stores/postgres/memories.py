@@ -47,7 +47,7 @@ class PostgresMemories:
             "user": memory.user,
             "id": memory.id,
             "updated_at": us_or_none(memory.updated_at),
-            "was": us_or_none(expected.updated_at),
+            "expected": us_or_none(expected.updated_at),
             "disabled": memory.disabled,
         }
         return await self._write(partial(_execute_count, "put", values)) == 1
@@ -55,7 +55,7 @@ class PostgresMemories:
     async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
         """See `Memories.switch`."""
         values = {"user": user, "ids": Bigints(ids), "disabled": disabled, "at": to_us(at)}
-        return await self._write(partial(_execute_count, "switch", values))
+        return await self._write(partial(_execute_count, "set_disabled", values))
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
         """See `Memories.remove`."""
@@ -72,7 +72,7 @@ class PostgresMemories:
 
 def _add(memory: Memory, replaces: int | None, connection: Connection) -> Memory | None:
     if replaces is not None:
-        held = connection.execute(_SQL["hold"], {"user": memory.user, "id": replaces}).fetchone()
+        held = connection.execute(_SQL["lock_memory"], {"user": memory.user, "id": replaces}).fetchone()
         if held is None:
             return None
     values = {
@@ -110,7 +110,7 @@ def _candidates(user: UserId, trigrams: Sequence[str], connection: Connection) -
         found |= {memory.id: memory for memory in newest}
     if trigrams:
         best = _memories(
-            "fitting", {"user": user, "trigrams": Texts(trigrams), "limit": MAX_MATCHING_CANDIDATES}, connection
+            "matching", {"user": user, "trigrams": Texts(trigrams), "limit": MAX_MATCHING_CANDIDATES}, connection
         )
         found |= {memory.id: memory for memory in best}
     return list(found.values())

@@ -44,7 +44,7 @@ class PostgresSchedules:
     async def update_fire(self, fire: Fire) -> None:
         """See `Schedules.settle`."""
         values = _fire(fire)
-        await self._database.write(lambda connection: connection.execute(_SQL["settle"], values))
+        await self._database.write(lambda connection: connection.execute(_SQL["update_fire"], values))
 
     async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
         """See `Schedules.fires`."""
@@ -54,7 +54,7 @@ class PostgresSchedules:
 
     async def running_fires(self) -> Sequence[Fire]:
         """See `Schedules.running`."""
-        rows = await self._database.read(lambda connection: connection.execute(_SQL["running"]).fetchall())
+        rows = await self._database.read(lambda connection: connection.execute(_SQL["running_fires"]).fetchall())
         return [_FIRE.decode(body) for (body,) in rows]
 
 
@@ -69,13 +69,13 @@ def _put(schedule: Schedule, connection: Connection) -> None:
 
 def _claim(schedule: Schedule, fire: Fire, node: str | None, connection: Connection) -> bool:
     """Claim a time, and move the schedule on; among several servers, unless another one has changed or removed it."""
-    found = connection.execute(_SQL["hold"], {"schedule": schedule.schedule_id}).fetchone()
+    found = connection.execute(_SQL["lock_schedule"], {"schedule": schedule.schedule_id}).fetchone()
     if found is None and node is not None:
         return False
-    made = connection.execute(_SQL["claim"], {**_fire(fire), "node": node}).rowcount == 1
+    made = connection.execute(_SQL["claim_fire"], {**_fire(fire), "node": node}).rowcount == 1
     if found is None or node is None or _SCHEDULE.decode(found[0]).updated_at == schedule.updated_at:
         _put(schedule, connection)
-    connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "kept": MAX_FIRES_PER_SCHEDULE})
+    connection.execute(_SQL["forget"], {"schedule": fire.schedule_id, "limit": MAX_FIRES_PER_SCHEDULE})
     return made
 
 

@@ -51,7 +51,7 @@ class _Search:
         before = _MAX_SEQ
         while self.remaining_events > 0:
             asked = {"session": session_id, "before": before, "limit": min(_PAGE_SIZE, self.remaining_events)}
-            rows: list[tuple[Any, ...]] = self._connection.execute(_SQL["said"], asked).fetchall()
+            rows: list[tuple[Any, ...]] = self._connection.execute(_SQL["texts"], asked).fetchall()
             for seq, payload in rows:
                 self.remaining_events -= 1
                 before = seq

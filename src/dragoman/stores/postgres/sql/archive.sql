@@ -5,7 +5,7 @@ SELECT count(*) FROM sessions
 SELECT sessions.session_id, sessions.owner, names.name FROM sessions LEFT JOIN names USING (session_id)
 WHERE session_id > %(after)s ORDER BY session_id LIMIT %(limit)s
 
--- name: onces
+-- name: idempotency_records
 SELECT owner, key, fingerprint, session_id, run_id, at, lasts FROM once WHERE session_id = ANY (%(sessions)s)
 ORDER BY at, key
 

@@ -13,10 +13,10 @@ RETURNING node
 -- name: leave
 UPDATE nodes SET until = '-infinity' WHERE node = %(node)s
 
--- name: others
+-- name: other_nodes
 SELECT node, epoch, seen, until > now() FROM nodes WHERE node <> %(node)s ORDER BY epoch
 
--- name: forget_dead
+-- name: remove_dead_nodes
 WITH gone AS (
     DELETE FROM nodes WHERE until <= now()
     AND NOT EXISTS (SELECT FROM sessions WHERE is_running AND sessions.node = nodes.node)
@@ -25,33 +25,33 @@ WITH gone AS (
 ), keys_gone AS (DELETE FROM answering USING gone WHERE answering.node = gone.node)
 DELETE FROM requests WHERE asked_at < now() - interval '10 minutes'
 
--- name: claim
+-- name: claim_session
 -- The row is locked first; what it says then decides. Of the servers, those count that lived when this began, and the
 -- one that asks has to be among them.
 WITH living AS MATERIALIZED (
     SELECT node FROM nodes WHERE until > now()
-), held AS MATERIALIZED (
+), locked AS MATERIALIZED (
     SELECT session_id, seq, is_running, node, held_until, created_at FROM sessions WHERE session_id = %(session)s
     FOR NO KEY UPDATE
-), free AS MATERIALIZED (
-    SELECT session_id FROM held
+), claimable AS MATERIALIZED (
+    SELECT session_id FROM locked
     WHERE %(node)s IN (SELECT node FROM living) AND (
         node = %(node)s OR node IS NULL OR node NOT IN (SELECT node FROM living)
         OR (NOT is_running AND (held_until IS NULL OR held_until < now()))
     )
 ), taken AS (
     UPDATE sessions SET
-        epoch = nextval('epochs'), node = %(node)s, held_until = now() + make_interval(secs => %(hold)s)
-    FROM free WHERE sessions.session_id = free.session_id
+        epoch = nextval('epochs'), node = %(node)s, held_until = now() + make_interval(secs => %(reservation)s)
+    FROM claimable WHERE sessions.session_id = claimable.session_id
     RETURNING sessions.session_id, sessions.epoch
 )
-SELECT taken.epoch, held.seq, held.is_running, held.created_at FROM held LEFT JOIN taken USING (session_id)
+SELECT taken.epoch, locked.seq, locked.is_running, locked.created_at FROM locked LEFT JOIN taken USING (session_id)
 
--- name: release
+-- name: release_session
 UPDATE sessions SET held_until = NULL
 WHERE session_id = %(session)s AND node = %(node)s AND epoch = %(epoch)s
 
--- name: take_abandoned
+-- name: claim_abandoned
 -- The living stand in an array, so that a row that another server just took is looked at again with its new node.
 WITH lost AS MATERIALIZED (
     SELECT session_id FROM sessions
@@ -64,7 +64,7 @@ UPDATE sessions SET epoch = nextval('epochs'), node = %(node)s, held_until = NUL
 FROM lost WHERE sessions.session_id = lost.session_id
 RETURNING sessions.session_id
 
--- name: news
+-- name: session_updates
 -- One statement, so that all of a session is of one moment. Events are looked for only where there are newer ones. Each
 -- session's rows are found by the index: as a plain join they would often be found by reading all pieces that there are.
 WITH known AS MATERIALIZED (
@@ -90,27 +90,27 @@ FROM known CROSS JOIN LATERAL (
 ) AS new
 WHERE known.is_running
 
--- name: ask
+-- name: send_command
 INSERT INTO requests (request_id, session_id, node, body)
 SELECT %(request)s, session_id, node, %(body)s FROM sessions
 WHERE session_id = %(session)s AND is_running AND node IN (SELECT node FROM nodes WHERE until > now())
 RETURNING node
 
--- name: asked
+-- name: pending_commands
 SELECT request_id, session_id, body FROM requests WHERE node = %(node)s AND answer IS NULL ORDER BY asked_at
 
--- name: answer
+-- name: store_reply
 UPDATE requests SET answer = %(answer)s WHERE request_id = %(request)s AND answer IS NULL
 
--- name: answered
+-- name: find_reply
 -- The answer, and whether there may still be one.
 SELECT answer, EXISTS (SELECT FROM nodes WHERE nodes.node = requests.node AND until > now()) FROM requests
 WHERE request_id = %(request)s
 
--- name: unask
+-- name: discard_command
 DELETE FROM requests WHERE request_id = %(request)s
 
--- name: hold_key
+-- name: lock_idempotency_key
 -- Who lives no more holds nothing: others would take it at once.
 INSERT INTO answering (owner, key, node)
 SELECT %(owner)s, %(key)s, %(node)s WHERE EXISTS (SELECT FROM nodes WHERE node = %(node)s AND until > now())
@@ -119,13 +119,13 @@ ON CONFLICT (owner, sha256(key)) DO UPDATE SET node = excluded.node, since = now
         OR answering.node NOT IN (SELECT nodes.node FROM nodes WHERE until > now())
 RETURNING node
 
--- name: free_key
+-- name: unlock_idempotency_key
 DELETE FROM answering WHERE owner = %(owner)s AND sha256(key) = sha256(%(key)s) AND node = %(node)s
 
--- name: take_fires
+-- name: claim_abandoned_fires
 UPDATE fires SET node = %(node)s
 WHERE is_running AND (node IS NULL OR node <> ALL (ARRAY(SELECT node FROM nodes WHERE until > now())))
 RETURNING fire_id
 
--- name: schedules
+-- name: schedules_version
 SELECT schedules FROM changes

@@ -1,7 +1,7 @@
--- name: claim
+-- name: claim_epoch
 SELECT nextval('epochs')
 
--- name: begin
+-- name: insert_sessions
 -- New sessions, before their first event. One whose id is taken is left out.
 INSERT INTO sessions (
     session_id, owner, created_at, updated_at, seq, rest_seq, epoch, is_running, is_pinned, head, settings, node
@@ -12,7 +12,7 @@ ORDER BY session_id
 ON CONFLICT DO NOTHING
 RETURNING session_id
 
--- name: name
+-- name: insert_names
 -- Names of new sessions. One whose name is taken is left out.
 INSERT INTO names (owner, name, session_id)
 SELECT owner, name, session_id
@@ -21,7 +21,7 @@ ORDER BY owner, sha256(name)
 ON CONFLICT DO NOTHING
 RETURNING session_id
 
--- name: unbegin
+-- name: delete_unnamed_sessions
 DELETE FROM sessions WHERE session_id = ANY (%(session)s)
 
 -- name: append
@@ -31,11 +31,11 @@ WITH given AS (
     SELECT * FROM unnest(
         %(session)s, %(after)s, %(epoch)s, %(grown)s, %(updated_at)s, %(head)s, %(settings)s, %(is_pinned)s
     ) AS given (session_id, after, epoch, grown, updated_at, head, settings, is_pinned)
-), held AS MATERIALIZED (
+), locked AS MATERIALIZED (
     SELECT session_id, seq, epoch FROM sessions WHERE session_id = ANY (%(session)s)
     ORDER BY session_id FOR NO KEY UPDATE
 ), passed AS MATERIALIZED (
-    SELECT given.* FROM given JOIN held USING (session_id) WHERE held.seq = given.after AND held.epoch <= given.epoch
+    SELECT given.* FROM given JOIN locked USING (session_id) WHERE locked.seq = given.after AND locked.epoch <= given.epoch
 ), moved AS (
     UPDATE sessions SET
         seq = passed.after + passed.grown,
@@ -86,16 +86,16 @@ WITH given AS (
 )
 SELECT session_id FROM passed
 
--- name: grow
+-- name: append_pieces
 -- What each delta of a stream makes: pieces alone, in sessions that run. Their rows are locked and stay as they are.
 WITH given AS (
     SELECT * FROM unnest(%(session)s, %(after)s, %(epoch)s) AS given (session_id, after, epoch)
-), held AS MATERIALIZED (
+), locked AS MATERIALIZED (
     SELECT session_id, seq, epoch, is_running FROM sessions WHERE session_id = ANY (%(session)s)
     ORDER BY session_id FOR NO KEY UPDATE
 ), passed AS MATERIALIZED (
-    SELECT session_id FROM given JOIN held USING (session_id)
-    WHERE held.seq = given.after AND held.epoch = given.epoch AND held.is_running
+    SELECT session_id FROM given JOIN locked USING (session_id)
+    WHERE locked.seq = given.after AND locked.epoch = given.epoch AND locked.is_running
 ), opened AS (
     INSERT INTO pieces (session_id, after, place, message_id, block, kind, loop, text)
     SELECT given.* FROM unnest(
@@ -105,10 +105,10 @@ WITH given AS (
 )
 SELECT session_id FROM passed
 
--- name: forget_once
+-- name: forget_idempotency_records
 DELETE FROM once WHERE NOT lasts AND at < %(oldest)s
 
--- name: once_done
+-- name: store_idempotency_record
 INSERT INTO once (owner, key, fingerprint, session_id, run_id, at, lasts)
 VALUES (%(owner)s, %(key)s, %(fingerprint)s, %(session)s, %(run)s, %(at)s, %(lasts)s)
 ON CONFLICT (owner, sha256(key)) DO UPDATE SET
@@ -173,28 +173,28 @@ SELECT owner FROM sessions WHERE session_id = %(session)s
 -- name: count
 SELECT count(*) FROM sessions WHERE owner = %(owner)s
 
--- name: said
+-- name: texts
 SELECT seq, payload FROM events
 WHERE session_id = %(session)s AND type IN ('message_added', 'block_closed') AND seq < %(before)s
 ORDER BY seq DESC LIMIT %(limit)s
 
--- name: unfinished
+-- name: unfinished_sessions
 SELECT session_id FROM sessions WHERE is_running
 
--- name: run
+-- name: find_run
 SELECT session_id, owner, first_seq FROM runs WHERE run_id = %(run)s
 
--- name: settled
+-- name: known_calls
 SELECT given.place FROM unnest(%(id)s) WITH ORDINALITY AS given (id, place)
 JOIN calls ON calls.session_id = %(session)s AND calls.digest = sha256(given.id)
 
--- name: messages
+-- name: find_messages
 SELECT given.place, messages.seq FROM unnest(%(id)s) WITH ORDINALITY AS given (id, place)
 JOIN messages ON messages.session_id = %(session)s AND messages.digest = sha256(given.id)
 
--- name: named
+-- name: find_by_name
 SELECT session_id FROM names WHERE owner = %(owner)s AND sha256(name) = sha256(%(name)s)
 
--- name: once
+-- name: find_idempotency_record
 SELECT fingerprint, session_id, run_id, at, lasts FROM once
 WHERE owner = %(owner)s AND sha256(key) = sha256(%(key)s)

@@ -10,7 +10,7 @@ INSERT INTO memories (
 -- name: supersede
 UPDATE memories SET superseded_by = %(by)s WHERE id = %(id)s
 
--- name: hold
+-- name: lock_memory
 SELECT id FROM memories WHERE "user" = %(user)s AND id = %(id)s FOR NO KEY UPDATE
 
 -- name: get
@@ -35,7 +35,7 @@ WITH found AS (
         AND (%(keyword)s::text IS NULL OR position(%(keyword)s IN searched) > 0)
 )
 SELECT total.count, memories.* FROM (SELECT count(*) FROM found) AS total
-LEFT JOIN (SELECT id FROM found ORDER BY id DESC LIMIT %(limit)s OFFSET %(offset)s) AS shown ON true
+LEFT JOIN (SELECT id FROM found ORDER BY id DESC LIMIT %(limit)s OFFSET %(offset)s) AS page ON true
 LEFT JOIN memories USING (id)
 ORDER BY id DESC
 
@@ -44,9 +44,9 @@ UPDATE memories SET
     type = %(type)s, content = %(content)s, skill_name = %(skill_name)s, record_type = %(record_type)s,
     scope = %(scope)s, owner = %(owner)s, topic = %(topic)s, mem0_id = %(mem0_id)s, write_reason = %(write_reason)s,
     updated_at = %(updated_at)s, disabled = %(disabled)s, searched = %(searched)s
-WHERE "user" = %(user)s AND id = %(id)s AND updated_at IS NOT DISTINCT FROM %(was)s
+WHERE "user" = %(user)s AND id = %(id)s AND updated_at IS NOT DISTINCT FROM %(expected)s
 
--- name: switch
+-- name: set_disabled
 UPDATE memories SET disabled = %(disabled)s, updated_at = %(at)s
 WHERE "user" = %(user)s AND disabled <> %(disabled)s AND id = ANY (%(ids)s)
 
@@ -57,10 +57,10 @@ DELETE FROM memories WHERE "user" = %(user)s AND id = ANY (%(ids)s)
 SELECT * FROM memories WHERE "user" = %(user)s AND type = %(type)s AND NOT disabled AND superseded_by IS NULL
 ORDER BY id DESC LIMIT %(limit)s
 
--- name: fitting
+-- name: matching
 -- Those that have most of the trigrams; a user's memories are few enough to look at each.
 SELECT memories.* FROM memories CROSS JOIN LATERAL (
-    SELECT count(*) AS shared FROM unnest(%(trigrams)s) AS asked (trigram) WHERE position(trigram IN searched) > 0
+    SELECT count(*) AS shared FROM unnest(%(trigrams)s) AS searched_for (trigram) WHERE position(trigram IN searched) > 0
 ) AS fit
 WHERE "user" = %(user)s AND type = 'experience' AND NOT disabled AND superseded_by IS NULL AND shared > 0
 ORDER BY shared DESC, id DESC LIMIT %(limit)s
