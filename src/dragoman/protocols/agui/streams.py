@@ -4,13 +4,13 @@ A frame's id is the position of its event, see `frames`. A stream ends with a te
 stream without one for a complete answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from starlette.responses import Response
 
 from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
-from dragoman.core.stream import Record, cursor_of
+from dragoman.core.stream import Piece, Record, cursor_of
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position
@@ -58,7 +58,9 @@ class RunEncoder:
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
         events = self._translator.feed(record)
-        if events and self._generation != "1.0":
+        if not events:
+            return b""
+        if self._generation != "1.0":
             events = downgrade_events(events, self._generation)
         return _encode_frames(record, events)
 
@@ -84,19 +86,28 @@ class ThreadEncoder:
         """The frames of a record."""
         if isinstance(record, LoggedEvent) and isinstance(record.event, RunStarted):
             self._translator = Translator(record.event.run_id, thread_id=self._thread_id, shows_input=True)
-        return b"" if self._translator is None else _encode_frames(record, self._translator.feed(record), self._after)
+        if self._translator is None:
+            return b""
+        events, cursor = self._translator.feed(record), cursor_of(record)
+        if self._after is None or cursor > self._after.cursor:
+            return _encode_frames(record, events)
+        return _encode_frames(record, events, self._after.event_count + 1) if cursor == self._after.cursor else b""
 
     def close(self, error: Exception) -> bytes:
         """Nothing: the run is not over, and the client continues after its last id."""
         return b""
 
 
-def _encode_frames(record: Record, events: Iterable[wire.Event], after: Position | None = None) -> bytes:
-    cursor = cursor_of(record)
-    return b"".join(
-        [
-            b"id: %d-%d-%d\ndata: %b\n\n" % (*cursor, ordinal, escape_line_separators(wire.encode(event)))
-            for ordinal, event in enumerate(events, 1)
-            if after is None or (cursor, ordinal) > after
-        ]
-    )
+def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1) -> bytes:
+    """The frames of a record's events from the `first` one on."""
+    if type(record) is Piece:
+        seq, pieces = record.after, record.place
+    else:
+        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
+        seq, pieces = record.seq, 0
+    frames = [
+        b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, escape_line_separators(wire.encode(event)))
+        for ordinal, event in enumerate(events, 1)
+        if ordinal >= first
+    ]
+    return frames[0] if len(frames) == 1 else b"".join(frames)
