@@ -1,11 +1,11 @@
-"""A plain installation, without any extra, has to work: what an extra brings is imported where it is used."""
+"""A plain installation, without extras, works: optional dependencies are imported where they are used."""
 
 import subprocess
 import sys
 
 import pytest
 
-OF_EXTRAS = (
+OPTIONAL = (
     "aiohttp",
     "anthropic",
     "engineio",
@@ -32,12 +32,12 @@ OF_EXTRAS = (
 PROGRAM = """
 import importlib.abc, sys
 
-class Absent(importlib.abc.MetaPathFinder):
+class BlockOptional(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if any(name == each or name.startswith(each + ".") for each in {absent!r}):
+        if any(name == each or name.startswith(each + ".") for each in {blocked!r}):
             raise ModuleNotFoundError(f"a plain installation has no {{name}}", name=name)
 
-sys.meta_path.insert(0, Absent())
+sys.meta_path.insert(0, BlockOptional())
 import {module}
 """
 
@@ -47,12 +47,12 @@ import {module}
     ["dragoman", "dragoman.cli.main", "dragoman.client", "dragoman.server.app", "dragoman.terminal.chat_command"],
 )
 def test_a_plain_installation_imports(module: str) -> None:
-    command = [sys.executable, "-c", PROGRAM.format(absent=OF_EXTRAS, module=module)]
+    command = [sys.executable, "-c", PROGRAM.format(blocked=OPTIONAL, module=module)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_what_an_extra_brings_is_really_absent_there() -> None:
-    command = [sys.executable, "-c", PROGRAM.format(absent=OF_EXTRAS, module="opentelemetry.sdk.trace")]
+def test_the_optional_dependencies_are_really_blocked() -> None:
+    command = [sys.executable, "-c", PROGRAM.format(blocked=OPTIONAL, module="opentelemetry.sdk.trace")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "a plain installation has no opentelemetry.sdk" in done.stderr

@@ -1,4 +1,4 @@
-"""The admin socket: the same answers as on a folder at rest, for nobody but the server's user."""
+"""The admin socket: the same replies as without a server, and only for the server's user."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ ANN = CreateKey(name="laptop", user="ann", scopes=["use"])
 
 @pytest.fixture(params=["short", "deep" * 30])
 async def folder(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Path]:
-    """A data folder with a server's socket; once so deep that no socket's path could name it."""
+    """A data folder with a server's socket; once with a path that is too long for a socket."""
     folder = tmp_path / request.param
     database = Database(folder)
     database.start()
@@ -60,19 +60,19 @@ async def send_admin_request(folder: Path, request: Request) -> Reply:
     return await asyncio.to_thread(send_request, folder, request)
 
 
-async def test_a_key_can_be_made_listed_and_revoked(folder: Path) -> None:
-    made = await send_admin_request(folder, ANN)
-    assert made.secret is not None
-    assert made.secret.startswith("sk-dragoman-")
-    assert (made.keys[0].user, made.keys[0].scopes) == ("ann", ["use"])
+async def test_a_key_can_be_created_listed_and_revoked(folder: Path) -> None:
+    created = await send_admin_request(folder, ANN)
+    assert created.secret is not None
+    assert created.secret.startswith("sk-dragoman-")
+    assert (created.keys[0].user, created.keys[0].scopes) == ("ann", ["use"])
     listed = await send_admin_request(folder, ListKeys())
-    assert (listed.keys, listed.secret) == (made.keys, None)
+    assert (listed.keys, listed.secret) == (created.keys, None)
     revoked = await send_admin_request(folder, RevokeKey(which="laptop"))
-    assert revoked.keys == made.keys
+    assert revoked.keys == created.keys
     assert (await send_admin_request(folder, ListKeys())).keys == []
 
 
-async def test_what_cannot_be_is_reported_in_a_sentence(folder: Path) -> None:
+async def test_an_invalid_request_is_answered_with_a_message(folder: Path) -> None:
     assert (await send_admin_request(folder, RevokeKey(which="none"))).error == "there is no key 'none'"
     wrong = CreateKey(name="x", user="ann", scopes=["root"])
     assert (await send_admin_request(folder, wrong)).error == "scopes are read, use, admin; got root"
@@ -80,7 +80,7 @@ async def test_what_cannot_be_is_reported_in_a_sentence(folder: Path) -> None:
     assert (await send_admin_request(folder, past)).error == "a key must expire in the future"
 
 
-async def test_nobody_else_may_open_the_socket(folder: Path) -> None:
+async def test_only_the_servers_user_may_open_the_socket(folder: Path) -> None:
     mode = os.stat(folder / "admin.sock").st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
@@ -98,20 +98,20 @@ def exchange(folder: Path, sent: bytes) -> bytes:
 @pytest.mark.parametrize(
     "line", [b"x", b"{}", b'{"do":"keys.drop"}', b'{"do":"keys.list","more":1}', b"\xff", b"[" * 10_000, b'{"do":1}']
 )
-async def test_an_unusual_line_is_answered_and_the_next_is_served(folder: Path, line: bytes) -> None:
-    answer = await asyncio.to_thread(exchange, folder, line + b'\n{"do":"keys.list"}\n')
-    first, second = map(json.loads, answer.splitlines())
+async def test_a_malformed_line_is_answered_and_the_next_one_is_served(folder: Path, line: bytes) -> None:
+    reply = await asyncio.to_thread(exchange, folder, line + b'\n{"do":"keys.list"}\n')
+    first, second = map(json.loads, reply.splitlines())
     assert "does not understand" in first["error"]
     assert second == {}
 
 
-async def test_an_endless_line_is_cut_off(folder: Path) -> None:
-    with suppress(ConnectionError):  # when it is cut off while the rest of the line is still being sent
+async def test_a_line_that_is_too_long_closes_the_connection(folder: Path) -> None:
+    with suppress(ConnectionError):  # if the connection is closed while the line is still being sent
         assert await asyncio.to_thread(exchange, folder, b"x" * 1_000_000) == b""
     assert (await send_admin_request(folder, ListKeys())).keys == []
 
 
-async def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) -> None:
+async def test_a_stale_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "admin.sock"))
     with pytest.raises(ServerNotRunning):
@@ -127,33 +127,33 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(tmp_path: Path) ->
     database.close()
 
 
-# --- at rest or not ---------------------------------------------------------------------------------------------------
+# --- with and without a server ----------------------------------------------------------------------------------------
 
 
-async def test_keys_are_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
+async def test_keys_are_managed_alike_with_and_without_a_server(folder: Path, tmp_path: Path) -> None:
     running = await asyncio.to_thread(handle_in_folder, folder, ANN)
-    at_rest = await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ANN)
-    assert [key.name for key in running.keys] == [key.name for key in at_rest.keys] == ["laptop"]
-    assert (await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ListKeys())).keys == at_rest.keys
+    offline = await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ANN)
+    assert [key.name for key in running.keys] == [key.name for key in offline.keys] == ["laptop"]
+    assert (await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ListKeys())).keys == offline.keys
     assert (await asyncio.to_thread(handle_in_folder, folder, RevokeKey(which="laptop"))).keys == running.keys
 
 
-async def test_a_profile_is_kept_alike_whether_a_server_runs_or_not(folder: Path, tmp_path: Path) -> None:
+async def test_a_profile_is_set_alike_with_and_without_a_server(folder: Path, tmp_path: Path) -> None:
     await asyncio.to_thread(handle_in_folder, tmp_path / "rest", ANN)
-    for where in (folder, tmp_path / "rest"):
+    for each in (folder, tmp_path / "rest"):
         both = SetUser(user="ann", time_zone="Europe/Berlin", locale="de")
-        assert (await asyncio.to_thread(handle_in_folder, where, both)).profile == Profile(
+        assert (await asyncio.to_thread(handle_in_folder, each, both)).profile == Profile(
             user=UserId("ann"), time_zone="Europe/Berlin", locale="de"
         )
-        back = SetUser(user="ann", time_zone=None)
-        assert (await asyncio.to_thread(handle_in_folder, where, back)).profile == Profile(
+        removed = SetUser(user="ann", time_zone=None)
+        assert (await asyncio.to_thread(handle_in_folder, each, removed)).profile == Profile(
             user=UserId("ann"), locale="de"
         )
         wrong = SetUser(user="ann", time_zone="Mars/Olympus")
-        assert "is no IANA time zone" in str((await asyncio.to_thread(handle_in_folder, where, wrong)).error)
+        assert "is no IANA time zone" in str((await asyncio.to_thread(handle_in_folder, each, wrong)).error)
 
 
-def test_a_folder_that_is_not_there_has_no_keys_and_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_and_not_created(tmp_path: Path) -> None:
     with pytest.raises(AdminRequestError, match="contains no data"):
         handle_in_folder(tmp_path / "none", ListKeys())
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""The server put together: its own pages, its readiness, and what happens to streams and secrets on the way."""
+"""The whole application: its own endpoints, start, readiness, limits, and secrets."""
 
 import asyncio
 import io
@@ -27,8 +27,8 @@ CANARY = "canary-9d3b0c"
 
 @pytest.fixture
 async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path) as house:
-        yield house
+    async with running_server(tmp_path) as server:
+        yield server
 
 
 def application(server: AppServer) -> Application:
@@ -45,16 +45,16 @@ async def get(
     return answer.status, answer.headers, answer.body
 
 
-# --- its pages --------------------------------------------------------------------------------------------------------
+# --- its own endpoints ------------------------------------------------------------------------------------------------
 
 
-async def test_it_reports_that_it_lives_and_is_ready(app_server: AppServer) -> None:
-    for path, said in (("/healthz", "ok"), ("/readyz", "ready")):
+async def test_it_reports_that_it_is_alive_and_ready(app_server: AppServer) -> None:
+    for path, expected in (("/healthz", "ok"), ("/readyz", "ready")):
         status, headers, body = await get(app_server, path)
-        assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", {"status": said})
+        assert (status, headers["content-type"], json.loads(body)) == (200, "application/json", {"status": expected})
 
 
-async def test_its_description_is_there_for_programs_and_people_without_a_key(app_server: AppServer) -> None:
+async def test_the_api_reference_is_public_for_programs_and_people(app_server: AppServer) -> None:
     status, _, body = await get(app_server, "/openapi.json")
     document = json.loads(body)
     assert (status, document["openapi"], document["info"]["title"]) == (200, "3.1.0", "Dragoman")
@@ -67,7 +67,7 @@ async def test_its_description_is_there_for_programs_and_people_without_a_key(ap
     assert (status, headers["location"]) == (308, "../docs")
 
 
-async def test_what_is_not_there_is_404_in_json(app_server: AppServer) -> None:
+async def test_an_unknown_path_is_404_in_json(app_server: AppServer) -> None:
     for path in ("/nowhere", "/aap", "/aap/v2/meta", "//", "/healthz/x"):
         status, _, body = await get(app_server, path)
         assert (status, json.loads(body)["code"]) == (404, "not_found")
@@ -93,27 +93,27 @@ async def test_metrics_are_open_on_loopback_and_count(app_server: AppServer) -> 
 
 @pytest.mark.parametrize("choice", [{"host": "0.0.0.0"}, {"public_metrics": False}])
 async def test_metrics_need_an_admin_key_off_loopback(tmp_path: Path, choice: dict[str, Any]) -> None:
-    async with running_server(tmp_path, **choice) as house:
-        statuses = [(await get(house, "/metrics", key))[0] for key in (None, "alice", "alice_reads", "admin")]
+    async with running_server(tmp_path, **choice) as server:
+        statuses = [(await get(server, "/metrics", key))[0] for key in (None, "alice", "alice_reads", "admin")]
         assert statuses == [401, 403, 403, 200]
-        assert json.loads((await get(house, "/metrics"))[2])["code"] == "unauthorized"
+        assert json.loads((await get(server, "/metrics"))[2])["code"] == "unauthorized"
 
 
-async def test_metrics_can_be_opened_on_purpose(tmp_path: Path) -> None:
-    async with running_server(tmp_path, host="0.0.0.0", public_metrics=True) as house:
-        assert (await get(house, "/metrics"))[0] == 200
+async def test_metrics_can_be_made_public(tmp_path: Path) -> None:
+    async with running_server(tmp_path, host="0.0.0.0", public_metrics=True) as server:
+        assert (await get(server, "/metrics"))[0] == 200
 
 
 async def test_a_protocol_can_be_moved_or_switched_off(tmp_path: Path) -> None:
-    async with running_server(tmp_path / "moved", aap_path="/deep/down/aap") as house:
-        moved = AapClient(house.connection, house.key("alice"), base="/deep/down/aap")
+    async with running_server(tmp_path / "moved", aap_path="/deep/down/aap") as server:
+        moved = AapClient(server.connection, server.key("alice"), base="/deep/down/aap")
         assert (await moved.get("/meta")).status == 200
-        assert (await get(house, "/aap/v3/meta", "alice"))[0] == 404
-    async with running_server(tmp_path / "off", aap=False) as house:
-        assert (await get(house, "/aap/v3/meta", "alice"))[0] == 404
+        assert (await get(server, "/aap/v3/meta", "alice"))[0] == 404
+    async with running_server(tmp_path / "off", aap=False) as server:
+        assert (await get(server, "/aap/v3/meta", "alice"))[0] == 404
 
 
-# --- its start --------------------------------------------------------------------------------------------------------
+# --- start ------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_second_server_on_the_folder_refuses_to_start(app_server: AppServer) -> None:
@@ -123,23 +123,23 @@ async def test_a_second_server_on_the_folder_refuses_to_start(app_server: AppSer
     assert (await get(app_server, "/readyz"))[0] == 200
 
 
-async def test_a_default_agent_that_is_not_served_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
+async def test_an_unknown_default_agent_is_refused_and_the_folder_is_unlocked(tmp_path: Path) -> None:
     wrong = Settings(data=str(tmp_path), rehearsal=True, default_agent="nobody")
     with pytest.raises(SettingsError, match="no agent 'nobody'; available agents: rehearsal, rehearsal-bare"):
         async with server_app.build(wrong).running():
             pytest.fail("it started")
-    async with running_server(tmp_path, default_agent="rehearsal-bare") as house:
-        assert application(house).engine.default_agent == "rehearsal-bare"
+    async with running_server(tmp_path, default_agent="rehearsal-bare") as server:
+        assert application(server).engine.default_agent == "rehearsal-bare"
 
 
-async def test_a_time_zone_that_there_is_not_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_time_zone_is_refused(tmp_path: Path) -> None:
     wrong = Settings(data=str(tmp_path), rehearsal=True, time_zone="Mars/Olympus")
     with pytest.raises(SettingsError, match="expected an IANA time zone such as Europe/Berlin, got 'Mars/Olympus'"):
         async with server_app.build(wrong).running():
             pytest.fail("it started")
 
 
-async def test_others_cannot_look_into_what_it_keeps(app_server: AppServer) -> None:
+async def test_other_users_cannot_read_the_data_folder(app_server: AppServer) -> None:
     await (await app_server.aap_client("alice").create(options={"token": CANARY})).run("hello")
     modes = await asyncio.to_thread(
         lambda: {path.name: path.stat().st_mode & 0o077 for path in app_server.folder.rglob("*")}
@@ -148,31 +148,31 @@ async def test_others_cannot_look_into_what_it_keeps(app_server: AppServer) -> N
     assert set(modes.values()) == {0}
 
 
-# --- its readiness ----------------------------------------------------------------------------------------------------
+# --- readiness --------------------------------------------------------------------------------------------------------
 
 
 @requirement("faults:47:drains")
-async def test_a_server_that_drains_is_not_ready_takes_no_work_and_ends_when_its_runs_do(tmp_path: Path) -> None:
-    async with running_server(tmp_path) as house:
-        session = await house.aap_client("alice").create()
-        reading = await session.open(json.dumps({"script": [{"say": "a"}, {"wait_ms": 60_000}]}))
-        await reading.until("text_delta")
-        draining = asyncio.create_task(application(house).drain(60))
+async def test_a_draining_server_is_not_ready_refuses_work_and_stops_with_its_runs(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        session = await server.aap_client("alice").create()
+        stream = await session.open(json.dumps({"script": [{"say": "a"}, {"wait_ms": 60_000}]}))
+        await stream.until("text_delta")
+        draining = asyncio.create_task(application(server).drain(60))
         await asyncio.sleep(0)
-        status, headers, body = await get(house, "/readyz")
+        status, headers, body = await get(server, "/readyz")
         assert (status, json.loads(body), headers["retry-after"]) == (503, {"status": "draining"}, "1")
-        assert (await get(house, "/healthz"))[0] == 200
-        refused = await house.aap_client("bob").post("/sessions", {"agent": {"name": "rehearsal"}})
+        assert (await get(server, "/healthz"))[0] == 200
+        refused = await server.aap_client("bob").post("/sessions", {"agent": {"name": "rehearsal"}})
         assert (refused.status, refused.json["code"]) == (503, "shutting_down")
         draining.cancel()
         with suppress(asyncio.CancelledError):
             await draining
-    assert [frame.event for frame in await reading.read_to_end()] == [], (
-        "the run is parked: its stream ends without an end"
+    assert [frame.event for frame in await stream.read_to_end()] == [], (
+        "the run is parked: its stream ends without turn_stop"
     )
 
 
-async def test_a_server_whose_store_takes_no_writes_is_not_ready_until_it_does(
+async def test_a_server_whose_store_accepts_no_writes_is_not_ready_until_it_does(
     app_server: AppServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = application(app_server)
@@ -196,7 +196,7 @@ async def test_a_server_whose_store_takes_no_writes_is_not_ready_until_it_does(
 # --- keys and streams -------------------------------------------------------------------------------------------------
 
 
-async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(app_server: AppServer) -> None:
+async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_continues(app_server: AppServer) -> None:
     session = await app_server.aap_client("alice_phone").create()
     script = {"script": [{"say": "before "}, {"wait_ms": 300}, {"say": "after"}]}
     turn = await session.open(json.dumps(script))
@@ -212,19 +212,19 @@ async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_goes_on(a
     await other.disconnect()
 
 
-async def test_requests_of_a_key_are_limited_if_one_says_so(tmp_path: Path) -> None:
-    async with running_server(tmp_path, requests_per_minute=3) as house:
-        replies = [await house.aap_client("alice").get("/sessions") for _ in range(4)]
+async def test_requests_per_key_are_limited_if_configured(tmp_path: Path) -> None:
+    async with running_server(tmp_path, requests_per_minute=3) as server:
+        replies = [await server.aap_client("alice").get("/sessions") for _ in range(4)]
         assert [reply.status for reply in replies] == [200, 200, 200, 429]
         assert replies[3].headers["retry-after"] == "20"
-        assert (await house.aap_client("bob").get("/sessions")).status == 200
+        assert (await server.aap_client("bob").get("/sessions")).status == 200
 
 
-async def test_open_streams_of_a_user_are_limited_and_a_place_is_given_back(tmp_path: Path) -> None:
-    async with running_server(tmp_path, max_streams_per_user=1, heartbeat_s=0.1) as house:
-        session = await house.aap_client("alice").create()
+async def test_open_streams_per_user_are_limited_and_a_closed_one_frees_its_place(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_streams_per_user=1, heartbeat_s=0.1) as server:
+        session = await server.aap_client("alice").create()
         watch = await session.watch()
-        reply = await session.as_client(house.aap_client("alice_phone")).client.get(f"{session.path}/events")
+        reply = await session.as_client(server.aap_client("alice_phone")).client.get(f"{session.path}/events")
         assert (reply.status, reply.json["code"]) == (429, "rate_limited")
         await watch.disconnect()
         assert isinstance(watch.exchange, Exchange)
@@ -233,35 +233,35 @@ async def test_open_streams_of_a_user_are_limited_and_a_place_is_given_back(tmp_
         await again.disconnect()
 
 
-async def test_wrong_keys_are_limited_and_right_ones_are_not(tmp_path: Path) -> None:
-    async with running_server(tmp_path, wrong_keys_per_minute=2) as house:
+async def test_wrong_keys_are_limited_and_valid_ones_are_not(tmp_path: Path) -> None:
+    async with running_server(tmp_path, wrong_keys_per_minute=2) as server:
         wrong = [
-            (await AapClient(house.connection, f"sk-dragoman-{number}").get("/meta")).status for number in range(4)
+            (await AapClient(server.connection, f"sk-dragoman-{number}").get("/meta")).status for number in range(4)
         ]
         assert wrong == [401, 401, 429, 429]
-        assert (await house.aap_client("alice").get("/meta")).status == 200
+        assert (await server.aap_client("alice").get("/meta")).status == 200
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_secret_option_is_in_no_log_even_when_an_agent_fails_over_it(tmp_path: Path) -> None:
+async def test_a_secret_option_is_in_no_log_even_if_an_agent_raises_it(tmp_path: Path) -> None:
     out = io.StringIO()
     logging.configure_logging("json", "debug", stream=out)
     try:
-        async with running_server(tmp_path) as house:
-            session = await house.aap_client("alice").create(options={"token": CANARY})
+        async with running_server(tmp_path) as server:
+            session = await server.aap_client("alice").create(options={"token": CANARY})
             turn = await session.run(json.dumps({"script": [{"fail": f"login with {CANARY} failed"}]}))
             assert turn.stop == "error"
             assert CANARY not in json.dumps([turn.messages, turn.meta, await session.info()])
-            secret = house.key("alice")
-            await AapClient(house.connection, f"{secret}x").get("/meta")
-            await house.connection.request("GET", f"/aap/v3/meta?api_key={secret}")
+            secret = server.key("alice")
+            await AapClient(server.connection, f"{secret}x").get("/meta")
+            await server.connection.request("GET", f"/aap/v3/meta?api_key={secret}")
     finally:
         structlog.reset_defaults()
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     failed = [line for line in lines if line["event"] == "run failed"]
-    assert len(failed) == 1, "the fault is told, with its trace and its run"
+    assert len(failed) == 1, "the failure is logged, with its traceback and its run"
     assert "login with *** failed" in failed[0]["trace"]
     assert failed[0]["session_id"] == session.id
     assert CANARY not in out.getvalue()

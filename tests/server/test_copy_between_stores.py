@@ -1,4 +1,4 @@
-"""Copying everything into another store, in both directions: nothing is left behind, and what differs is found."""
+"""Copying everything into another store, in both directions: nothing is lost, and differences are reported."""
 
 import asyncio
 import subprocess
@@ -32,18 +32,18 @@ SESSIONS = 12
 
 
 async def filled(stores: Stores) -> CopyCounts:
-    """Put something of everything into a store: sessions at rest, others that a server died over, and all the rest."""
+    """Fill a store with everything: idle sessions, sessions with an interrupted run, and all other records."""
     epoch = await stores.log.claim_epoch()
     events = 0
     for seed in range(SESSIONS):
         session_id = numbered(seed)
-        scribe = generated_log(seed, 100)
-        appends = [append for append, _, _ in commits_of(scribe, Random(seed), epoch)]
-        kept = appends[: len(appends) - seed % 3 * 4]
-        for place, append in enumerate(kept):
+        generated = generated_log(seed, 100)
+        appends = [append for append, _, _ in commits_of(generated, Random(seed), epoch)]
+        remaining = appends[: len(appends) - seed % 3 * 4]
+        for index, append in enumerate(remaining):
             append.session_id = session_id
             append.head = _of(append, session_id)
-            if place == 0:
+            if index == 0:
                 append.name = f"name\0{seed}" if seed % 2 else None
                 append.idempotency_records = [
                     msgspec.structs.replace(idempotency_record(f"key-{seed}", run=1), session_id=session_id, lasts=True)
@@ -94,7 +94,7 @@ def numbered(number: int) -> SessionId:
 
 
 def _of(append: Append, session_id: SessionId) -> Head | None:
-    """The append's head, for a session of another id."""
+    """The append's head, changed to another session id."""
     head = append.head
     if head is None:
         return None
@@ -117,26 +117,26 @@ def a_key(name: str) -> ApiKey:
 
 
 async def everything(stores: Stores) -> list[object]:
-    """All that can be read of a store."""
-    found: list[object] = [await stores.keys.all(), await stores.profiles.all(), await stores.schedules.all()]
-    found += [await stores.schedules.fires(ScheduleId("s"), 0, 10), await stores.archive.shares()]
-    found += [await stores.archive.memories(0, 100), await stores.memories.candidates(BOB, ["ike"])]
-    found += [[(name, await stores.blobs.get(name)) for name in await stores.blobs.names()]]
-    holdings = await stores.archive.sessions(None, 1000)
-    found += [holdings, await stores.log.page(ANN, None, 1000), await stores.log.recent(ANN, "", 0, 1000)]
-    for holding in holdings:
-        snapshot = await stores.log.load(holding.session_id)
+    """Everything that can be read from a store."""
+    contents: list[object] = [await stores.keys.all(), await stores.profiles.all(), await stores.schedules.all()]
+    contents += [await stores.schedules.fires(ScheduleId("s"), 0, 10), await stores.archive.shares()]
+    contents += [await stores.archive.memories(0, 100), await stores.memories.candidates(BOB, ["ike"])]
+    contents += [[(name, await stores.blobs.get(name)) for name in await stores.blobs.names()]]
+    sessions = await stores.archive.sessions(None, 1000)
+    contents += [sessions, await stores.log.page(ANN, None, 1000), await stores.log.recent(ANN, "", 0, 1000)]
+    for session in sessions:
+        snapshot = await stores.log.load(session.session_id)
         assert snapshot is not None
-        found += [
+        contents += [
             snapshot.head,
             [*snapshot.events],
             [*snapshot.pieces],
-            await stores.log.events(holding.session_id, 0, 10_000),
+            await stores.log.events(session.session_id, 0, 10_000),
         ]
-        if holding.name is not None:
-            assert await stores.log.find_by_name(holding.owner, holding.name) == holding.session_id
-    found += [sorted(await stores.log.unfinished_sessions())]
-    return found
+        if session.name is not None:
+            assert await stores.log.find_by_name(session.owner, session.name) == session.session_id
+    contents += [sorted(await stores.log.unfinished_sessions())]
+    return contents
 
 
 @pytest.fixture
@@ -145,64 +145,64 @@ async def source(tmp_path: Path) -> AsyncIterator[tuple[Stores, CopyCounts]]:
         yield stores, await filled(stores)
 
 
-def ignore_progress(what: str, count: int, total: int) -> None:
-    """Nobody wants to know."""
+def ignore_progress(step: str, count: int, total: int) -> None:
+    """Report nothing."""
 
 
-async def test_everything_goes_from_a_folder_to_a_database_and_back(
+async def test_everything_is_copied_from_a_folder_to_a_database_and_back(
     source: tuple[Stores, CopyCounts], postgres_url: str, tmp_path: Path
 ) -> None:
     stores, counts = source
-    wanted = await everything(stores)
-    told: list[tuple[str, int, int]] = []
+    expected = await everything(stores)
+    reported: list[tuple[str, int, int]] = []
     with closing(open_stores_at(postgres_url)) as database, closing(open_stores_at(str(tmp_path / "back"))) as folder:
-        assert await copy(stores, database, lambda *progress: told.append(progress)) == counts
-        assert await everything(database) == wanted
+        assert await copy(stores, database, lambda *progress: reported.append(progress)) == counts
+        assert await everything(database) == expected
         assert await copy(database, folder, ignore_progress) == counts
-        assert await everything(folder) == wanted
+        assert await everything(folder) == expected
         for target in (database, folder):
             new = await target.memories.add(Memory(user=BOB, texts=MemoryTexts(content="new"), created_at=NOON))
             assert new is not None
-            assert new.id == 4, "greater than those that were copied"
-    assert len(await stores.log.unfinished_sessions()) > 2, "some were cut off"
-    assert told == [
+            assert new.id == 4, "greater than the ids that were copied"
+    assert len(await stores.log.unfinished_sessions()) > 2, "some runs were interrupted"
+    assert reported == [
         ("sessions copied", SESSIONS, SESSIONS),
         ("blobs copied", 2, 2),
         ("sessions compared", SESSIONS, SESSIONS),
     ]
 
 
-async def test_attachments_go_into_a_bucket_and_back(
+async def test_attachments_are_copied_into_a_bucket_and_back(
     source: tuple[Stores, CopyCounts], bucket: str, tmp_path: Path
 ) -> None:
     stores, counts = source
-    wanted = await everything(stores)
+    expected = await everything(stores)
     with (
-        closing(open_stores_at(str(tmp_path / "with bucket"), bucket)) as away,
+        closing(open_stores_at(str(tmp_path / "with bucket"), bucket)) as with_bucket,
         closing(open_stores_at(str(tmp_path / "back"))) as back,
     ):
-        assert await copy(stores, away, ignore_progress) == counts
-        assert await everything(away) == wanted
+        assert await copy(stores, with_bucket, ignore_progress) == counts
+        assert await everything(with_bucket) == expected
         assert not (tmp_path / "with bucket" / "blobs").exists()
-        assert await copy(away, back, ignore_progress) == counts
-        assert await everything(back) == wanted
+        assert await copy(with_bucket, back, ignore_progress) == counts
+        assert await everything(back) == expected
 
 
 class LossyLog:
-    """A log that loses something."""
+    """A log that loses part of what is written."""
 
-    def __init__(self, log: SessionStore, what: str) -> None:
+    def __init__(self, log: SessionStore, lost: str) -> None:
         self._log = log
-        self._what = what
+        self._lost = lost
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
         for append in batch:
-            if self._what == "pieces":
+            if self._lost == "pieces":
                 append.pieces = []
-            elif self._what == "names":
+            elif self._lost == "names":
                 append.name = None
             elif append.head is None:
                 append.events, append.payloads = append.events[:-1], append.payloads[:-1]
@@ -211,25 +211,27 @@ class LossyLog:
 
 @pytest.mark.parametrize(
     ("lost", "expected"),
-    [("pieces", "differs: its state"), ("names", "differs: its name"), ("events", "differs: its fold")],
+    [("pieces", "differs: its snapshot"), ("names", "differs: its name"), ("events", "differs: its folded state")],
 )
-async def test_what_is_lost_on_the_way_is_found(
+async def test_anything_lost_in_the_copy_is_reported(
     source: tuple[Stores, CopyCounts], postgres_url: str, lost: str, expected: str
 ) -> None:
     with closing(open_stores_at(postgres_url)) as database, pytest.raises(CopyError, match=expected):
         await copy(source[0], database._replace(log=LossyLog(database.log, lost)), ignore_progress)
 
 
-async def test_a_place_that_holds_something_is_left_alone(source: tuple[Stores, CopyCounts], postgres_url: str) -> None:
+async def test_a_target_that_is_not_empty_is_left_unchanged(
+    source: tuple[Stores, CopyCounts], postgres_url: str
+) -> None:
     with closing(open_stores_at(postgres_url)) as database:
         await database.keys.add(a_key("mine"))
-        with pytest.raises(CopyError, match=r"there is something where the copy should go \(1 keys\)"):
+        with pytest.raises(CopyError, match=r"the target is not empty \(1 keys\)"):
             await copy(source[0], database, ignore_progress)
         assert await database.keys.all() == [a_key("mine")]
         assert await database.archive.count() == 0
 
 
-def test_a_source_that_is_not_there_is_reported_and_not_made(tmp_path: Path, postgres_url: str) -> None:
+def test_a_missing_source_is_reported_and_not_created(tmp_path: Path, postgres_url: str) -> None:
     with pytest.raises(DatabaseCommandError, match="contains no data"):
         copy_database(str(tmp_path / "nowhere"), postgres_url, ignore_progress)
     assert not (tmp_path / "nowhere").exists()
@@ -242,13 +244,13 @@ async def test_a_folder_that_a_server_uses_is_not_copied(
         await asyncio.to_thread(copy_database, str(tmp_path / "source"), postgres_url, ignore_progress)
 
 
-async def test_a_server_goes_on_where_another_stopped_on_the_copy(tmp_path: Path, postgres_url: str) -> None:
-    """The command line, a session of before, and its key: all are there on the new side."""
+async def test_a_server_on_the_copy_continues_where_the_other_stopped(tmp_path: Path, postgres_url: str) -> None:
+    """Copies with the command line; the session and its key work on the copy."""
     folder = tmp_path / "data"
     async with server_process(folder) as server:
-        house = AppServer(folder)
-        house.connection, house._keys = server.connection, {"alice": server.key("alice")}  # type: ignore[assignment]  # it is asked alike
-        session = await house.aap_client("alice").create(options={"token": "secret"})
+        client = AppServer(folder)
+        client.connection, client._keys = server.connection, {"alice": server.key("alice")}  # type: ignore[assignment]  # has the same methods
+        session = await client.aap_client("alice").create(options={"token": "secret"})
         await session.run("first")
         before = await session.history()
     command = [*COMMAND, "copy", "--from", str(folder), "--to", postgres_url]
@@ -256,8 +258,8 @@ async def test_a_server_goes_on_where_another_stopped_on_the_copy(tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "sessions copied: 1 of 1\nsessions compared: 1 of 1\n")
     assert done.stdout.startswith("copied and compared: 1 sessions, ")
     async with server_process(folder, "--database", postgres_url) as moved:
-        house.connection = moved.connection  # type: ignore[assignment]  # as above
-        again = session.as_client(house.aap_client("alice"))
+        client.connection = moved.connection  # type: ignore[assignment]  # see above
+        again = session.as_client(client.aap_client("alice"))
         assert await again.history() == before
         await again.run("second")
         assert len(await again.history()) > len(before)

@@ -1,4 +1,4 @@
-"""What is imported late is imported in the end, and only by those who were asked to wait."""
+"""Deferred imports: loaded on first use, and only deferred within the block."""
 
 import sys
 from collections.abc import Iterator
@@ -14,29 +14,31 @@ from dragoman.server.lazy_import import lazy_imports
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("late_heavy", "late_user"):
+    for name in ("deferred_heavy", "deferred_user"):
         sys.modules.pop(name, None)
 
 
-def test_a_postponed_module_is_loaded_when_it_is_looked_into(folder: Path) -> None:
-    (folder / "late_heavy.py").write_text("ANSWER = 42\n")
-    (folder / "late_user.py").write_text("import late_heavy\n\ndef answer():\n    return late_heavy.ANSWER\n")
-    with lazy_imports("late_heavy", "late_absent"):
-        late_user = import_module("late_user")
-    assert "late_heavy" not in sys.modules
-    assert late_user.answer() == 42
-    assert sys.modules["late_heavy"].ANSWER == 42
-    assert late_user.answer() == 42
+def test_a_deferred_module_is_loaded_on_first_use(folder: Path) -> None:
+    (folder / "deferred_heavy.py").write_text("ANSWER = 42\n")
+    (folder / "deferred_user.py").write_text(
+        "import deferred_heavy\n\ndef answer():\n    return deferred_heavy.ANSWER\n"
+    )
+    with lazy_imports("deferred_heavy", "deferred_absent"):
+        deferred_user = import_module("deferred_user")
+    assert "deferred_heavy" not in sys.modules
+    assert deferred_user.answer() == 42
+    assert sys.modules["deferred_heavy"].ANSWER == 42
+    assert deferred_user.answer() == 42
 
 
-def test_others_import_a_postponed_module_as_ever(folder: Path) -> None:
-    (folder / "late_heavy.py").write_text("ANSWER = 42\n")
-    with lazy_imports("late_heavy"):
+def test_outside_of_the_block_the_module_is_imported_as_usual(folder: Path) -> None:
+    (folder / "deferred_heavy.py").write_text("ANSWER = 42\n")
+    with lazy_imports("deferred_heavy"):
         pass
-    assert import_module("late_heavy").ANSWER == 42
+    assert import_module("deferred_heavy").ANSWER == 42
 
 
-def test_what_is_loaded_already_is_not_postponed(folder: Path) -> None:
+def test_a_loaded_module_is_not_deferred(folder: Path) -> None:
     with lazy_imports("sys"):
         import sys as same
     assert same.path is sys.path

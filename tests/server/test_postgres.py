@@ -1,4 +1,4 @@
-"""A server whose stores are a PostgreSQL database: as on SQLite, and ready only with it."""
+"""A server on PostgreSQL: works as on SQLite, and is ready only while the database is available."""
 
 import asyncio
 import base64
@@ -39,8 +39,8 @@ def aap_client_of(server: Served) -> AapClient:
 
 @pytest.fixture
 async def app_server(tmp_path: Path, postgres_url: str) -> AsyncIterator[AppServer]:
-    async with running_server(tmp_path, agents=AGENTS, database=postgres_url) as house:
-        yield house
+    async with running_server(tmp_path, agents=AGENTS, database=postgres_url) as server:
+        yield server
 
 
 async def status(server: AppServer, path: str) -> tuple[int, str]:
@@ -52,14 +52,14 @@ async def status(server: AppServer, path: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if not each.crashes()], ids=name_of)
-async def test_a_conversation_with_a_restart_before_every_step(
+async def test_a_conversation_survives_a_restart_before_every_step(
     app_server: AppServer, conversation: Conversation
 ) -> None:
     await play(conversation, AapDriver("delta", aap_client_of), app_server, restart_before=lambda place: place > 0)
 
 
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
-async def test_a_conversation_with_a_server_that_is_killed(
+async def test_a_conversation_survives_a_killed_server(
     tmp_path: Path, postgres_url: str, conversation: Conversation
 ) -> None:
     async with server_process(tmp_path, "--database", postgres_url) as server:
@@ -70,27 +70,25 @@ async def test_a_conversation_with_a_server_that_is_killed(
 
 
 async def test_a_second_server_on_the_database_serves_the_same_sessions(app_server: AppServer, tmp_path: Path) -> None:
-    async with running_server(
-        tmp_path / "elsewhere", agents=AGENTS, database=app_server.settings.database
-    ) as elsewhere:
+    async with running_server(tmp_path / "other", agents=AGENTS, database=app_server.settings.database) as other:
         session = await app_server.aap_client("alice").create()
-        there = session.as_client(AapClient(elsewhere.connection, app_server.key("alice")))
+        on_other = session.as_client(AapClient(other.connection, app_server.key("alice")))
         assert (await session.run("hello")).stop == "end_turn"
-        assert (await there.run("hello")).stop == "end_turn"
+        assert (await on_other.run("hello")).stop == "end_turn"
         assert (await session.run("hello")).stop == "end_turn"
-        assert await session.history() == await there.history()
-        assert len(await there.history()) == 6
-        assert (await there.delete()).status == 204
+        assert await session.history() == await on_other.history()
+        assert len(await on_other.history()) == 6
+        assert (await on_other.delete()).status == 204
         assert (await session.client.get(session.path)).status == 404
 
 
-async def test_who_wants_the_database_alone_waits_until_no_server_runs(app_server: AppServer) -> None:
+async def test_exclusive_access_to_the_database_is_refused_while_a_server_runs(app_server: AppServer) -> None:
     assert app_server.settings.database is not None
     with pytest.raises(DatabaseInUse, match="another program has this database to itself"):
         await asyncio.to_thread(postgres_database.Database, app_server.settings.database)
 
 
-def test_a_database_that_is_not_there_is_reported_in_a_sentence_without_its_password(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_reported_on_one_line_without_its_password(tmp_path: Path) -> None:
     url = "postgresql://ann:canary@127.0.0.1:1/agents"
     command = [*COMMAND, "serve", "--rehearsal", "--port", "0", "--data", str(tmp_path), "--database", url]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -101,62 +99,61 @@ def test_a_database_that_is_not_there_is_reported_in_a_sentence_without_its_pass
 
 
 def test_the_driver_is_not_imported_without_a_database() -> None:
-    look = (
+    code = (
         "import sys, dragoman.server.runner, dragoman.cli.main, dragoman.cli.keys; sys.exit('psycopg' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", look], timeout=DEADLINE_S, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_S, check=False).returncode == 0
 
 
-def test_a_driver_that_is_not_installed_is_named_with_what_to_do(tmp_path: Path) -> None:
-    hidden = "import sys; sys.modules['psycopg'] = None; from dragoman.cli.main import main; main()"
-    command = [sys.executable, "-c", hidden, "serve", "--data", str(tmp_path), "--database", "postgresql://x/y"]
+def test_a_missing_driver_is_reported_with_how_to_install_it(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['psycopg'] = None; from dragoman.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "serve", "--data", str(tmp_path), "--database", "postgresql://x/y"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stderr) == (
         1,
         (
-            "dragoman: a PostgreSQL database is configured, but its driver is not installed:"
-            " make run EXTRAS=postgres, or"
-            " pip install '.[postgres]'\n"
+            "dragoman: a PostgreSQL database is configured, but its driver is not installed: make run EXTRAS=postgres,"
+            " or pip install '.[postgres]'\n"
         ),
     )
 
 
-def test_migrate_brings_a_database_up_to_date_without_serving(postgres: Server, tmp_path: Path) -> None:
+def test_migrate_updates_the_schema_without_serving(postgres: Server, tmp_path: Path) -> None:
     url = postgres.new("template0")
-    told = []
+    outputs = []
     for flags in (["--database", url], ["--database", url], ["--data", str(tmp_path)], ["--data", str(tmp_path)]):
         done = subprocess.run([*COMMAND, "migrate", *flags], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-        told.append(done.stdout)
+        outputs.append(done.stdout)
     postgres.drop(url)
     newest = max(postgres_database.migrations())
-    assert told[:2] == [f"schema {newest}, was 0\n", f"schema {newest}\n"]
-    assert told[2].endswith(", was 0\n")
-    assert told[2].startswith(told[3].strip())
+    assert outputs[:2] == [f"schema {newest}, was 0\n", f"schema {newest}\n"]
+    assert outputs[2].endswith(", was 0\n")
+    assert outputs[2].startswith(outputs[3].strip())
 
 
 # --- keys and profiles ------------------------------------------------------------------------------------------------
 
 
-async def test_keys_of_the_command_line_reach_a_running_server_and_leave_it(app_server: AppServer) -> None:
+async def test_keys_created_and_revoked_on_the_command_line_reach_a_running_server(app_server: AppServer) -> None:
     url = app_server.settings.database
     assert url is not None
-    made = await asyncio.to_thread(handle_in_database, url, CreateKey(name="new", user="alice", scopes=["use"]))
-    face = AapClient(app_server.connection, made.secret)
+    created = await asyncio.to_thread(handle_in_database, url, CreateKey(name="new", user="alice", scopes=["use"]))
+    client = AapClient(app_server.connection, created.secret)
     async with asyncio.timeout(DEADLINE_S):
-        while (await face.get("/meta")).status == 401:  # noqa: ASYNC110  # it tells nobody when it has seen a key
+        while (await client.get("/meta")).status == 401:  # noqa: ASYNC110  # nothing signals that the server has seen the key
             await asyncio.sleep(0.05)
-    session = await face.create()
+    session = await client.create()
     watch = await session.watch()
     revoked = await asyncio.to_thread(handle_in_database, url, RevokeKey(which="new"))
     assert [key.name for key in revoked.keys] == ["new"]
     await watch.read_to_end()  # the stream ends
-    assert (await face.get("/meta")).status == 401
+    assert (await client.get("/meta")).status == 401
     names = [key.name for key in (await asyncio.to_thread(handle_in_database, url, ListKeys())).keys]
     assert names == ["alice", "alice_phone", "alice_reads", "bob", "admin"]
 
 
-def test_a_database_without_an_answer_keeps_nothing() -> None:
+def test_a_request_to_an_unreachable_database_is_refused() -> None:
     with pytest.raises(AdminRequestError, match="cannot be used"):
         handle_in_database("postgresql://ann:canary@127.0.0.1:1/agents", ListKeys())
 
@@ -170,47 +167,47 @@ async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
 ) -> None:
     monkeypatch.setattr(postgres_database, "RETRY_TIMEOUT_S", 0.2)
     with postgres_server() as postgres:
-        async with running_server(tmp_path, database=postgres.url("postgres")) as house:
-            session = await house.aap_client("alice").create()
-            assert (await status(house, "/readyz"))[0] == 200
+        async with running_server(tmp_path, database=postgres.url("postgres")) as server:
+            session = await server.aap_client("alice").create()
+            assert (await status(server, "/readyz"))[0] == 200
             await asyncio.to_thread(postgres.stop)
-            code, body = await status(house, "/readyz")
+            code, body = await status(server, "/readyz")
             assert (code, json.loads(body)) == (503, {"status": "store unavailable"})
-            refused = await house.aap_client("alice").open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
+            refused = await server.aap_client("alice").open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
             assert (refused.status, json.loads(await refused.read())["code"]) == (503, "unavailable")
             await asyncio.to_thread(postgres.start)
-            assert (await status(house, "/readyz"))[0] == 200
+            assert (await status(server, "/readyz"))[0] == 200
             assert (await session.run("hello")).stop == "end_turn"
 
 
 @requirement("faults:44:away")
-async def test_a_run_that_an_outage_cut_off_goes_on_when_the_database_is_back(
+async def test_a_run_that_an_outage_interrupted_resumes_when_the_database_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_database, "RETRY_TIMEOUT_S", 0.1)
     with postgres_server() as postgres:
-        async with running_server(tmp_path, database=postgres.url("postgres")) as house:
-            session = await house.aap_client("alice").create()
+        async with running_server(tmp_path, database=postgres.url("postgres")) as server:
+            session = await server.aap_client("alice").create()
             script = {"script": [{"say": "before "}, {"wait_ms": 600}, {"say": "after"}]}
             turn = await session.open(json.dumps(script))
             await turn.until("text_delta")
             await asyncio.to_thread(postgres.stop)
-            await turn.read_to_end()  # the stream breaks when the run cannot write its next words
+            await turn.read_to_end()  # the stream ends when the run cannot write its next delta
             await asyncio.to_thread(postgres.start)
             watch = await session.watch()
             await watch.until("turn_stop")
-            said = [block["text"] for block in (await session.history())[-1]["content"]]
-            assert said == ["before ", "after"]
+            texts = [block["text"] for block in (await session.history())[-1]["content"]]
+            assert texts == ["before ", "after"]
 
 
-async def test_large_contents_lie_in_the_database_and_go_with_their_session(
+async def test_large_attachments_are_stored_in_the_database_and_deleted_with_their_session(
     app_server: AppServer, postgres_url: str
 ) -> None:
     def stored() -> int:
         with psycopg.connect(postgres_url) as connection:
             return len(connection.execute("SELECT FROM blobs").fetchall())
 
-    image = {"type": "image", "url": "data:image/png;base64," + base64.b64encode(PICTURE).decode()}
+    image = {"type": "image", "url": "data:image/png;base64," + base64.b64encode(IMAGE_BYTES).decode()}
     session = await app_server.aap_client("alice").create("pixels")
     await session.run([{"role": "user", "content": [image]}])
     assert await asyncio.to_thread(stored) == 1
@@ -219,6 +216,6 @@ async def test_large_contents_lie_in_the_database_and_go_with_their_session(
     assert await asyncio.to_thread(stored) == 0
 
 
-PICTURE = base64.b64decode(
+IMAGE_BYTES = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ) + bytes(50_000)

@@ -1,4 +1,4 @@
-"""The server's connections, over real sockets: what a malformed or endless request gets, and how signals end it all."""
+"""The server's connections over real sockets: malformed and endless requests, timeouts, and signals."""
 
 import asyncio
 import logging
@@ -24,21 +24,21 @@ GOOD = b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 async def echo(scope: Message, receive: Receive, send: Send) -> None:
-    """Tells the path, the body, and who asks if that is of interest."""
+    """Answer with the path and the body; at `/who` with the client's address."""
     body, more = b"", True
     while more:
         message = await receive()
         body, more = body + message.get("body", b""), message.get("more_body", False)
-    told = scope["path"].encode() + b" " + body
+    answer = scope["path"].encode() + b" " + body
     if scope["path"] == "/who":
-        told = f"{scope['client'][0]} {scope['scheme']}".encode()
-    headers = [(b"content-length", str(len(told)).encode())]
+        answer = f"{scope['client'][0]} {scope['scheme']}".encode()
+    headers = [(b"content-length", str(len(answer)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": told})
+    await send({"type": "http.response.body", "body": answer})
 
 
 async def nothing(_: float | None = None) -> None:
-    """Neither a drain nor an announcement."""
+    """Do nothing on drain and announce."""
 
 
 Drain = Callable[[float | None], Awaitable[None]]
@@ -48,24 +48,24 @@ Drain = Callable[[float | None], Awaitable[None]]
 async def served(
     drain: Drain = nothing, settings: Settings = DEFAULTS, app: App = echo
 ) -> AsyncIterator[tuple[Server, int]]:
-    """A server with our connections, and its port."""
-    listening = bind_socket("127.0.0.1", 0, settings.stalled_reader_s)
+    """Run a server with our connections; yields it and its port."""
+    listener = bind_socket("127.0.0.1", 0, settings.stalled_reader_s)
     is_up = asyncio.Event()
 
     async def announce() -> None:
         is_up.set()
 
     server = Server(runner._config(SecurityMiddleware(app), settings), drain, announce)
-    task = asyncio.create_task(server._serve([listening]))  # `serve` would take the tests' signals over
+    task = asyncio.create_task(server._serve([listener]))  # `serve` would take over the tests' signals
     async with asyncio.timeout(DEADLINE_S):
         await is_up.wait()
-        yield server, listening.getsockname()[1]
+        yield server, listener.getsockname()[1]
         server.should_exit = True
         await task
 
 
 async def send_raw(port: int, *parts: bytes) -> bytes:
-    """Send bytes and read what comes until the server closes, or is done with its answer."""
+    """Send bytes, and read until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     async with asyncio.timeout(DEADLINE_S):
         for part in parts:
@@ -84,7 +84,7 @@ def status(answer: bytes) -> int:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_good_request_is_answered_without_telling_the_servers_name() -> None:
+async def test_a_response_does_not_name_the_server_software() -> None:
     async with served() as (_, port):
         answer = await send_raw(port, GOOD)
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -114,7 +114,7 @@ async def test_a_good_request_is_answered_without_telling_the_servers_name() -> 
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-async def test_a_malformed_request_is_400_and_the_server_goes_on(request_bytes: bytes) -> None:
+async def test_a_malformed_request_is_400_and_the_server_keeps_serving(request_bytes: bytes) -> None:
     async with served() as (_, port):
         answer = await send_raw(port, request_bytes)
         assert status(answer) == 400
@@ -131,18 +131,18 @@ async def test_a_malformed_request_is_400_and_the_server_goes_on(request_bytes: 
     ],
 )
 @pytest.mark.parametrize("piece", [1000, 1_000_000])
-async def test_a_head_that_is_too_large_is_400_whether_it_comes_at_once_or_not(head: bytes, piece: int) -> None:
+async def test_a_head_that_is_too_large_is_400_in_one_piece_or_many(head: bytes, piece: int) -> None:
     async with served() as (_, port):
-        parts = [head[at : at + piece] for at in range(0, len(head), piece)]
+        parts = [head[start : start + piece] for start in range(0, len(head), piece)]
         try:
             answer = await send_raw(port, *parts)
-        except ConnectionError:  # it closed while we were still sending, which can take the answer away
+        except ConnectionError:  # closed while we were still sending, which can lose the response
             answer = b""
         assert answer == b"" or status(answer) == 400
         assert status(await send_raw(port, GOOD)) == 200
 
 
-async def test_a_large_body_is_no_large_head() -> None:
+async def test_a_large_body_does_not_count_as_head() -> None:
     body = b"x" * 300_000
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with served() as (_, port):
@@ -150,7 +150,7 @@ async def test_a_large_body_is_no_large_head() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /x HTTP/1.1\r\nHost", GOOD + b"GET /x HTTP/1.1\r\nHost"])
-async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_whose_head_never_ends_is_closed(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "HEAD_TIMEOUT_S", 0.05)
     async with served() as (_, port), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -159,7 +159,7 @@ async def test_a_head_that_never_ends_loses_its_connection(sent: bytes, monkeypa
         writer.close()
 
 
-async def test_a_connection_on_which_nothing_comes_for_a_while_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "KEEP_ALIVE_TIMEOUT_S", 0.05)
     async with served() as (_, port), asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -170,24 +170,24 @@ async def test_a_connection_on_which_nothing_comes_for_a_while_is_closed(monkeyp
         writer.close()
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts off who takes nothing")
-async def test_a_client_that_takes_nothing_is_cut_off_in_the_end() -> None:
-    told, is_cut = "", asyncio.Event()
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux supports TCP_USER_TIMEOUT")
+async def test_a_client_that_reads_nothing_is_disconnected() -> None:
+    received, is_cut = "", asyncio.Event()
 
     async def endless(scope: Message, receive: Receive, send: Send) -> None:
-        nonlocal told
+        nonlocal received
         await receive()
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        for _ in range(1000):  # far more than all buffers hold
+        for _ in range(1000):  # far more than all buffers take
             await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
-        told = (await receive())["type"]
+        received = (await receive())["type"]
         is_cut.set()
 
     async with served(settings=Settings(stalled_reader_s=0.05), app=endless) as (_, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         writer.write(GOOD)
         await is_cut.wait()
-        assert told == "http.disconnect"
+        assert received == "http.disconnect"
         writer.transport.abort()
 
 
@@ -195,7 +195,7 @@ async def test_a_client_that_takes_nothing_is_cut_off_in_the_end() -> None:
     ("proxies", "who"),
     [((), b"127.0.0.1 http"), (("192.0.2.9",), b"127.0.0.1 http"), (("127.0.0.1",), b"192.0.2.7 https")],
 )
-async def test_only_a_trusted_proxy_is_believed_about_who_asks(proxies: tuple[str, ...], who: bytes) -> None:
+async def test_forwarded_headers_are_trusted_only_from_configured_proxies(proxies: tuple[str, ...], who: bytes) -> None:
     forwarded = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"
     async with served(settings=Settings(trusted_proxies=proxies)) as (_, port):
         answer = await send_raw(port, b"GET /who HTTP/1.1\r\nHost: a\r\n" + forwarded + b"\r\n")
@@ -213,25 +213,25 @@ async def test_requests_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixtu
 
 
 async def test_the_first_signal_drains_while_the_server_still_answers() -> None:
-    drained, asked = asyncio.Event(), asyncio.Event()
+    drained, is_draining = asyncio.Event(), asyncio.Event()
 
     async def drain(_: float | None) -> None:
-        asked.set()
+        is_draining.set()
         await drained.wait()
 
     async with served(drain) as (server, port):
         server.handle_exit(signal.SIGTERM, None)
-        await asked.wait()
+        await is_draining.wait()
         assert status(await send_raw(port, GOOD)) == 200
         assert not server.should_exit
         drained.set()
 
 
 async def test_the_second_signal_cuts_the_drain_short() -> None:
-    asked, cut = asyncio.Event(), asyncio.Event()
+    is_draining, cut = asyncio.Event(), asyncio.Event()
 
     async def drain(_: float | None) -> None:
-        asked.set()
+        is_draining.set()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -239,7 +239,7 @@ async def test_the_second_signal_cuts_the_drain_short() -> None:
 
     async with served(drain) as (server, _):
         server.handle_exit(signal.SIGTERM, None)
-        await asked.wait()
+        await is_draining.wait()
         server.handle_exit(signal.SIGINT, None)
         await cut.wait()
     assert server.should_exit
@@ -249,7 +249,7 @@ async def test_the_second_signal_cuts_the_drain_short() -> None:
 # --- the address ------------------------------------------------------------------------------------------------------
 
 
-def test_an_address_that_is_taken_or_not_ours_is_reported_in_a_sentence() -> None:
+def test_an_unavailable_address_is_reported_on_one_line() -> None:
     with bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
@@ -261,17 +261,17 @@ def test_an_address_that_is_taken_or_not_ours_is_reported_in_a_sentence() -> Non
         bind_socket("no such host.invalid", 0)
 
 
-def test_who_comes_before_the_server_is_ready_is_refused_and_does_not_wait() -> None:
+def test_a_connection_before_the_server_is_ready_is_refused() -> None:
     with bind_socket("127.0.0.1", 0) as early, socket.socket() as client, pytest.raises(ConnectionRefusedError):
         client.connect(early.getsockname())
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux cuts off who takes nothing")
-def test_who_takes_nothing_of_what_is_sent_is_cut_off_after_a_minute() -> None:
-    with bind_socket("127.0.0.1", 0) as listening, socket.socket() as client:
-        listening.listen()
-        client.connect(listening.getsockname())
-        accepted, _ = listening.accept()
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux supports TCP_USER_TIMEOUT")
+def test_connections_have_a_send_timeout_of_a_minute() -> None:
+    with bind_socket("127.0.0.1", 0) as listener, socket.socket() as client:
+        listener.listen()
+        client.connect(listener.getsockname())
+        accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
@@ -296,8 +296,8 @@ SLOW_TO_IMPORT = (
 )
 
 
-def test_the_start_imports_nothing_that_it_may_never_need() -> None:
-    """From process start to the first answer there are 0.6 s; each of these would take a good part of them."""
+def test_the_start_imports_no_slow_optional_modules() -> None:
+    """The first response comes 0.6 s after the process starts; each of these modules would add much to it."""
     code = "import sys, dragoman.server.runner, dragoman.protocols.aap.http; print(*sys.modules)"
     environ = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)

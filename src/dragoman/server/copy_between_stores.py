@@ -1,6 +1,6 @@
-"""Everything of one store written into another, and compared afterwards.
+"""Copies everything from one store into another, and compares the result.
 
-Sessions are written as their server wrote them, append by append, so that what is looked up across them is made anew.
+Sessions are replayed append by append, as their server wrote them, so that the target builds its own indexes.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -20,17 +20,17 @@ from dragoman.ports.log import Append, IdempotencyRecord, SessionStore, Snapshot
 from dragoman.server.stores import Stores
 
 PAGE_SIZE = 500
-"""Sessions, events or memories that are read at once."""
+"""Sessions, events or memories per read."""
 BATCH_EVENTS = 2000
-"""Events that are committed together, more or less."""
+"""Approximate number of events per commit."""
 
 
 class CopyError(Exception):
-    """The copy is not what it should be; the message says where it differs."""
+    """The copy failed or differs from its source. The message says where."""
 
 
 class CopyCounts(msgspec.Struct):
-    """What was copied."""
+    """How many items were copied."""
 
     sessions: int = 0
     events: int = 0
@@ -47,63 +47,65 @@ class CopyCounts(msgspec.Struct):
 
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""Called with the step, the number of items done, and their total."""
 
 
 async def copy(source: Stores, target: Stores, progress: Progress) -> CopyCounts:
-    """Copy everything from one store, which no server uses, into an empty one, and compare both.
+    """Copy everything into an empty store, and compare both. No server may use either of them.
+
+    An interrupted copy cannot be resumed: empty the target and start again.
 
     Raises:
-        NotCopied: the target is not empty, or something in it differs from the source.
-        StoreUnavailable: one of them cannot be used any more; the target is not whole.
+        CopyError: the target is not empty, or differs from the source.
+        StoreUnavailable: one of the stores became unavailable; the target is incomplete.
     """
     await _check_empty(target)
-    done = CopyCounts()
-    await _copy_sessions(source, target, done, progress)
-    await _copy_rest(source, target, done, progress)
-    await _compare_sessions(source, target, done, progress)
+    counts = CopyCounts()
+    await _copy_sessions(source, target, counts, progress)
+    await _copy_rest(source, target, counts, progress)
+    await _compare_sessions(source, target, counts, progress)
     await _compare_rest(source, target)
-    return done
+    return counts
 
 
 async def _check_empty(target: Stores) -> None:
-    there = {
+    contents = {
         "sessions": await target.archive.count(),
         "keys": len(await target.keys.all()),
         "memories": len(await target.archive.memories(0, 1)),
         "schedules": len(await target.schedules.all()),
         "blobs": len(await target.blobs.names()),
     }
-    if any(there.values()):
-        found = ", ".join(f"{count} {name}" for name, count in there.items() if count)
-        raise CopyError(f"there is something where the copy should go ({found}): name an empty place")
+    if any(contents.values()):
+        listed = ", ".join(f"{count} {name}" for name, count in contents.items() if count)
+        raise CopyError(f"the target is not empty ({listed}): name an empty one")
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-async def _copy_sessions(source: Stores, target: Stores, done: CopyCounts, progress: Progress) -> None:
+async def _copy_sessions(source: Stores, target: Stores, counts: CopyCounts, progress: Progress) -> None:
     total = await source.archive.count()
     epoch = await target.log.claim_epoch()
     batch: list[Append] = []
-    async for holding in _session_records(source):
-        async for append in _appends(source.log, holding, epoch):
+    async for session in _archived_sessions(source):
+        async for append in _appends(source.log, session, epoch):
             batch.append(append)
-            done.events += len(append.events)
+            counts.events += len(append.events)
             if sum(len(each.events) for each in batch) >= BATCH_EVENTS:
                 await _commit(target.log, batch)
                 batch = []
-        done.sessions += 1
-        if done.sessions % PAGE_SIZE == 0 or done.sessions == total:
-            progress("sessions copied", done.sessions, total)
+        counts.sessions += 1
+        if counts.sessions % PAGE_SIZE == 0 or counts.sessions == total:
+            progress("sessions copied", counts.sessions, total)
     await _commit(target.log, batch)
 
 
-async def _session_records(stores: Stores) -> AsyncIterator[ArchivedSession]:
+async def _archived_sessions(stores: Stores) -> AsyncIterator[ArchivedSession]:
     last: SessionId | None = None
     while page := await stores.archive.sessions(last, PAGE_SIZE):
-        for holding in page:
-            yield holding
+        for session in page:
+            yield session
         last = page[-1].session_id
 
 
@@ -115,21 +117,25 @@ async def _events(log: SessionStore, session_id: SessionId) -> AsyncIterator[Seq
 
 
 async def _appends(log: SessionStore, record: ArchivedSession, epoch: int) -> AsyncIterator[Append]:
-    """A session as appends: its first event, what follows up to its last rest, and what came after that."""
+    """A session as appends: its first event, the events up to its last snapshot, and the events after that."""
     session_id, owner = record.session_id, record.owner
     snapshot = await _load_snapshot(log, session_id)
-    rest, last = snapshot.head.seq, snapshot.events[-1].seq if snapshot.events else snapshot.head.seq
+    snapshot_seq, last = snapshot.head.seq, snapshot.events[-1].seq if snapshot.events else snapshot.head.seq
     async for page in _events(log, session_id):
         first = [each for each in page if each.seq == 1]
         for part in (
             first,
-            [each for each in page if 1 < each.seq <= rest],
-            [each for each in page if each.seq > rest],
+            [each for each in page if 1 < each.seq <= snapshot_seq],
+            [each for each in page if each.seq > snapshot_seq],
         ):
             if not part:
                 continue
             end = part[-1].seq
-            state = snapshot.head if end == rest else initial_state(session_id, owner, part[0]) if end == 1 else None
+            state = None
+            if end == snapshot_seq:
+                state = snapshot.head
+            elif end == 1:
+                state = initial_state(session_id, owner, part[0])
             yield Append(
                 session_id=session_id,
                 owner=owner,
@@ -146,55 +152,55 @@ async def _appends(log: SessionStore, record: ArchivedSession, epoch: int) -> As
 
 
 async def _commit(log: SessionStore, batch: Sequence[Append]) -> None:
-    taken = await log.commit(batch)
-    refused = [append.session_id for append, was_taken in zip(batch, taken, strict=True) if not was_taken]
+    outcomes = await log.commit(batch)
+    refused = [append.session_id for append, is_committed in zip(batch, outcomes, strict=True) if not is_committed]
     if refused:
-        raise CopyError(f"session {refused[0]} was not taken: its id or its name is there already")
+        raise CopyError(f"the target refused session {refused[0]}: its id or name already exists there")
 
 
 async def _load_snapshot(log: SessionStore, session_id: SessionId) -> Snapshot:
     snapshot = await log.load(session_id)
     if snapshot is None:
-        raise CopyError(f"session {session_id} is not there")
+        raise CopyError(f"session {session_id} is missing")
     return snapshot
 
 
-async def _compare_sessions(source: Stores, target: Stores, done: CopyCounts, progress: Progress) -> None:
-    if await target.archive.count() != done.sessions:
-        raise CopyError(f"{done.sessions} sessions were copied, {await target.archive.count()} are there")
+async def _compare_sessions(source: Stores, target: Stores, counts: CopyCounts, progress: Progress) -> None:
+    if await target.archive.count() != counts.sessions:
+        raise CopyError(f"{counts.sessions} sessions were copied, but the target has {await target.archive.count()}")
     compared = 0
-    async for holding in _session_records(source):
-        session_id = holding.session_id
-        for what, wanted, found in (
-            ("its fold", await _fold_session(source.log, holding), await _fold_session(target.log, holding)),
-            ("its name", holding.name, await _name(target.log, holding)),
-            ("what requests with keys did", [], await _missing_idempotency_records(target.log, holding)),
-            ("its state", await _stored_state(source.log, session_id), await _stored_state(target.log, session_id)),
+    async for session in _archived_sessions(source):
+        session_id = session.session_id
+        for part, expected, actual in (
+            ("its folded state", await _fold_session(source.log, session), await _fold_session(target.log, session)),
+            ("its name", session.name, await _name(target.log, session)),
+            ("its idempotency records", [], await _missing_idempotency_records(target.log, session)),
+            ("its snapshot", await _stored_state(source.log, session_id), await _stored_state(target.log, session_id)),
         ):
-            if wanted != found:
-                raise CopyError(f"session {session_id} differs: {what}")
+            if expected != actual:
+                raise CopyError(f"session {session_id} differs: {part}")
         compared += 1
-        if compared % PAGE_SIZE == 0 or compared == done.sessions:
-            progress("sessions compared", compared, done.sessions)
+        if compared % PAGE_SIZE == 0 or compared == counts.sessions:
+            progress("sessions compared", compared, counts.sessions)
 
 
 async def _name(log: SessionStore, record: ArchivedSession) -> str | None:
-    """A session's name, if it is found by it."""
+    """A session's name, if the log finds the session by it."""
     name = record.name
     return name if name is None or await log.find_by_name(record.owner, name) == record.session_id else None
 
 
 async def _missing_idempotency_records(log: SessionStore, record: ArchivedSession) -> list[IdempotencyRecord]:
-    """What requests with keys of their own did, and is not known any more; what does not last may go at any time."""
+    """The idempotency records that the log does not find. Those that do not last may expire at any time."""
     return [
-        once
-        for once in record.idempotency_records
-        if await log.find_idempotency_record(once.owner, once.key) not in ((once,) if once.lasts else (once, None))
+        each
+        for each in record.idempotency_records
+        if await log.find_idempotency_record(each.owner, each.key) not in ((each,) if each.lasts else (each, None))
     ]
 
 
 async def _fold_session(log: SessionStore, record: ArchivedSession) -> SessionState | None:
-    """A session's state as all its events make it."""
+    """A session's state, folded from all its events."""
     state: SessionState | None = None
     async for page in _events(log, record.session_id):
         if state is None:
@@ -208,7 +214,7 @@ async def _fold_session(log: SessionStore, record: ArchivedSession) -> SessionSt
 async def _stored_state(
     log: SessionStore, session_id: SessionId
 ) -> tuple[SessionState, list[LoggedEvent], list[Piece]]:
-    """What is stored of a session: its state at its last rest, and what came after it."""
+    """A session's stored snapshot, and the events and pieces after it."""
     snapshot = await _load_snapshot(log, session_id)
     return snapshot.head, list(snapshot.events), list(snapshot.pieces)
 
@@ -216,32 +222,32 @@ async def _stored_state(
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
-async def _copy_rest(source: Stores, target: Stores, done: CopyCounts, progress: Progress) -> None:
+async def _copy_rest(source: Stores, target: Stores, counts: CopyCounts, progress: Progress) -> None:
     for key in await source.keys.all():
         await target.keys.add(key)
-        done.keys += 1
+        counts.keys += 1
     for profile in await source.profiles.all():
         await target.profiles.put(profile)
-        done.profiles += 1
+        counts.profiles += 1
     async for page in _memories(source):
         await target.archive.restore_memories(page)
-        done.memories += len(page)
+        counts.memories += len(page)
     for schedule in await source.schedules.all():
         await target.schedules.put(schedule)
-        done.schedules += 1
+        counts.schedules += 1
     for schedule, fire in await _fires(source):
         await target.schedules.claim_fire(schedule, fire)
     for share in sorted(await source.archive.shares(), key=lambda each: each.created_at):
         await target.shares.add(share)
-        done.links += 1
+        counts.links += 1
     names = await source.blobs.names()
     for name in names:
         content = await source.blobs.get(name)
         if content is not None:
             await target.blobs.put(name, content)
-            done.blobs += 1
-            if done.blobs % PAGE_SIZE == 0 or done.blobs == len(names):
-                progress("blobs copied", done.blobs, len(names))
+            counts.blobs += 1
+            if counts.blobs % PAGE_SIZE == 0 or counts.blobs == len(names):
+                progress("blobs copied", counts.blobs, len(names))
 
 
 async def _memories(stores: Stores) -> AsyncIterator[Sequence[Memory]]:
@@ -252,17 +258,17 @@ async def _memories(stores: Stores) -> AsyncIterator[Sequence[Memory]]:
 
 
 async def _fires(stores: Stores) -> list[tuple[Schedule, Fire]]:
-    found = []
+    all_fires = []
     for schedule in await stores.schedules.all():
         offset = 0
         while fires := await stores.schedules.fires(schedule.schedule_id, offset, PAGE_SIZE):
-            found += [(schedule, fire) for fire in fires]
+            all_fires += [(schedule, fire) for fire in fires]
             offset += len(fires)
-    return found
+    return all_fires
 
 
 async def _compare_rest(source: Stores, target: Stores) -> None:
-    for what, wanted, found in (
+    for kind, expected, actual in (
         ("keys", await source.keys.all(), await target.keys.all()),
         ("profiles", _sorted(await source.profiles.all()), _sorted(await target.profiles.all())),
         ("memories", [each async for each in _memories(source)], [each async for each in _memories(target)]),
@@ -271,15 +277,15 @@ async def _compare_rest(source: Stores, target: Stores) -> None:
         ("links", _unexpired(await source.archive.shares()), _unexpired(await target.archive.shares())),
         ("blobs", await source.blobs.names(), await target.blobs.names()),
     ):
-        if wanted != found:
-            raise CopyError(f"the {what} differ")
+        if expected != actual:
+            raise CopyError(f"the {kind} differ")
     for name in await source.blobs.names():
         if await source.blobs.get(name) != await target.blobs.get(name):
             raise CopyError(f"the blob {name} differs")
 
 
 def _unexpired(shares: Sequence[Share]) -> list[Share]:
-    """The links that have not expired: a store may let the others go as soon as it takes a newer one."""
+    """The links that had not expired when the newest was created: a store may delete the others at any write."""
     newest = max((share.created_at for share in shares), default=None)
     return [share for share in shares if share.expires_at is None or newest is None or share.expires_at > newest]
 
