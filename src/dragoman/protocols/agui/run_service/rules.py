@@ -99,11 +99,6 @@ def client_time_of(body: RunAgentInput) -> JsonObject | None:
     return client_time if isinstance(client_time, dict) else None
 
 
-def _client_time_rule(holds: Callable[[JsonObject], bool]) -> Callable[[RunAgentInput, RuleContext], bool]:
-    """A rule about `client_time`, which holds if there is none. Rule 20 demands that it is an object."""
-    return lambda body, _: (client_time := client_time_of(body)) is None or holds(client_time)
-
-
 def _is_client_time_valid(body: RunAgentInput, _: RuleContext) -> bool:
     client_time = client_time_of(body)
     return "client_time" not in body.forwarded_props or (
@@ -130,6 +125,16 @@ def is_instant(value: Json) -> bool:
     except ValueError:
         return False
     return int(second) <= 60 and int(offset_hours) <= 23 and int(offset_minutes) <= 59
+
+
+def _client_time_rule(number: int, field: str, is_valid: Callable[[Json], bool]) -> Rule[RunAgentInput]:
+    """A rule about a field of `client_time`. It holds if there is no `client_time`; rule 20 demands an object."""
+
+    def holds(body: RunAgentInput, _: RuleContext) -> bool:
+        client_time = client_time_of(body)
+        return client_time is None or is_valid(client_time.get(field))
+
+    return Rule(number, field.replace("_", "-"), f"invalid client_time.{field}", holds)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -192,24 +197,9 @@ RULES_AFTER_IMAGES: tuple[Rule[RunAgentInput], ...] = (
         FORWARDED_PROPS_MESSAGE,
         lambda body, context: agent_type_of(body) != MEMORY_AGENT_TYPE and context.is_agent(agent_type_of(body)),
     ),
-    Rule(
-        17,
-        "device-timezone",
-        "invalid client_time.device_timezone",
-        _client_time_rule(lambda given: _is_zone(given.get("device_timezone"))),
-    ),
-    Rule(
-        18,
-        "client-now-iso",
-        "invalid client_time.client_now_iso",
-        _client_time_rule(lambda given: is_instant(given.get("client_now_iso"))),
-    ),
-    Rule(
-        19,
-        "client-epoch-ms",
-        "invalid client_time.client_epoch_ms",
-        _client_time_rule(lambda given: type(given.get("client_epoch_ms")) is int),
-    ),
+    _client_time_rule(17, "device_timezone", _is_zone),
+    _client_time_rule(18, "client_now_iso", is_instant),
+    _client_time_rule(19, "client_epoch_ms", lambda value: type(value) is int),
     Rule(20, "client-time", FORWARDED_PROPS_MESSAGE, _is_client_time_valid),
 )
 
