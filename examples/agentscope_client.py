@@ -1,5 +1,5 @@
-"""A small client of the Agent API, with nothing but the standard library: it prints the answer as it comes, and asks
-before a tool runs that needs a person's word.
+"""A small client of the Agent API that needs only the standard library. It prints the answer as it arrives, and asks
+for approval where a tool requires it.
 
     python examples/agentscope_client.py http://127.0.0.1:8000 KEY "add 1 and 2"
 """
@@ -16,17 +16,17 @@ Event = dict[str, Any]
 
 
 def process(url: str, key: str, session_id: str, messages: list[Event]) -> Iterator[Event]:
-    """Send messages into a session; the events of the response."""
+    """Send messages to a session, and yield the events of the response."""
     body = json.dumps({"session_id": session_id, "input": messages}).encode()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/process", body, headers)) as answer:
-        for line in answer:
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/process", body, headers)) as stream:
+        for line in stream:
             if line.startswith(b"data: "):
                 yield json.loads(line.removeprefix(b"data: "))
 
 
 def decide(request: Event) -> Event:
-    """Ask the person at the terminal about a call."""
+    """Ask the user at the terminal whether to approve a call."""
     call = request["content"][0]["data"]
     print(f"? {call['name']} {call['arguments']} [y/n]", flush=True)
     answer = {"approval_request_id": call["id"], "approve": input().strip() == "y"}
@@ -34,13 +34,13 @@ def decide(request: Event) -> Event:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Says something to an agent and prints what it answers.")
-    parser.add_argument("url", help="where the server is, such as http://127.0.0.1:8000")
-    parser.add_argument("key", help="an API key of it")
-    parser.add_argument("text", help="what to say")
-    asked_for = parser.parse_args()
-    url, key, session_id = asked_for.url, asked_for.key, str(uuid4())
-    messages: list[Event] = [{"role": "user", "content": [{"type": "text", "text": asked_for.text}]}]
+    parser = argparse.ArgumentParser(description="Sends a message to an agent and prints the answer.")
+    parser.add_argument("url", help="address of the server, such as http://127.0.0.1:8000")
+    parser.add_argument("key", help="API key")
+    parser.add_argument("text", help="the message")
+    arguments = parser.parse_args()
+    url, key, session_id = arguments.url, arguments.key, str(uuid4())
+    messages: list[Event] = [{"role": "user", "content": [{"type": "text", "text": arguments.text}]}]
     while messages:
         response: Event = {}
         for event in process(url, key, session_id, messages):
@@ -50,8 +50,8 @@ def main() -> None:
                 response = event
         if response["error"]:
             sys.exit(f"{response['error']['code']}: {response['error']['message']}")
-        asked = [message for message in response["output"] if message["type"] == "mcp_approval_request"]
-        messages = [each for request in asked for each in (request, decide(request))]
+        requests = [message for message in response["output"] if message["type"] == "mcp_approval_request"]
+        messages = [each for request in requests for each in (request, decide(request))]
     print()
 
 

@@ -1,7 +1,7 @@
-"""A model whose tool asks before it acts. Serve it: `dragoman serve examples/approval.py`.
+"""A model with a tool that requires approval. Serve it with `dragoman serve examples/approval.py`.
 
-The run ends when the model wants to send something, and goes on when the user has allowed or denied it: over any
-protocol, after any time, also after a restart. Nobody but the session's owner can answer, and only once.
+The run ends when the model calls the tool, and continues when the user has approved or denied the call: over any
+protocol, after any time, even after a restart. Only the session's owner can answer, and only once.
 """
 
 from dragoman import Agent, SecretOption, ToolContext, ToolFailed, tool
@@ -16,7 +16,7 @@ def send_mail(context: ToolContext, to: str, subject: str, body: str) -> str:
     Args:
         to: the address.
         subject: a few words.
-        body: the whole text.
+        body: the full text.
     """
     if not context.options["mail_password"]:
         raise ToolFailed("the user has not set the option mail_password yet")
@@ -31,5 +31,5 @@ secretary = Agent(
     options=[SecretOption(name="mail_password", title="Password of your mail account")],
     history=True,
     ask_user=True,
-    instructions="You write e-mails. Ask the user for what you do not know, then send the e-mail with your tool.",
+    instructions="You write e-mails. Ask the user for any missing information, then send the e-mail with your tool.",
 )

@@ -1,7 +1,7 @@
-"""A model with two tools. Serve it: `dragoman serve examples/assistant.py`.
+"""A model with two tools. Serve it with `dragoman serve examples/assistant.py`.
 
-The tools are plain typed functions. Their names, descriptions and parameters are what the model is told; a docstring in
-Google's style describes each parameter.
+The tools are plain typed functions. The model sees their names, docstrings and parameters; a Google-style docstring
+describes each parameter.
 """
 
 from datetime import UTC, datetime
@@ -24,9 +24,9 @@ def convert(
     """Convert an amount of money from one currency to another.
 
     Args:
-        amount: how much, in the source currency.
-        source: the currency that there is.
-        target: the currency that is wanted.
+        amount: the amount in the source currency.
+        source: the currency to convert from.
+        target: the currency to convert to.
     """
     return {"amount": round(amount / RATES[source] * RATES[target], 2), "currency": target}
 
@@ -36,20 +36,20 @@ def time_in(context: ToolContext, zone: str | None = None) -> str:
     """Tell the time.
 
     Args:
-        zone: an IANA time zone such as Europe/Rome; the user's own, if there is none.
+        zone: an IANA time zone such as Europe/Rome. Default: the user's time zone.
     """
     try:
         return datetime.now(UTC).astimezone(ZoneInfo(zone or context.time_zone)).strftime("%A, %H:%M")
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ToolFailed(f"there is no time zone {zone!r}; an IANA name such as Europe/Rome is expected") from error
+        raise ToolFailed(f"unknown time zone {zone!r}; expected an IANA name such as Europe/Rome") from error
 
 
 assistant = Agent(
     "assistant",
     title="Travel assistant",
-    description="Knows money and clocks.",
+    description="Converts currencies and tells the time.",
     tools=[convert, time_in],
     history=True,
     client_tools=True,
-    instructions="You help travellers. Use your tools for rates and times, never guess them. Be brief.",
+    instructions="You help travelers. Always use your tools for rates and times; never guess. Be brief.",
 )

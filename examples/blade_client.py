@@ -1,9 +1,9 @@
-"""Talk to an agent over Blade from the terminal: a session over REST, the conversation over Socket.IO.
+"""Talk to an agent over Blade in the terminal: the session over REST, the conversation over Socket.IO.
 
     pip install python-socketio aiohttp
     BLADE_KEY=sk-dragoman-… python examples/blade_client.py http://127.0.0.1:8000
 
-Answers appear as they are written. When the agent asks something, type the number of an option, or words of your own.
+Answers appear as they are generated. When the agent asks a question, type the number of an option, or your own answer.
 An empty line ends the conversation.
 """
 
@@ -20,7 +20,7 @@ Payload = dict[str, Any]
 
 
 class Conversation:
-    """One session: what was sent of it, and the question that waits."""
+    """A session, its turns, and the question that is waiting for an answer."""
 
     def __init__(self, socket: socketio.AsyncClient, session_id: str) -> None:
         self.socket = socket
@@ -30,22 +30,22 @@ class Conversation:
         self.turns: dict[str, Payload] = {}
         socket.on("turn:start", self.on_turn)
         socket.on("turn:patch", self.on_patch)
-        socket.on("turn:end", self.on_turn)  # the end of a turn is the whole turn: it replaces what was folded
+        socket.on("turn:end", self.on_turn)  # contains the whole turn, and replaces what was folded from patches
         socket.on("chat:end", self.on_end)
         socket.on("system:error", self.on_error)
 
     async def say(self, message: str, **fields: Payload) -> None:
-        """Send a message, and wait until the agent is done."""
+        """Send a message, and wait until the agent has finished."""
         self.ended.clear()
         self.question = None
         payload = {"session_id": self.session_id, "message": message, **fields}
-        told = await self.socket.call("chat:send", payload)
-        if told["status"] == "ok":
+        acknowledgment = await self.socket.call("chat:send", payload)
+        if acknowledgment["status"] == "ok":
             await self.ended.wait()
         print()
 
     async def answer(self, text: str) -> None:
-        """Answer the question that waits: by the number of an option, or in words."""
+        """Answer the pending question with the number of an option or with a text."""
         chosen = {"selections": {"0": [int(text) - 1]}} if text.isdigit() else {"custom": {"0": text}}
         await self.say("", askuser_answer={"tool_call_id": self.question, **chosen})
 
@@ -55,7 +55,7 @@ class Conversation:
     async def on_patch(self, patch: Payload) -> None:
         turn, data = self.turns[patch["turn_id"]], patch["data"]
         if turn["parent_fork_tool_call_id"]:
-            return  # of a sub-agent: its result comes with the call that started it
+            return  # from a sub-agent: its result arrives with the call that started it
         if patch["patch_type"] == "add_content" and data["type"] == "text":
             print(data["text_delta"], end="", flush=True)
         elif patch["patch_type"] == "add_tool_call":
@@ -80,13 +80,12 @@ class Conversation:
 
 async def main(url: str, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"}
-    async with aiohttp.request("POST", f"{url}/api/sessions", json={}, headers=headers) as answer:
-        session_id = (await answer.json())["session_id"]
+    async with aiohttp.request("POST", f"{url}/api/sessions", json={}, headers=headers) as response:
+        session_id = (await response.json())["session_id"]
     socket = socketio.AsyncClient()
     conversation = Conversation(socket, session_id)
-    await socket.connect(
-        url, auth={"token": key}, transports=["websocket"]
-    )  # polling is bound to one of several servers
+    # Long polling would have to reach the same server each time; with several servers, use WebSocket only.
+    await socket.connect(url, auth={"token": key}, transports=["websocket"])
     await socket.call("session:subscribe", {"session_id": session_id})
     while text := (await asyncio.to_thread(input, "> ")).strip():
         await (conversation.answer(text) if conversation.question else conversation.say(text))

@@ -1,4 +1,4 @@
-"""Ask, and wait for the whole answer: no event loop, no events. The second run finds the session again by its id.
+"""Ask a question and wait for the complete answer, without an event loop. The second command continues the session.
 
 python examples/client_ask.py http://127.0.0.1:8000 KEY "Hello!"
 python examples/client_ask.py http://127.0.0.1:8000 KEY "And now?" SESSION
@@ -21,5 +21,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except RunFailed as error:
         sys.exit(f"{error} (code {error.code})")
-    except ClientError as error:  # a key that is not known there, no connection, ...
-        sys.exit(f"{error}; trying again may help: {error.may_retry}")
+    except ClientError as error:  # an invalid key, no connection, ...
+        sys.exit(f"{error} (a retry may help: {error.may_retry})")

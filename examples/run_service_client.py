@@ -1,5 +1,5 @@
-"""A small client of the AG-UI run service, with nothing but the standard library: it submits a run, follows its events
-through lost connections, asks before a tool runs that needs a person's word, and shows the day's history.
+"""A small client of the AG-UI run service that needs only the standard library. It submits a run, follows its events
+even when the connection is lost, asks for approval where a tool requires it, and prints the day's history.
 
     python examples/run_service_client.py http://127.0.0.1:8000 KEY "add 1 and 2"
 """
@@ -19,30 +19,30 @@ CONNECTION_ERRORS = (urllib.error.URLError, ConnectionError, HTTPException, Time
 
 
 class RunService:
-    """The service at an address, for the holder of a key."""
+    """The run service at an address, with an API key."""
 
     def __init__(self, url: str, key: str) -> None:
         self.base = f"{url}/api/v1/agent"
         self.key = key
 
     def request(self, path: str, body: Event | None = None, *, after: str = "") -> HTTPResponse:
-        """Send a request; its answer, open."""
+        """Send a request, and return the open response."""
         content = None if body is None else json.dumps(body).encode()
-        given = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         if after:
-            given["Last-Event-ID"] = after
-        answer: HTTPResponse = urllib.request.urlopen(
-            urllib.request.Request(f"{self.base}{path}", content, given), timeout=60
+            headers["Last-Event-ID"] = after
+        response: HTTPResponse = urllib.request.urlopen(
+            urllib.request.Request(f"{self.base}{path}", content, headers), timeout=60
         )
-        return answer
+        return response
 
     def post(self, path: str, body: Event) -> Event:
-        with self.request(path, body) as answer:
-            accepted: Event = json.load(answer)
+        with self.request(path, body) as response:
+            accepted: Event = json.load(response)
             return accepted
 
     def events(self, thread: str, run: str) -> Iterator[Event]:
-        """The events of a run to its end, each once, whatever happens to the connection meanwhile."""
+        """All events of a run, each once, even if the connection is lost in between."""
         last, is_over = "0-0", False
         while not is_over:
             try:
@@ -61,7 +61,7 @@ class RunService:
 
 
 def decide(interrupt: Event) -> Event:
-    """Ask the person at the terminal about a call."""
+    """Ask the user at the terminal whether to approve a call."""
     print(f"? {interrupt['message']} [y/n]", flush=True)
     return {"callId": interrupt["id"], "granted": input().strip() == "y"}
 
@@ -86,9 +86,9 @@ def main() -> None:
         answers = {"answers": [decide(interrupt) for interrupt in interrupts]}
         run = service.post(f"/runs/{thread}/answers", answers)["runId"] if interrupts else ""
     print()
-    with service.request(f"/history?threadId={thread}") as answer:
-        for told in json.load(answer)["messages"]:
-            print(f"{told['seq']} {told['role']}: {told['content']}")
+    with service.request(f"/history?threadId={thread}") as response:
+        for message in json.load(response)["messages"]:
+            print(f"{message['seq']} {message['role']}: {message['content']}")
 
 
 if __name__ == "__main__":

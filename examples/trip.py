@@ -1,7 +1,7 @@
-"""An agent that is a function. Serve it: `dragoman serve examples/trip.py`. It needs no model.
+"""An agent that is a function and needs no model. Serve it with `dragoman serve examples/trip.py`.
 
-It reads as straight-line code, though it may wait for its user for a month: then nothing of it is in memory, and it is
-called again from its beginning when the answer has come. What it did before is on record and is not done twice.
+It is straight-line code, but may wait for its user for a month. Meanwhile it occupies no memory. When the answer
+arrives, the function is called again from its beginning; its earlier steps are recorded and are not executed again.
 """
 
 from collections.abc import AsyncIterator
@@ -12,14 +12,14 @@ from dragoman import Run, SelectOption, ToolFailed, agent, tool
 
 
 class Train(Struct):
-    """A connection."""
+    """A train connection."""
 
     number: str
     leaves: str
     price: int
 
 
-@tool(idempotent=True, exposed=False)  # a step of the function's own: no client has to switch it on
+@tool(idempotent=True, exposed=False)  # used only by the function itself, so clients need not enable it
 def trains(place: str) -> list[Train]:
     """Look up the trains to a place."""
     first = sum(place.encode()) % 12 + 6
@@ -42,9 +42,10 @@ async def trip(run: Run) -> AsyncIterator[str]:
     """Finds a train and buys the ticket. Say where you want to go."""
     place = run.text.strip()
     yield f"Trains to {place}. "
-    found = await run.call(trains, place)
-    number = await run.ask("Which train?", [(each.number, f"{each.leaves}, {each.price} EUR") for each in found])
-    chosen = next((each for each in found if each.number == number), None)
+    connections = await run.call(trains, place)
+    choices = [(train.number, f"{train.leaves}, {train.price} EUR") for train in connections]
+    number = await run.ask("Which train?", choices)
+    chosen = next((train for train in connections if train.number == number), None)
     if chosen is None:
         yield f"There is no train {number!r}."
         return

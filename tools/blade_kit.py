@@ -1,7 +1,7 @@
-"""Install the vendor's Python client of Blade for the tests: it needs Python 3.12, so it has an environment of its own.
+"""Install the vendor's Python client of Blade for the tests. It needs Python 3.12, and therefore its own environment.
 
-Its releases stand beside each other, over the same dependencies. Without such a Python nothing is installed, and the
-tests say that they were left out.
+Several releases are installed side by side, with the same dependencies. Without Python 3.12, nothing is installed and
+the tests are skipped.
 """
 
 import re
@@ -23,7 +23,7 @@ def main() -> int:
         return 0
     python = newer_python()
     if python is None:
-        sys.stdout.write("blade-agent-kit needs Python 3.12, and there is none: its tests are left out\n")
+        sys.stdout.write("blade-agent-kit needs Python 3.12, which was not found; its tests will be skipped\n")
         return 0
     sys.stdout.write(f"installing the releases of blade-agent-kit with {python}\n")
     shutil.rmtree(INSTALL_FOLDER, ignore_errors=True)
@@ -39,21 +39,21 @@ def main() -> int:
     pip += ["--no-deps", "--require-hashes"]
     subprocess.run([*pip, "-r", str(REQUIREMENTS_LIST)], check=True)
     for release, digest in RELEASES.findall(REQUIREMENTS_LIST.read_text(encoding="utf-8")):
-        wanted = INSTALL_FOLDER / f"{release}.txt"
-        wanted.write_text(f"blade-agent-kit=={release} {digest}\n", encoding="utf-8")
-        subprocess.run([*pip, "--target", str(INSTALL_FOLDER / release), "-r", str(wanted)], check=True)
+        requirements = INSTALL_FOLDER / f"{release}.txt"
+        requirements.write_text(f"blade-agent-kit=={release} {digest}\n", encoding="utf-8")
+        subprocess.run([*pip, "--target", str(INSTALL_FOLDER / release), "-r", str(requirements)], check=True)
     stamp.touch()
     return 0
 
 
 def newer_python() -> str | None:
-    """A Python of at least 3.12 on this machine: on the path, or one that pyenv has installed but not switched on."""
-    named = [sys.executable, "python3.14", "python3.13", "python3.12", "python3"]
-    installed = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
-    for found in [*filter(None, map(shutil.which, named)), *map(str, installed)]:
-        asked = [found, "-c", "import sys; sys.exit(sys.version_info < (3, 12))"]
-        if subprocess.run(asked, check=False, stderr=subprocess.DEVNULL).returncode == 0:
-            return found
+    """A Python of at least 3.12 on this machine: on the path, or installed by pyenv."""
+    names = [sys.executable, "python3.14", "python3.13", "python3.12", "python3"]
+    pyenv = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
+    for candidate in [*filter(None, map(shutil.which, names)), *map(str, pyenv)]:
+        check = [candidate, "-c", "import sys; sys.exit(sys.version_info < (3, 12))"]
+        if subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 0:
+            return candidate
     return None
 
 

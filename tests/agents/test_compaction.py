@@ -19,7 +19,7 @@ def is_summary(request: ModelRequest) -> bool:
     return request.instructions == INSTRUCTIONS
 
 
-async def test_a_conversation_that_outgrows_the_window_is_summed_up_and_goes_on(tmp_path: Path) -> None:
+async def test_a_conversation_that_exceeds_the_window_is_summarized_and_continues(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They spoke of words."], context_window=2000)
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session(seeds=(SystemMessage(id=MessageId("1"), content="Be kind."),))
@@ -38,7 +38,7 @@ async def test_a_conversation_that_outgrows_the_window_is_summed_up_and_goes_on(
     assert all(tokens_of_all(request.messages) < 2000 for request in model.requests)
 
 
-async def test_what_summaries_cost_is_part_of_the_steps_that_they_were_made_for(tmp_path: Path) -> None:
+async def test_the_usage_of_a_summary_is_added_to_the_step_that_needs_it(tmp_path: Path) -> None:
     used = Usage(100, 10)
     answer: list[Part] = ["Yes.", end("end_turn", Usage(7, 3))]
     model = ScriptedModel(*[answer] * 3, summaries=[["So.", end("end_turn", used)]], context_window=2000)
@@ -53,7 +53,7 @@ async def test_what_summaries_cost_is_part_of_the_steps_that_they_were_made_for(
         assert (await session.stop()).usage == usages[-1]
 
 
-async def test_the_next_summary_takes_in_the_one_before(tmp_path: Path) -> None:
+async def test_a_summary_includes_the_previous_one(tmp_path: Path) -> None:
     model = ScriptedModel(*["Yes."] * 9, summaries=["One.", "Two."], context_window=2000)
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
@@ -66,7 +66,7 @@ async def test_the_next_summary_takes_in_the_one_before(tmp_path: Path) -> None:
     assert model.read()[0] == f"user: {SUMMARY_HEADING}\nTwo."
 
 
-async def test_calls_and_their_results_are_never_parted(tmp_path: Path) -> None:
+async def test_calls_are_never_separated_from_their_results(tmp_path: Path) -> None:
     @tool
     def look(at: str) -> str:
         """Look."""
@@ -86,7 +86,7 @@ async def test_calls_and_their_results_are_never_parted(tmp_path: Path) -> None:
     assert any(is_summary(request) for request in model.requests)
 
 
-async def test_what_the_model_counted_outweighs_the_estimate(tmp_path: Path) -> None:
+async def test_the_models_token_count_takes_precedence_over_the_estimate(tmp_path: Path) -> None:
     model = ScriptedModel(
         ["Hi.", end("end_turn", Usage(1900, 5))], "Bye.", "Again.", summaries=["Short."], context_window=2000
     )
@@ -99,7 +99,7 @@ async def test_what_the_model_counted_outweighs_the_estimate(tmp_path: Path) -> 
         assert len(await session.compactions()) == 1, "a count from before the summary counts no more"
 
 
-async def test_many_messages_are_summed_up_whatever_their_length(tmp_path: Path) -> None:
+async def test_too_many_messages_are_summarized_even_if_they_are_short(tmp_path: Path) -> None:
     seeds = tuple(
         message
         for number in range(10)
@@ -120,7 +120,7 @@ async def test_many_messages_are_summed_up_whatever_their_length(tmp_path: Path)
     assert len(model.read()) < 8
 
 
-async def test_a_request_that_is_too_long_is_summed_up_and_tried_once_more(tmp_path: Path) -> None:
+async def test_a_request_that_is_too_long_is_summarized_and_retried_once(tmp_path: Path) -> None:
     model = ScriptedModel("One.", [ContextTooLong("9000 > 8192")], "Two.", summaries=["Summary."])
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
@@ -130,7 +130,7 @@ async def test_a_request_that_is_too_long_is_summed_up_and_tried_once_more(tmp_p
     assert model.read() == [f"user: {SUMMARY_HEADING}\nSummary.", "user: Go on"]
 
 
-async def test_a_second_refusal_ends_the_run(tmp_path: Path) -> None:
+async def test_a_retry_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
     model = ScriptedModel("One.", [ContextTooLong("a")], [ContextTooLong("b")], summaries=["Summary."])
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
@@ -139,7 +139,7 @@ async def test_a_second_refusal_ends_the_run(tmp_path: Path) -> None:
         assert (await session.stop()).code == "context_too_long"
 
 
-async def test_without_a_summary_the_oldest_is_left_out(tmp_path: Path) -> None:
+async def test_without_a_summary_the_oldest_messages_are_dropped(tmp_path: Path) -> None:
     """The model that fails to sum up may still answer; and a single message may be longer than the window."""
     model = ScriptedModel(
         "One.", "Two.", "Three.", "Four.", summaries=[[ModelUnavailable("busy")], ""], context_window=2000
@@ -156,7 +156,7 @@ async def test_without_a_summary_the_oldest_is_left_out(tmp_path: Path) -> None:
     assert "characters omitted" in model.read()[-1]
 
 
-async def test_a_sub_agent_sums_up_its_own_loop(tmp_path: Path) -> None:
+async def test_a_sub_agent_summarizes_its_own_loop(tmp_path: Path) -> None:
     @tool
     def look(at: str) -> str:
         """Look."""
@@ -174,7 +174,7 @@ async def test_a_sub_agent_sums_up_its_own_loop(tmp_path: Path) -> None:
     assert inner.read()[0] == f"user: {SUMMARY_HEADING}\nSeen some."
 
 
-async def test_a_conversation_is_summed_up_when_somebody_asks_for_it(tmp_path: Path) -> None:
+async def test_a_conversation_is_summarized_on_request(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They greeted."])
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
@@ -188,7 +188,7 @@ async def test_a_conversation_is_summed_up_when_somebody_asks_for_it(tmp_path: P
     assert [message.content for message in asked.messages[:2]] == [made.summary, "two"]
 
 
-async def test_there_may_be_nothing_to_sum_up(tmp_path: Path) -> None:
+async def test_a_request_with_nothing_to_summarize_has_no_effect(tmp_path: Path) -> None:
     model = ScriptedModel("First.", summaries=["A word."])
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()

@@ -68,7 +68,7 @@ async def test_the_trip_waits_for_its_user_twice(tmp_path: Path, allowed: bool, 
         assert (await session.summary_lines())[-1] == f"assistant: {text}"
 
 
-async def test_the_trip_takes_the_users_own_words(tmp_path: Path) -> None:
+async def test_the_trip_accepts_a_free_text_answer(tmp_path: Path) -> None:
     async with agent_harness(tmp_path, *load(f"{EXAMPLES / 'trip.py'}:trip")) as house:
         session = await house.session()
         await session.send_and_wait("Rome")
@@ -76,7 +76,7 @@ async def test_the_trip_takes_the_users_own_words(tmp_path: Path) -> None:
         assert (await session.summary_lines())[-1] == "assistant: There is no train 'the boat'."
 
 
-async def test_the_secretary_sends_nothing_that_was_not_allowed(tmp_path: Path) -> None:
+async def test_the_secretary_sends_nothing_without_approval(tmp_path: Path) -> None:
     mail = call("send_mail", to="bob@b.example", subject="Hi", body="How are you?")
     model = ScriptedModel([mail], "Not sent.", [mail], "Sent.", [mail], "There is no password.")
     secretary = modelled("approval.py", model)

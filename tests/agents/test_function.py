@@ -133,7 +133,7 @@ async def test_a_function_that_says_nothing_leaves_no_message(tmp_path: Path) ->
         assert await session.summary_lines() == ["user: Hi"]
 
 
-async def test_what_a_function_cannot_yield_fails_the_run(tmp_path: Path) -> None:
+async def test_yielding_an_invalid_value_fails_the_run(tmp_path: Path) -> None:
     @agent
     async def wrong(run: Run) -> AsyncIterator[Any]:
         yield "a"
@@ -146,7 +146,7 @@ async def test_what_a_function_cannot_yield_fails_the_run(tmp_path: Path) -> Non
         assert await session.summary_lines() == ["user: Hi", "assistant: a"]
 
 
-async def test_many_deltas_give_way_to_others(tmp_path: Path) -> None:
+async def test_many_deltas_yield_to_other_tasks(tmp_path: Path) -> None:
     @agent
     async def flood(run: Run) -> AsyncIterator[str]:
         for number in range(100_000):
@@ -160,7 +160,7 @@ async def test_many_deltas_give_way_to_others(tmp_path: Path) -> None:
         assert (await one.summary_lines())[-1] == "assistant: " + "".join(f"{number}," for number in range(100_000))
 
 
-async def test_a_function_knows_its_run_and_the_conversation(tmp_path: Path) -> None:
+async def test_a_function_can_read_its_run_and_the_conversation(tmp_path: Path) -> None:
     @agent(options=[TextOption(name="tone", default="dry")])
     async def knows(run: Run) -> AsyncIterator[str]:
         earlier = [type(message).__name__[0] for message in await run.messages(limit=3)]
@@ -182,7 +182,7 @@ async def test_a_function_knows_its_run_and_the_conversation(tmp_path: Path) -> 
 # --- calling ----------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_give_what_the_tools_return_in_their_types(tmp_path: Path) -> None:
+async def test_calls_return_the_tools_results_with_their_types(tmp_path: Path) -> None:
     seen: list[object] = []
 
     @agent(tools=[search, price, count])
@@ -234,7 +234,7 @@ def picture() -> Image:
 @pytest.mark.parametrize(
     ("called", "expected"), [(digits, "12"), (untyped, 12), (picture, Image("https://a.example/b.png"))]
 )
-async def test_the_return_annotation_says_what_a_result_is(tmp_path: Path, called: Any, expected: object) -> None:
+async def test_the_return_annotation_determines_the_type_of_a_result(tmp_path: Path, called: Any, expected: object) -> None:
     seen: list[object] = []
 
     @agent(tools=[called])
@@ -246,7 +246,7 @@ async def test_the_return_annotation_says_what_a_result_is(tmp_path: Path, calle
     assert seen == [expected]
 
 
-async def test_a_tools_failure_is_an_exception_that_can_be_caught(tmp_path: Path) -> None:
+async def test_a_tools_failure_can_be_caught(tmp_path: Path) -> None:
     @agent(tools=[fail])
     async def careful(run: Run) -> AsyncIterator[str]:
         try:
@@ -267,7 +267,7 @@ async def test_a_tools_failure_is_an_exception_that_can_be_caught(tmp_path: Path
         ]
 
 
-async def test_two_calls_at_once_are_refused_unless_made_together(tmp_path: Path) -> None:
+async def test_parallel_calls_require_call_all(tmp_path: Path) -> None:
     @tool
     async def slow() -> None:
         """Wait a little."""
@@ -283,7 +283,7 @@ async def test_two_calls_at_once_are_refused_unless_made_together(tmp_path: Path
         assert (await session.stop()).code == "agent_error"
 
 
-async def test_the_application_can_be_called(tmp_path: Path) -> None:
+async def test_a_function_can_call_the_applications_tools(tmp_path: Path) -> None:
     @agent(client_tools=True)
     async def guide(run: Run) -> AsyncIterator[str]:
         yield f"You are in {await run.call('location', precise=True)}."
@@ -296,7 +296,7 @@ async def test_the_application_can_be_called(tmp_path: Path) -> None:
         assert (await session.summary_lines())[-1] == "assistant: You are in Rome."
 
 
-async def test_a_run_that_goes_on_enters_the_stage_in_which_it_has_something_new_to_do(tmp_path: Path) -> None:
+async def test_a_resumed_run_enters_the_stage_of_its_first_new_step(tmp_path: Path) -> None:
     @agent(client_tools=True)
     async def staged(run: Run) -> AsyncIterator[str]:
         run.stage("router")
@@ -312,7 +312,7 @@ async def test_a_run_that_goes_on_enters_the_stage_in_which_it_has_something_new
         assert entered == ["router", "worker", "worker", None]
 
 
-async def test_a_function_gives_tasks_to_other_agents(tmp_path: Path) -> None:
+async def test_a_function_delegates_tasks_to_sub_agents(tmp_path: Path) -> None:
     @agent
     async def inner(run: Run) -> AsyncIterator[str]:
         answer = await run.ask("Sure?", ["yes", "no"])
@@ -342,7 +342,7 @@ async def test_a_function_gives_tasks_to_other_agents(tmp_path: Path) -> None:
     assert outer.spec.builtins == {ASK_USER_QUESTION, FORK}
 
 
-async def test_asking_and_forking_have_to_be_declared(tmp_path: Path) -> None:
+async def test_asking_and_forking_must_be_declared(tmp_path: Path) -> None:
     @agent(ask_user=False)
     async def shy(run: Run) -> AsyncIterator[str]:
         for attempt in (run.ask("Who?"), run.fork("nobody", "x")):
@@ -394,7 +394,7 @@ ITINERARY = [
 ]
 
 
-async def test_code_reads_as_if_it_had_waited(tmp_path: Path) -> None:
+async def test_code_after_a_wait_continues_with_the_answer(tmp_path: Path) -> None:
     noted: list[str] = []
     async with agent_harness(tmp_path, traveller_of(noted)) as house:
         session = await house.session()
@@ -407,7 +407,7 @@ async def test_code_reads_as_if_it_had_waited(tmp_path: Path) -> None:
     assert noted == ["begun", "begun", "begun", "booked"]
 
 
-async def test_the_persons_own_words_and_a_denial_reach_the_function(tmp_path: Path) -> None:
+async def test_free_text_answers_and_denials_reach_the_function(tmp_path: Path) -> None:
     async with agent_harness(tmp_path, traveller_of([])) as house:
         session = await house.session()
         await session.send_and_wait("Rome")
@@ -417,7 +417,7 @@ async def test_the_persons_own_words_and_a_denial_reach_the_function(tmp_path: P
         assert (stopped.code, stopped.message) == ("tool_failed", "Tool call denied: too expensive")
 
 
-async def test_a_new_message_begins_anew(tmp_path: Path) -> None:
+async def test_a_new_message_starts_the_function_over(tmp_path: Path) -> None:
     async with agent_harness(tmp_path, traveller_of([])) as house:
         session = await house.session()
         await session.send_and_wait("Rome")
@@ -446,7 +446,7 @@ async def test_the_conversation_is_the_same_when_a_function_is_called_again(tmp_
     assert (seen[2][0], seen[2][-1], len(seen[2])) == ("user: One", "user: Two", 5)
 
 
-async def test_after_a_crash_a_function_goes_on_from_its_last_whole_step(tmp_path: Path) -> None:
+async def test_after_a_crash_a_function_continues_from_its_last_complete_step(tmp_path: Path) -> None:
     gate = ModelGate()
     ran: list[str] = []
 
@@ -478,7 +478,7 @@ async def test_after_a_crash_a_function_goes_on_from_its_last_whole_step(tmp_pat
     assert ran == ["a", "b"]
 
 
-async def test_a_function_whose_end_is_on_record_says_nothing_twice(tmp_path: Path) -> None:
+async def test_a_function_whose_end_is_recorded_repeats_nothing(tmp_path: Path) -> None:
     died = asyncio.Event()
 
     class Dies(FunctionAgent):
@@ -504,7 +504,7 @@ async def test_a_function_whose_end_is_on_record_says_nothing_twice(tmp_path: Pa
         assert await session.summary_lines() == ["user: Go", "assistant: All said."]
 
 
-async def test_other_steps_than_before_are_found_out(tmp_path: Path) -> None:
+async def test_a_function_that_takes_different_steps_fails_the_run(tmp_path: Path) -> None:
     turns = iter(["count", "search"])
 
     @agent(tools=[search, count, book])
@@ -523,7 +523,7 @@ async def test_other_steps_than_before_are_found_out(tmp_path: Path) -> None:
         assert [each.name for each in results] == ["count", "book"]
 
 
-async def test_a_function_that_catches_everything_still_waits(tmp_path: Path) -> None:
+async def test_a_function_that_catches_base_exceptions_still_waits(tmp_path: Path) -> None:
     noted: list[str] = []
 
     @agent(tools=[book])
@@ -545,7 +545,7 @@ async def test_a_function_that_catches_everything_still_waits(tmp_path: Path) ->
     assert noted == ["Paused", "finally", "finally"]
 
 
-async def test_an_ordinary_except_does_not_notice_the_waiting(tmp_path: Path) -> None:
+async def test_except_exception_does_not_catch_a_pause(tmp_path: Path) -> None:
     @agent(tools=[book])
     async def cautious(run: Run) -> AsyncIterator[str]:
         try:
@@ -581,7 +581,7 @@ async def test_stopping_a_run_cancels_the_function_and_runs_its_finally(tmp_path
     assert (noted, gate.was_cancelled) == (["finally"], True)
 
 
-async def test_an_agents_own_error_is_for_the_client_and_any_other_is_not(tmp_path: Path) -> None:
+async def test_an_agent_error_is_for_the_client_and_any_other_is_not(tmp_path: Path) -> None:
     @agent
     async def closed(run: Run) -> AsyncIterator[str]:
         yield "We are "
@@ -602,7 +602,7 @@ async def test_an_agents_own_error_is_for_the_client_and_any_other_is_not(tmp_pa
 # --- declaring --------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_an_agent_is_refused_with_the_reason() -> None:
+def test_an_invalid_agent_function_is_refused_with_the_reason() -> None:
     def plain(run: Run) -> str:
         return ""
 
@@ -619,7 +619,7 @@ def test_what_cannot_be_an_agent_is_refused_with_the_reason() -> None:
         assert str(refused.value) == message
 
 
-def test_a_tools_context_is_not_an_argument_for_callers() -> None:
+def test_callers_do_not_pass_a_tools_context() -> None:
     @tool
     def who(context: ToolContext, greeting: str) -> str:
         return f"{greeting} {context.user}"

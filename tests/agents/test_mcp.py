@@ -86,7 +86,7 @@ async def test_a_servers_tools_are_declared_with_their_label(shared: McpServer) 
 
 
 @pytest.mark.slow
-async def test_options_choose_tools_and_set_their_policy(tmp_path: Path) -> None:
+async def test_options_select_tools_and_set_their_policy(tmp_path: Path) -> None:
     server = program(
         tmp_path,
         tools=["add", "weather"],
@@ -113,7 +113,7 @@ def test_an_unknown_option_of_a_server_is_refused_with_the_known_ones() -> None:
         McpServer.http("far", "http://127.0.0.1:9/mcp", expose=False)  # type: ignore[call-arg]  # that is the point
 
 
-async def test_a_list_of_names_is_no_text(tmp_path: Path) -> None:
+async def test_a_string_instead_of_a_list_of_names_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="expected a list of tool names, got the string 'add'"):
         async with started(program(tmp_path, needs_approval="add")):
             pass
@@ -148,7 +148,7 @@ async def test_results_are_values_or_blocks(
         ("add", {UNPARSED_ARGUMENTS: "{"}, "the arguments are not a JSON object"),
     ],
 )
-async def test_failures_say_what_the_server_says(
+async def test_failures_have_the_servers_message(
     shared: McpServer, name: str, arguments: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ToolFailed, match=message):
@@ -156,7 +156,7 @@ async def test_failures_say_what_the_server_says(
 
 
 @pytest.mark.slow
-async def test_calls_run_side_by_side_and_a_cancelled_one_is_reported_to_the_server(tmp_path: Path) -> None:
+async def test_calls_run_in_parallel_and_the_server_is_notified_of_a_cancelled_one(tmp_path: Path) -> None:
     notes: asyncio.Queue[str] = asyncio.Queue()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -180,7 +180,7 @@ async def test_calls_run_side_by_side_and_a_cancelled_one_is_reported_to_the_ser
 
 
 @pytest.mark.slow
-async def test_a_call_that_was_under_way_fails_and_the_next_one_starts_the_server_again(tmp_path: Path) -> None:
+async def test_a_call_fails_when_the_server_dies_and_the_next_one_restarts_it(tmp_path: Path) -> None:
     async with started(program(tmp_path)) as server:
         with pytest.raises(
             ToolFailed,
@@ -191,13 +191,13 @@ async def test_a_call_that_was_under_way_fails_and_the_next_one_starts_the_serve
 
 
 @pytest.mark.slow
-async def test_an_idempotent_call_is_made_once_more(tmp_path: Path) -> None:
+async def test_an_idempotent_call_is_retried_once(tmp_path: Path) -> None:
     async with started(program(tmp_path)) as server:
         assert await run(server, "die_once", mark=str(tmp_path / "mark")) == "alive"
 
 
 @pytest.mark.slow
-async def test_a_server_that_died_between_two_calls_is_not_noticed(tmp_path: Path) -> None:
+async def test_a_server_that_dies_between_two_calls_is_restarted(tmp_path: Path) -> None:
     before = children()
     async with started(program(tmp_path)) as server:
         (process,) = children() - before
@@ -220,7 +220,7 @@ async def test_a_server_that_died_between_two_calls_is_not_noticed(tmp_path: Pat
         (McpServer.http("far", "http://127.0.0.1:9/mcp"), r"^MCP server far: "),
     ],
 )
-async def test_a_server_that_cannot_be_had_fails_the_start_with_the_reason(server: McpServer, message: str) -> None:
+async def test_an_unavailable_server_fails_the_start_with_the_reason(server: McpServer, message: str) -> None:
     with pytest.raises(StartFailed, match=message):
         async with asyncio.timeout(SLOW_S):
             await server.start()
@@ -228,7 +228,7 @@ async def test_a_server_that_cannot_be_had_fails_the_start_with_the_reason(serve
 
 
 @pytest.mark.slow
-async def test_a_tool_that_is_wanted_has_to_be_there(tmp_path: Path) -> None:
+async def test_a_missing_tool_fails_the_start(tmp_path: Path) -> None:
     before = children()
     with pytest.raises(StartFailed, match=r"^MCP server program has no tool divide, multiply$"):
         async with started(program(tmp_path, tools=["add", "multiply", "divide"])):
@@ -236,14 +236,14 @@ async def test_a_tool_that_is_wanted_has_to_be_there(tmp_path: Path) -> None:
     assert children() == before
 
 
-async def test_without_the_extra_the_start_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("dragoman.agents.mcp.find_spec", lambda name: None)
     with pytest.raises(StartFailed, match=r"make run EXTRAS=mcp"):
         await program(tmp_path).start()
 
 
 @pytest.mark.slow
-async def test_agents_share_a_server_and_the_last_one_ends_it(tmp_path: Path) -> None:
+async def test_agents_share_a_server_and_the_last_one_stops_it(tmp_path: Path) -> None:
     before = children()
     server = program(tmp_path)
     one, two = Agent("one", model=ScriptedModel(), tools=[server]), Agent("two", tools=[server], subagents=[])
@@ -261,7 +261,7 @@ async def test_agents_share_a_server_and_the_last_one_ends_it(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-async def test_what_was_started_is_closed_when_another_fails_to_start(tmp_path: Path) -> None:
+async def test_a_failed_start_closes_what_was_already_started(tmp_path: Path) -> None:
     before = children()
     broken = Agent("broken", tools=[program(tmp_path), McpServer.stdio("gone", "/no/such/program")])
     with pytest.raises(StartFailed, match="MCP server gone"):
@@ -274,7 +274,7 @@ async def test_what_was_started_is_closed_when_another_fails_to_start(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_agents_call_mcp_tools_and_wait_for_approvals(tmp_path: Path) -> None:
+async def test_agents_call_mcp_tools_and_wait_for_approval(tmp_path: Path) -> None:
     server = program(tmp_path, needs_approval=["add"])
     model = ScriptedModel([call("add", a=1, b=2), call("add", raw="{")], "Three.")
     modelled = Agent("modelled", model=model, tools=[server])
@@ -324,7 +324,7 @@ async def http_program(port: int) -> AsyncIterator[int]:
 
 
 @pytest.mark.slow
-async def test_a_server_over_http_may_go_and_come_back() -> None:
+async def test_calls_over_http_work_again_after_the_server_returns() -> None:
     async with http_program(0) as port:
         server = McpServer.http("far", f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "1"})
         async with asyncio.timeout(SLOW_S):

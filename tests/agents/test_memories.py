@@ -36,7 +36,7 @@ async def results(session: Session) -> list[str]:
     return [str(each.content) for each in await session.messages() if isinstance(each, ToolMessage)]
 
 
-async def test_a_model_reads_what_is_remembered_and_the_log_notes_it(tmp_path: Path) -> None:
+async def test_memories_are_in_the_instructions_and_recorded_in_the_log(tmp_path: Path) -> None:
     model = ScriptedModel("hello", "again")
     async with agent_harness(tmp_path, Agent("a", model=model, instructions="Be kind.")) as house:
         await note(house, "likes tea")
@@ -62,7 +62,7 @@ async def test_a_model_reads_what_is_remembered_and_the_log_notes_it(tmp_path: P
     [(None, None, False), (None, True, True), (None, False, False), (True, None, True), (True, False, False),
      (False, None, False), (False, True, True)],
 )  # fmt: skip
-async def test_memory_is_on_as_the_session_says_else_as_the_agent_does(
+async def test_the_session_decides_about_memory_and_otherwise_the_agent(
     tmp_path: Path, agent: bool | None, session: bool | None, is_on: bool
 ) -> None:
     model = ScriptedModel("hello")
@@ -76,7 +76,7 @@ async def test_memory_is_on_as_the_session_says_else_as_the_agent_does(
         assert [each.hit_count for each in await everything(house)] == [int(is_on)]
 
 
-async def test_memory_can_be_switched_in_a_session(tmp_path: Path) -> None:
+async def test_memory_can_be_turned_on_and_off_in_a_session(tmp_path: Path) -> None:
     model = ScriptedModel("one", "two")
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         await note(house, "likes tea")
@@ -87,7 +87,7 @@ async def test_memory_can_be_switched_in_a_session(tmp_path: Path) -> None:
         assert ["likes tea" in each.instructions for each in model.requests] == [False, True]
 
 
-async def test_a_run_with_nothing_to_report_says_so_in_the_log(tmp_path: Path) -> None:
+async def test_a_run_without_memories_is_recorded_as_such(tmp_path: Path) -> None:
     model = ScriptedModel("hello")
     async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
         session = await house.session()
@@ -128,7 +128,7 @@ async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_ol
         ({"content": "x", "reason": "r", "replaces": 7}, "there is no memory 7"),
     ],
 )
-async def test_what_cannot_be_remembered_is_reported_to_the_model(
+async def test_an_invalid_memory_is_reported_to_the_model(
     tmp_path: Path, arguments: dict[str, Any], expected: str
 ) -> None:
     model = ScriptedModel([call("WriteMemory", **arguments)], "oh")
@@ -139,7 +139,7 @@ async def test_what_cannot_be_remembered_is_reported_to_the_model(
         assert await everything(house) == []
 
 
-async def test_where_memory_is_off_there_is_no_such_tool(tmp_path: Path) -> None:
+async def test_without_memory_the_tool_does_not_exist(tmp_path: Path) -> None:
     model = ScriptedModel([call("WriteMemory", content="c", reason="r")], "oh")
     async with agent_harness(tmp_path, Agent("a", model=model)) as house:
         session = await house.session()
@@ -147,7 +147,7 @@ async def test_where_memory_is_off_there_is_no_such_tool(tmp_path: Path) -> None
         assert await results(session) == ["Tool not found: WriteMemory"]
 
 
-async def test_an_agents_own_tool_of_that_name_wins(tmp_path: Path) -> None:
+async def test_an_agents_own_tool_takes_precedence_over_the_memory_tool(tmp_path: Path) -> None:
     @tool(name="WriteMemory", exposed=False)
     def own(content: str) -> str:
         return f"mine: {content}"
@@ -159,7 +159,7 @@ async def test_an_agents_own_tool_of_that_name_wins(tmp_path: Path) -> None:
         assert (await results(session), await everything(house)) == (["mine: c"], [])
 
 
-async def test_a_run_that_goes_on_after_a_crash_reports_the_same_and_counts_once(tmp_path: Path) -> None:
+async def test_a_run_that_resumes_after_a_crash_has_the_same_memories_and_counts_them_once(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel(["half", gate], "whole")
     async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
@@ -176,7 +176,7 @@ async def test_a_run_that_goes_on_after_a_crash_reports_the_same_and_counts_once
         assert [(each.id, each.hit_count) for each in await everything(house)] == [(2, 0), (1, 1)]
 
 
-async def test_what_was_removed_meanwhile_is_reported_no_more(tmp_path: Path) -> None:
+async def test_a_memory_removed_in_the_meantime_is_no_longer_in_the_instructions(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel(["half", gate], "whole")
     async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:

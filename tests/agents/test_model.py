@@ -55,7 +55,7 @@ def secret(context: ToolContext) -> str:
 ALERT = ToolSpec(name="alert", description="Show it.", parameters={"type": "object"})
 
 
-async def test_an_agent_says_what_its_model_says(tmp_path: Path) -> None:
+async def test_the_models_answer_is_the_agents_answer(tmp_path: Path) -> None:
     model = ScriptedModel([thought("Hm. "), thought("Yes."), "Hel", "lo!"])
     async with agent_harness(
         tmp_path, Agent("a", model=model, instructions="Be kind.", parameters={"temperature": 0})
@@ -80,7 +80,7 @@ async def test_an_agent_says_what_its_model_says(tmp_path: Path) -> None:
     assert (model.read(), model.closed) == (["user: Hi"], 1)
 
 
-async def test_calls_of_a_step_run_side_by_side_and_their_results_go_back_in_order(tmp_path: Path) -> None:
+async def test_calls_of_a_step_run_in_parallel_and_their_results_keep_the_order(tmp_path: Path) -> None:
     both = asyncio.Barrier(2)
 
     @tool
@@ -104,7 +104,7 @@ async def test_calls_of_a_step_run_side_by_side_and_their_results_go_back_in_ord
     assert [spec.name for spec in model.requests[0].tools] == ["meet"]
 
 
-async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) -> None:
+async def test_a_tools_failure_is_a_result_for_the_model(tmp_path: Path) -> None:
     model = ScriptedModel([call("fail")], "I see.")
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[fail])) as house:
         session = await house.session()
@@ -138,7 +138,7 @@ async def test_a_tools_failure_is_a_result_that_the_model_reads(tmp_path: Path) 
         ),
     ],
 )
-async def test_what_the_model_got_wrong_reaches_neither_tool_nor_user(
+async def test_invalid_arguments_reach_neither_tool_nor_user(
     tmp_path: Path, requested: Part, result: str, expected_parts: object
 ) -> None:
     model = ScriptedModel([requested], "Sorry.")
@@ -152,7 +152,7 @@ async def test_what_the_model_got_wrong_reaches_neither_tool_nor_user(
     assert model.read()[-1] == f"tool: {result}"
 
 
-async def test_a_call_that_needs_approval_waits_and_the_run_goes_on_with_the_answer(tmp_path: Path) -> None:
+async def test_a_call_that_needs_approval_waits_and_the_run_continues_with_the_answer(tmp_path: Path) -> None:
     model = ScriptedModel([call("wipe", disk="a"), call("add", a=1, b=2)], "Wiped.", [call("wipe", disk="b")], "Not.")
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe, add])) as house:
         session = await house.session()
@@ -165,7 +165,7 @@ async def test_a_call_that_needs_approval_waits_and_the_run_goes_on_with_the_ans
         assert model.read()[-1] == "tool: Tool call denied: too late"
 
 
-async def test_a_result_follows_its_call_though_a_message_came_between(tmp_path: Path) -> None:
+async def test_a_result_directly_follows_its_call_even_if_a_message_came_first(tmp_path: Path) -> None:
     model = ScriptedModel([call("alert", text="now")], "Fine.")
     async with agent_harness(tmp_path, Agent("a", model=model, client_tools=True)) as house:
         session = await house.session(client_tools=(ALERT,))
@@ -180,7 +180,7 @@ async def test_a_result_follows_its_call_though_a_message_came_between(tmp_path:
     ]
 
 
-async def test_applications_bring_tools_and_hidden_tools_run_unasked(tmp_path: Path) -> None:
+async def test_applications_provide_tools_and_hidden_tools_need_no_approval(tmp_path: Path) -> None:
     model = ScriptedModel([call("secret"), call("alert", text="x")], "Done.")
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[secret, wipe], client_tools=True)) as house:
         session = await house.session(client_tools=(ALERT,), tools=(ToolGrant("wipe"),))
@@ -206,7 +206,7 @@ async def test_the_model_asks_the_user_and_reads_the_answer(tmp_path: Path) -> N
     assert (spec.name, spec.parameters["required"]) == (ASK_USER_QUESTION, ["questions"])
 
 
-async def test_a_sub_agent_gets_its_task_alone_and_gives_its_last_words(tmp_path: Path) -> None:
+async def test_a_sub_agent_sees_only_its_task_and_returns_its_last_text(tmp_path: Path) -> None:
     inner = ScriptedModel([call("add", a=2, b=3)], "It is 5.")
     outer = ScriptedModel([call(FORK, agent="counter", task="2 and 3?")], "Five.")
     counter = Agent(
@@ -255,7 +255,7 @@ async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path,
 
 
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
-async def test_an_answer_that_broke_off_ends_the_run_and_its_calls_are_not_made(tmp_path: Path, stop: str) -> None:
+async def test_an_interrupted_answer_ends_the_run_without_making_its_calls(tmp_path: Path, stop: str) -> None:
     model = ScriptedModel(["Well", call("wipe", disk="a"), end(stop)])  # type: ignore[arg-type]  # of two names
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe])) as house:
         session = await house.session()
@@ -271,7 +271,7 @@ async def test_an_answer_that_broke_off_ends_the_run_and_its_calls_are_not_made(
         (ContextTooLong("8193 > 8192"), "context_too_long", "The conversation is too long for the model"),
     ],
 )
-async def test_a_models_failure_ends_the_run_without_what_the_provider_said(
+async def test_a_models_failure_ends_the_run_without_the_providers_message(
     tmp_path: Path, error: ModelFailed, code: str, message: str
 ) -> None:
     model = ScriptedModel(["Half a", error], [error])
@@ -284,7 +284,7 @@ async def test_a_models_failure_ends_the_run_without_what_the_provider_said(
     assert len(model.requests) == 1, "words that were sent are not taken back, so that there is no second try"
 
 
-async def test_a_stream_without_an_end_is_a_failure(tmp_path: Path) -> None:
+async def test_a_model_stream_without_a_stop_reason_is_a_failure(tmp_path: Path) -> None:
     class Cut(ScriptedModel):
         async def stream(self, request):  # type: ignore[no-untyped-def]  # as that of the class above
             async for event in super().stream(request):
@@ -297,7 +297,7 @@ async def test_a_stream_without_an_end_is_a_failure(tmp_path: Path) -> None:
         assert (await session.stop()).code == "model_error"
 
 
-async def test_a_run_ends_at_its_limit_of_steps(tmp_path: Path) -> None:
+async def test_a_run_ends_at_its_step_limit(tmp_path: Path) -> None:
     model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_steps=2)) as house:
         session = await house.session()
@@ -305,7 +305,7 @@ async def test_a_run_ends_at_its_limit_of_steps(tmp_path: Path) -> None:
         assert [line.split(":")[0] for line in await session.summary_lines()] == ["user", *["assistant", "tool"] * 2]
 
 
-async def test_a_run_ends_when_it_has_used_its_tokens(tmp_path: Path) -> None:
+async def test_a_run_ends_at_its_token_limit(tmp_path: Path) -> None:
     model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_run_tokens=30, max_tokens=7)) as house:
         session = await house.session()
@@ -335,7 +335,7 @@ async def test_stopping_a_run_closes_the_models_stream(tmp_path: Path) -> None:
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_after_a_crash_the_step_that_was_cut_is_played_again(tmp_path: Path) -> None:
+async def test_after_a_crash_the_interrupted_step_is_repeated(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel([call("add", a=1, b=2)], ["The sum", gate], "The sum is 3.")
     async with agent_harness(tmp_path, Agent("a", model=model, tools=[add])) as house:
@@ -348,7 +348,7 @@ async def test_after_a_crash_the_step_that_was_cut_is_played_again(tmp_path: Pat
     assert model.read() == ["user: 1 + 2?", 'assistant: add({"a":1,"b":2})', "tool: 3"]
 
 
-async def test_a_broken_call_stays_broken_after_a_crash(tmp_path: Path) -> None:
+async def test_an_invalid_call_still_fails_after_a_crash(tmp_path: Path) -> None:
     """Its tool came with the call and is gone with the process: then its arguments must speak for themselves."""
     ran: list[str] = []
 
@@ -377,7 +377,7 @@ async def test_a_broken_call_stays_broken_after_a_crash(tmp_path: Path) -> None:
     assert model.read()[2].startswith("tool: Tool execution failed: ")
 
 
-async def test_an_answer_that_was_whole_when_the_server_died_is_not_given_again(tmp_path: Path) -> None:
+async def test_a_complete_answer_is_not_repeated_after_a_crash(tmp_path: Path) -> None:
     class Dies(Agent):
         async def play(self, run):  # type: ignore[no-untyped-def]  # as that of the class above
             reason = await super().play(run)
@@ -401,7 +401,7 @@ async def test_an_answer_that_was_whole_when_the_server_died_is_not_given_again(
     assert len(model.requests) == 1
 
 
-async def test_an_agent_that_cannot_go_on_is_interrupted(tmp_path: Path) -> None:
+async def test_a_run_of_an_agent_that_cannot_resume_ends_as_interrupted(tmp_path: Path) -> None:
     gate = ModelGate()
     async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(["One", gate]), resumable=False)) as house:
         session = await house.session()
@@ -426,7 +426,7 @@ async def test_instructions_can_depend_on_the_run(tmp_path: Path) -> None:
     assert model.requests[0].instructions == "Answer ann in German, by UTC time: Hi"
 
 
-async def test_instructions_cannot_answer(tmp_path: Path) -> None:
+async def test_an_instructions_function_cannot_answer(tmp_path: Path) -> None:
     def instructions(run: Run) -> str:
         run.emit("I am the agent now")
         return ""
@@ -438,7 +438,7 @@ async def test_instructions_cannot_answer(tmp_path: Path) -> None:
         assert await session.summary_lines() == ["user: Hi"]
 
 
-async def test_seeds_are_part_of_the_conversation(tmp_path: Path) -> None:
+async def test_seed_messages_are_part_of_the_conversation(tmp_path: Path) -> None:
     seeds = (
         SystemMessage(id=MessageId("1"), content="Rhyme."),
         UserMessage(id=MessageId("2"), content="Cat?"),
@@ -459,7 +459,7 @@ async def test_seeds_are_part_of_the_conversation(tmp_path: Path) -> None:
         (Capabilities(), [Text("[an image that is not shown here]")]),
     ],
 )
-async def test_a_model_is_sent_pictures_only_if_the_agent_declares_them(
+async def test_a_model_receives_images_only_if_the_agent_accepts_them(
     tmp_path: Path, capabilities: Capabilities, expected: Sequence[object]
 ) -> None:
     @tool
@@ -477,7 +477,7 @@ async def test_a_model_is_sent_pictures_only_if_the_agent_declares_them(
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def test_models_are_resolved_by_the_server_and_sub_agents_get_theirs() -> None:
+def test_the_server_resolves_the_models_of_agents_and_sub_agents() -> None:
     own = ScriptedModel()
     inner = Agent("inner", model="openai:gpt-x")
     outer = Agent("outer", subagents=[inner, Agent("third", model=own)])
@@ -497,7 +497,7 @@ def test_models_are_resolved_by_the_server_and_sub_agents_get_theirs() -> None:
     assert outer.model_name == "embedded"
 
 
-async def test_an_agent_without_a_model_says_so_in_the_log(tmp_path: Path) -> None:
+async def test_a_missing_model_is_reported_in_the_log(tmp_path: Path) -> None:
     async with agent_harness(tmp_path, Agent("a")) as house:
         session = await house.session()
         assert await session.send_and_wait("Hi") == "error"
@@ -507,7 +507,7 @@ async def test_an_agent_without_a_model_says_so_in_the_log(tmp_path: Path) -> No
         )
 
 
-async def test_an_error_of_the_agents_own_goes_to_the_client(tmp_path: Path) -> None:
+async def test_an_agent_error_is_sent_to_the_client(tmp_path: Path) -> None:
     def instructions(run: Run) -> str:
         raise AgentError("closed", "We are closed on Sundays")
 
@@ -518,7 +518,7 @@ async def test_an_error_of_the_agents_own_goes_to_the_client(tmp_path: Path) -> 
         assert (stopped.code, stopped.message) == ("closed", "We are closed on Sundays")
 
 
-async def test_many_sessions_are_answered_at_once(tmp_path: Path) -> None:
+async def test_many_sessions_are_answered_concurrently(tmp_path: Path) -> None:
     everyone = asyncio.Barrier(20)
 
     class Together(ScriptedModel):

@@ -69,7 +69,7 @@ async def text(*steps: Json, **settings: Any) -> str:
 # --- what it declares -------------------------------------------------------------------------------------------------
 
 
-def test_one_agent_declares_everything() -> None:
+def test_the_rehearsal_agent_declares_everything() -> None:
     spec = rehearsal(InMemoryStarts()).spec
     assert spec.name == "rehearsal"
     assert spec.capabilities == Capabilities(
@@ -87,13 +87,13 @@ def test_one_agent_declares_everything() -> None:
     assert spec.builtins == {"AskUserQuestion", "Agent"}
 
 
-def test_the_other_declares_nothing_but_plays_as_well() -> None:
+def test_the_bare_agent_declares_nothing_but_runs_every_script() -> None:
     spec = rehearsal_bare(InMemoryStarts()).spec
     assert (spec.name, spec.options, spec.exposed()) == ("rehearsal-bare", (), ())
     assert spec.capabilities == AgentSpec(name="any").capabilities
 
 
-async def test_both_play_the_same() -> None:
+async def test_both_agents_run_scripts_identically() -> None:
     play = script({"think": "t"}, call("add", a=1, b=2), {"say": "{result}"}, {"stop": "refusal"})
     full, bare = session(), session(rehearsal_bare(InMemoryStarts()))
     assert await full.send(play) == await bare.send(play) == "refusal"
@@ -114,19 +114,19 @@ async def test_both_play_the_same() -> None:
         ("", [[Text("You said: ")]]),
     ],
 )
-async def test_some_words_have_an_answer_and_all_others_come_back(text: str, steps: list[list[Block]]) -> None:
+async def test_some_texts_have_a_fixed_answer_and_all_others_are_echoed(text: str, steps: list[list[Block]]) -> None:
     playing = session()
     assert await playing.send(text) == "end_turn"
     assert playing.blocks() == steps
 
 
-async def test_text_blocks_are_joined_and_pictures_are_no_text() -> None:
+async def test_text_blocks_are_joined_and_images_ignored() -> None:
     playing = session()
     await playing.send((Text("hel"), Image("https://images.example/a.png"), Text("lo")))
     assert playing.text() == "Hello! I am the rehearsal agent."
 
 
-async def test_ask_me_waits_and_reports_the_choice() -> None:
+async def test_ask_me_waits_and_says_the_choice() -> None:
     playing = session()
     assert await playing.send("ask me") == "tool_use"
     (open_call,) = playing.open
@@ -137,7 +137,7 @@ async def test_ask_me_waits_and_reports_the_choice() -> None:
     assert playing.text() == "You chose production."
 
 
-async def test_of_a_bad_script_nothing_is_played() -> None:
+async def test_no_step_of_an_invalid_script_runs() -> None:
     playing = session()
     with pytest.raises(AgentError) as raised:
         await playing.send(script({"say": "x"}, call("add", a=1, b=1), {"dance": 1}))
@@ -151,7 +151,7 @@ async def test_an_empty_script_says_nothing() -> None:
     assert playing.reply_messages() == []
 
 
-async def test_answers_without_any_user_message_are_not_for_it() -> None:
+async def test_results_without_any_user_message_are_ignored() -> None:
     uses = AssistantMessage(id=MessageId("a"), content=(called("paint"),))
     playing = session(history=[uses])
     assert await playing.play() == "end_turn"
@@ -181,26 +181,26 @@ async def test_answers_without_any_user_message_are_not_for_it() -> None:
         ({"burst": 0}, []),
     ],
 )
-async def test_words_come_in_these_deltas(step: Json, deltas: list[str]) -> None:
+async def test_text_is_split_into_deltas(step: Json, deltas: list[str]) -> None:
     playing = session()
     await playing.send(script(step))
     assert playing.deltas == [("text", delta) for delta in deltas]
     assert playing.blocks() == ([[Text("".join(deltas))]] if deltas else [])
 
 
-async def test_thinking_comes_in_deltas_too() -> None:
+async def test_thinking_is_split_into_deltas() -> None:
     playing = session()
     await playing.send(script({"think": "0123456789"}, {"think": ["a", "b"], "every_ms": 0.01}))
     assert playing.deltas == [("thinking", each) for each in ("01234567", "89", "a", "b")]
     assert playing.blocks() == [[Thinking("0123456789"), Thinking("ab")]]
 
 
-async def test_every_step_is_a_block_of_its_own() -> None:
+async def test_every_step_is_its_own_block() -> None:
     said = [{"say": ["a", "b"]}, {"say": "c"}, {"emit": {"count": 2, "text": "d"}}, {"option": "style"}]
     assert await blocks(*said, options={"style": "loud"}) == [[Text("ab"), Text("c"), Text("dd"), Text("loud")]]
 
 
-async def test_many_deltas_give_way_when_the_run_asks_for_it_and_only_then() -> None:
+async def test_many_deltas_yield_to_other_tasks_only_when_the_run_requires_it() -> None:
     playing = session()
     await playing.send(script({"emit": {"count": DRAIN_AFTER, "text": "x"}}))
     assert playing.drains == 0
@@ -213,7 +213,7 @@ async def test_many_deltas_give_way_when_the_run_asks_for_it_and_only_then() -> 
 @pytest.mark.parametrize(
     "step", [{"say": "abcd", "size": 1}, {"think": ["a", "b"]}, {"emit": {"count": 4, "text": "x"}}]
 )
-async def test_without_a_pause_nobody_else_has_a_turn_between_deltas(step: Json) -> None:
+async def test_without_a_pause_no_other_task_runs_between_deltas(step: Json) -> None:
     playing, turns = session(), 0
 
     async def counting() -> None:
@@ -237,7 +237,7 @@ async def test_without_a_pause_nobody_else_has_a_turn_between_deltas(step: Json)
         ({"wait_ms": 250}, [250]),
     ],
 )
-async def test_pauses_keep_to_the_schedule_that_the_script_sets(
+async def test_pauses_follow_the_schedule_of_the_script(
     step: Json, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here everybody wakes 2 ms late; the next pause makes up for it."""
@@ -271,13 +271,13 @@ async def test_waiting_can_be_cancelled() -> None:
 # --- other blocks -----------------------------------------------------------------------------------------------------
 
 
-async def test_pictures_and_data_are_blocks_of_the_answer() -> None:
+async def test_images_and_data_are_blocks_of_the_answer() -> None:
     made = await blocks({"say": "see "}, {"image": "https://a.example/b.png"}, {"data": {"n": [1]}}, {"say": "there"})
     assert made == [[Text("see "), Image("https://a.example/b.png"), Data({"n": [1]}), Text("there")]]
     assert await blocks({"image": "data:image/png;base64,AA=="}) == [[Image("data:image/png;base64,AA==")]]
 
 
-async def test_a_plan_and_a_card_are_shown_and_say_nothing() -> None:
+async def test_a_plan_and_a_card_add_no_text() -> None:
     playing = session()
     plan = {"status": "in_progress", "steps": [{"title": "a", "status": "done"}, {"title": "b", "status": "pending"}]}
     await playing.send(script({"plan": plan}, {"card": {"type": "text", "text": "c"}}))
@@ -288,12 +288,12 @@ async def test_a_plan_and_a_card_are_shown_and_say_nothing() -> None:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_ends_the_model_step_and_the_next_sees_its_result() -> None:
+async def test_a_call_ends_the_model_step_and_the_next_step_has_its_result() -> None:
     made = await blocks({"say": "a"}, call("lookup", q="tea"), {"say": "b {result}"}, call("whisper", text="x"))
     assert made == [[Text("a"), called("lookup", q="tea")], [Text("b looked up tea"), called("whisper", text="x")]]
 
 
-async def test_calls_are_of_one_step_and_their_results_in_their_order() -> None:
+async def test_calls_are_one_step_and_their_results_keep_the_order() -> None:
     made = await blocks(calls("stamp", "whisper", "stamp"), {"say": "{results} / {result}"})
     assert len(made) == 2
     assert made[1] == [Text("stamped stamp, whispered whisper, stamped stamp / stamped stamp")]
@@ -309,18 +309,18 @@ async def test_calls_are_of_one_step_and_their_results_in_their_order() -> None:
         ((), "{result}; {results}"),
     ],
 )
-async def test_results_are_those_of_the_last_calls(steps: tuple[Json, ...], expected_text: str) -> None:
+async def test_the_placeholder_results_has_those_of_the_last_calls(steps: tuple[Json, ...], expected_text: str) -> None:
     assert await text(*steps, {"say": "{result}; {results}"}) == expected_text
 
 
-async def test_other_braces_stay_and_results_are_not_read_again() -> None:
+async def test_other_braces_remain_and_results_are_not_expanded() -> None:
     steps = (call("lookup", q="{result}"), {"say": "{result} {answer} {RESULT} {} {i} {"}, {"think": "{result}"})
     made = await blocks(*steps)
     assert made[1] == [Text("looked up {result} {answer} {RESULT} {} {i} {"), Thinking("looked up {result}")]
 
 
 @pytest.mark.parametrize("name", ["stamp", "boom", "nothing"])
-async def test_a_failed_call_is_a_result_like_any_other(name: str) -> None:
+async def test_a_failed_call_has_a_result(name: str) -> None:
     said = {
         "stamp": "Tool execution failed: text: missing",
         "boom": "Tool execution failed: boom",
@@ -342,7 +342,7 @@ async def test_a_failed_call_is_a_result_like_any_other(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("server", [None, "maps"])
-async def test_a_tool_comes_with_its_call(server: str | None, output: Json, expected_text: str) -> None:
+async def test_a_scripted_tool_returns_the_given_output(server: str | None, output: Json, expected_text: str) -> None:
     playing = session()
     inner = {"name": "inner", "input": {"x": 1}, "output": output}
     step = {"tool": inner} if server is None else {"mcp": {"server": server, **inner}}
@@ -364,7 +364,7 @@ async def test_a_tool_comes_with_its_call(server: str | None, output: Json, expe
         ),
     ],
 )
-async def test_the_run_that_brings_a_clients_result_goes_on_with_the_next_step(
+async def test_a_clients_result_continues_with_the_next_step(
     content: Any, expected_text: str
 ) -> None:
     playing = session(client_tools=["paint"])
@@ -374,7 +374,7 @@ async def test_the_run_that_brings_a_clients_result_goes_on_with_the_next_step(
     assert playing.blocks() == [[Text("so "), called("paint", c=1)], [Text(expected_text)]]
 
 
-async def test_a_clients_error_is_a_result_as_the_model_sees_it() -> None:
+async def test_a_clients_error_is_shown_as_the_model_would_see_it() -> None:
     playing = session(client_tools=["paint"])
     await playing.send(script(call("paint"), {"say": "{result}"}))
     playing.answer("out of paint", is_error=True)
@@ -382,7 +382,7 @@ async def test_a_clients_error_is_a_result_as_the_model_sees_it() -> None:
     assert playing.text() == "out of paint"
 
 
-async def test_a_new_text_starts_anew_even_when_it_comes_with_answers() -> None:
+async def test_a_new_user_text_starts_over_even_together_with_answers() -> None:
     playing = session(client_tools=["paint"])
     await playing.send(script(call("paint"), {"say": "never"}))
     playing.answer("blue")
@@ -414,7 +414,7 @@ QUESTIONS = {
         ("Tool call denied: ask later", None, "Tool call denied: ask later"),
     ],
 )
-async def test_a_question_is_asked_as_it_is_written_and_the_answer_is_known_from_then_on(
+async def test_a_question_is_asked_as_written_and_the_answer_is_available_afterwards(
     content: str, raw: Json, expected_text: str
 ) -> None:
     playing = session()
@@ -425,7 +425,7 @@ async def test_a_question_is_asked_as_it_is_written_and_the_answer_is_known_from
     assert playing.text() == expected_text
 
 
-async def test_a_sub_agent_plays_its_script_below_its_call() -> None:
+async def test_a_sub_agent_runs_its_script_below_its_call() -> None:
     inner = [{"think": "in"}, {"say": "unseen"}, call("add", a=1, b=2), {"say": "sum {result}"}, call("boom")]
     playing = session()
     await playing.send(
@@ -443,7 +443,7 @@ async def test_a_sub_agent_plays_its_script_below_its_call() -> None:
     ]
 
 
-async def test_sub_agents_have_sub_agents_and_may_wait_for_the_application() -> None:
+async def test_sub_agents_can_have_sub_agents_and_wait_for_the_application() -> None:
     deep = {"fork": {"description": "b", "script": [call("paint"), {"say": "<{result}>"}]}}
     playing = session(client_tools=["paint"])
     steps = ({"fork": {"description": "a", "script": [{"say": "x"}, deep, {"say": "[{result}]"}]}}, {"say": "{result}"})
@@ -453,7 +453,7 @@ async def test_sub_agents_have_sub_agents_and_may_wait_for_the_application() -> 
     assert playing.text() == "[<blue>]"
 
 
-def test_a_call_that_makes_no_sense_has_no_sub_agent() -> None:
+def test_an_invalid_call_has_no_sub_agent() -> None:
     agent = rehearsal(InMemoryStarts())
     assert agent.child(Call(call_id=CallId("c"), name="Agent", input={"prompt": "dig"})) is None
     child = agent.child(Call(call_id=CallId("c"), name="Agent", input={"description": "d", "script": []}))
@@ -461,7 +461,7 @@ def test_a_call_that_makes_no_sense_has_no_sub_agent() -> None:
     assert (child.spec, child.tool("add")) == (agent.spec, agent.tool("add"))
 
 
-async def test_a_step_ends_without_a_call() -> None:
+async def test_a_step_can_end_without_a_call() -> None:
     assert await blocks({"say": "a"}, {"step": True}, {"say": "b"}) == [[Text("a")], [Text("b")]]
     assert await blocks({"step": True}, {"step": True}) == [[], []]
 
@@ -473,7 +473,7 @@ def usages(session: Session) -> list[Usage | None]:
     return [each.usage for each in session.reply_messages() if isinstance(each, AssistantMessage)]
 
 
-async def test_a_step_reports_the_usage_that_the_script_says() -> None:
+async def test_a_step_reports_the_usage_of_the_script() -> None:
     playing = session()
     used = {"usage": {"input_tokens": 11, "output_tokens": 7}}
     await playing.send(script(used, call("add", a=1, b=2), {"say": "x"}, used))
@@ -485,7 +485,7 @@ async def test_a_step_reports_the_usage_that_the_script_says() -> None:
     assert usages(playing)[1] == Usage(math.ceil(len(script(used, {"step": True}, {"say": "four"})) / 4), 1)
 
 
-async def test_otherwise_it_reports_a_quarter_of_the_characters_read_and_written() -> None:
+async def test_without_a_usage_a_quarter_of_the_characters_is_reported() -> None:
     playing = session()
     play = script({"think": "12345"}, {"say": "1234"}, call("add", a=1, b=2), {"say": "x"}, {"step": True})
     await playing.send(play)
@@ -502,7 +502,7 @@ async def test_otherwise_it_reports_a_quarter_of_the_characters_read_and_written
 # --- what it knows ----------------------------------------------------------------------------------------------------
 
 
-async def test_it_recalls_what_users_said_that_was_no_script() -> None:
+async def test_recall_says_earlier_user_texts_that_are_not_scripts() -> None:
     seeds: list[Message] = [
         SystemMessage(id=MessageId("s1"), content="Be brief."),
         UserMessage(id=MessageId("s2"), content=(Text("fi"), Text("rst"))),
@@ -523,19 +523,19 @@ async def test_it_recalls_what_users_said_that_was_no_script() -> None:
     assert playing.text() == "first | recall"
 
 
-async def test_it_recalls_nothing_where_there_is_nothing() -> None:
+async def test_recall_of_nothing_says_none() -> None:
     assert await text({"recall": "user"}, {"recall": "system"}, {"recall": "memory"}) == "nonenonenone"
 
 
 @pytest.mark.parametrize(("token", "expected_text"), [("", "unset"), ("abc", "set(3)"), ("🧑‍🚀", "set(3)")])
-async def test_it_reports_options_but_no_secret(token: str, expected_text: str) -> None:
+async def test_option_says_values_but_no_secrets(token: str, expected_text: str) -> None:
     options = {"greeting": "Hi {result}", "token": token}
     assert await text({"option": "token"}, options=options) == expected_text
     assert await text({"option": "greeting"}, options=options) == "Hi {result}"
     assert await text({"option": "colour"}, options=options) == "none"
 
 
-async def test_it_reports_the_properties_of_the_run() -> None:
+async def test_props_says_the_metadata_of_the_run() -> None:
     names = ("time_zone", "client_time", "model", "user", "mode")
     asked = [{"say": ";"} if place % 2 else {"props": names[place // 2]} for place in range(9)]
     assert await text(*asked) == "UTC;none;none;none;none"
@@ -546,7 +546,7 @@ async def test_it_reports_the_properties_of_the_run() -> None:
     assert await text(*asked, metadata=metadata) == said
 
 
-async def test_it_reports_how_often_the_slow_tool_was_started() -> None:
+async def test_starts_says_how_often_the_slow_tool_was_started() -> None:
     starts = InMemoryStarts()
     starts.append("tea")
     steps = ({"starts": "tea"}, call("slow", seconds=0, tag="tea"), {"starts": "tea"}, {"starts": "other"})
@@ -557,7 +557,7 @@ async def test_it_reports_how_often_the_slow_tool_was_started() -> None:
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "refusal"])
-async def test_a_script_may_stop_early(reason: str) -> None:
+async def test_a_script_can_stop_early(reason: str) -> None:
     playing = session()
     assert await playing.send(script({"say": "cut of"}, {"stop": reason}, call("boom"))) == reason
     assert playing.blocks() == [[Text("cut of")]]
@@ -565,7 +565,7 @@ async def test_a_script_may_stop_early(reason: str) -> None:
     assert playing.blocks() == [[called("boom")]]
 
 
-async def test_a_script_may_fail_inside_its_text() -> None:
+async def test_a_script_can_fail_inside_a_text() -> None:
     playing = session()
     with pytest.raises(RuntimeError, match=r"^internal looked up x$"):
         await playing.send(script(call("lookup", q="x"), {"say": "half"}, {"fail": "internal {result}"}))
@@ -582,7 +582,7 @@ def history(*messages: Message) -> list[Message]:
     return list(messages)
 
 
-async def test_what_was_played_is_read_off_the_history_alone() -> None:
+async def test_only_the_history_determines_which_steps_have_run() -> None:
     play = script(calls("paint", "stamp"), {"step": True}, {"ask": QUESTIONS}, {"say": "{results}; {answer}; {result}"})
     first, second, question = (
         Call(call_id=CallId(name), name=name, input={}) for name in ("paint", "stamp", "AskUserQuestion")
@@ -607,7 +607,7 @@ async def test_what_was_played_is_read_off_the_history_alone() -> None:
 @pytest.mark.parametrize(
     ("final", "reason"), [((), "end_turn"), (({"stop": "max_tokens"},), "max_tokens"), ((call("boom"),), "end_turn")]
 )
-async def test_a_script_that_was_played_to_its_end_is_not_played_again(final: tuple[Json, ...], reason: str) -> None:
+async def test_a_completed_script_does_not_run_again(final: tuple[Json, ...], reason: str) -> None:
     """The server may die between the last words and the end of the run."""
     playing = session()
     assert await playing.send(script({"say": "a"}, {"step": True}, {"say": "b"}, *final)) == reason
@@ -616,7 +616,7 @@ async def test_a_script_that_was_played_to_its_end_is_not_played_again(final: tu
     assert playing.messages == kept
 
 
-async def test_the_agent_keeps_nothing_between_two_runs() -> None:
+async def test_the_agent_stores_nothing_between_two_runs() -> None:
     agent = rehearsal(InMemoryStarts())
     one, other = (session(agent, client_tools=["paint"]) for _ in range(2))
     for playing in (one, other):

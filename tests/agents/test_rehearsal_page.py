@@ -16,10 +16,10 @@ STEPS = [
 
 
 @pytest.mark.parametrize("script", re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
-def test_a_script_of_the_page_is_read(script: str) -> None:
+def test_scripts_on_the_page_can_be_parsed(script: str) -> None:
     assert parse_script(script)
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if "[…]" not in step and "[{}, {}]" not in step])
-def test_a_step_of_the_page_is_read(step: str) -> None:
+def test_steps_on_the_page_can_be_parsed(step: str) -> None:
     assert parse_script(f'{{"script": [{step}]}}')

@@ -97,7 +97,7 @@ async def outcome(play: str, **dies: Any) -> Outcome:
 
 @settings(max_examples=60)
 @given(body=steps, final=finals)
-async def test_a_script_comes_to_the_same_after_a_death_behind_any_model_step(
+async def test_a_crash_after_any_model_step_does_not_change_the_outcome(
     body: list[Json], final: tuple[Json, ...]
 ) -> None:
     play = json.dumps({"script": [*body, *final]})
@@ -108,7 +108,7 @@ async def test_a_script_comes_to_the_same_after_a_death_behind_any_model_step(
 
 @settings(max_examples=60)
 @given(body=steps, final=st.sampled_from([(), ({"stop": "refusal"},)]), place=st.integers(1, 12))
-async def test_a_script_comes_to_the_same_after_a_death_behind_any_delta(
+async def test_a_crash_after_any_delta_does_not_change_the_outcome(
     body: list[Json], final: tuple[Json, ...], place: int
 ) -> None:
     """The step that was cut is played again from its beginning."""
@@ -117,7 +117,7 @@ async def test_a_script_comes_to_the_same_after_a_death_behind_any_delta(
 
 
 @pytest.mark.parametrize("place", range(1, 5))
-async def test_results_and_answers_are_known_behind_every_death(place: int) -> None:
+async def test_results_and_answers_survive_every_crash(place: int) -> None:
     inner = [{"call": {"name": "paint", "input": {}}}, {"say": "inner {result}"}]
     body = [
         {"calls": [{"name": "add", "input": {"a": 1, "b": 1}}, {"name": "lookup", "input": {"q": "x"}}]},

@@ -53,7 +53,7 @@ WHICH = {
         ("recall", [{"recall": "user"}]),
     ],
 )
-def test_some_words_are_scripts(text: str, steps: list[Json]) -> None:
+def test_some_texts_are_built_in_scripts(text: str, steps: list[Json]) -> None:
     assert parse_script(text) == parse_script(script(*steps))
 
 
@@ -77,25 +77,25 @@ def test_some_words_are_scripts(text: str, steps: list[Json]) -> None:
         '{"a": "\ud800"}',
     ],
 )
-def test_anything_else_comes_back_as_it_came(text: str) -> None:
+def test_any_other_text_is_echoed(text: str) -> None:
     assert parse_script(text) == echo(text)
     assert not is_script(text)
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_can_be_parsed(text: str) -> None:
     assert parse_script(f"~{text}") == echo(f"~{text}")
 
 
 @pytest.mark.parametrize(
     "text", ['{"script": []}', '{"a": {"b": 1}, "script": [{"say": "x"}]}', ' \n{"script":[{"say":"x"}],"to":2} ']
 )
-def test_a_json_object_with_an_array_script_is_a_script_whatever_stands_beside_it(text: str) -> None:
+def test_a_json_object_with_an_array_script_is_a_script_even_with_other_members(text: str) -> None:
     assert is_script(text)
     assert parse_script(text) in ((Segment(()),), (Segment((BlockStep("text", "x"),)),))
 
 
-def test_a_script_is_cut_into_model_steps_and_ends_where_it_stops() -> None:
+def test_a_script_is_divided_into_model_steps_and_ends_at_a_stop() -> None:
     text = script(
         {"think": ["a", "b"]},
         {"calls": [{"name": "x", "input": {"n": 1}}, {"name": "y", "input": {}}]},
@@ -138,11 +138,11 @@ def test_a_script_is_cut_into_model_steps_and_ends_where_it_stops() -> None:
         ({"step": True}, End()),
     ],
 )
-def test_what_ends_a_model_step(step: Json, made: End) -> None:
+def test_steps_that_end_a_model_step(step: Json, made: End) -> None:
     assert parse_script(script(step)) == (Segment((), made), Segment(()))
 
 
-def test_a_usage_may_name_one_count() -> None:
+def test_a_usage_may_have_only_one_count() -> None:
     assert parse_script(script({"usage": {"output_tokens": 3}})) == (Segment((Usage(0, 3),)),)
 
 
@@ -204,7 +204,7 @@ BAD = [
 
 @pytest.mark.parametrize(("step", "problem"), BAD)
 @pytest.mark.parametrize("before", [(), ({"say": "x"}, {"step": True}), ({"stop": "refusal"}, {"say": "x"})])
-def test_a_bad_step_is_named(before: tuple[Json, ...], step: Json, problem: str) -> None:
+def test_an_invalid_step_is_named(before: tuple[Json, ...], step: Json, problem: str) -> None:
     """Also where it stands behind a step that ends the run."""
     text = script(*before, step, {"dance": 2})
     assert complaint(text).startswith(f"step {len(before) + 1}: ")
@@ -225,7 +225,7 @@ def test_a_bad_step_is_named(before: tuple[Json, ...], step: Json, problem: str)
         '{"script": ' + "[" * 100_000,
     ],
 )
-def test_what_begins_as_a_script_has_to_be_one(text: str) -> None:
+def test_a_text_that_begins_as_a_script_must_be_valid(text: str) -> None:
     assert "the script is not" in complaint(text)
     assert is_script(text)
 
@@ -234,17 +234,17 @@ def forks(depth: int) -> str:
     return '{"script": ' + '[{"fork": {"description": "d", "script": ' * depth + "[]" + "}}]" * depth + "}"
 
 
-def test_what_is_nested_too_deeply_to_be_read_is_a_bad_script() -> None:
+def test_a_script_that_is_nested_too_deeply_is_refused() -> None:
     assert len(parse_script(forks(8))) == 2
     assert complaint(forks(5000))
 
 
 @pytest.mark.parametrize("depth", [*range(50, 340, 10)])
-def test_near_that_depth_a_script_is_read_or_refused(depth: int) -> None:
+def test_near_the_maximum_depth_a_script_is_accepted_or_refused(depth: int) -> None:
     assert is_script(forks(depth))
 
 
-def test_a_sub_agents_script_is_read_off_its_call() -> None:
+def test_a_sub_agents_script_is_taken_from_its_call() -> None:
     assert parse_fork_script({"description": "d", "script": [{"say": "x"}]}) == (Segment((BlockStep("text", "x"),)),)
     odd: list[Json] = [
         {},
@@ -264,7 +264,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps))
-def test_every_step_that_ends_a_model_step_begins_a_segment(written: list[Json]) -> None:
+def test_every_step_that_ends_a_model_step_starts_a_new_segment(written: list[Json]) -> None:
     ends = sum("call" in step or "step" in step for step in written)
     segments = parse_script(script(*written))
     assert [segment.end is None for segment in segments] == [False] * ends + [True]

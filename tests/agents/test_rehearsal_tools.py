@@ -65,21 +65,21 @@ def context(**metadata: Any) -> Context:
         ),
     ],
 )
-async def test_what_a_tool_returns(name: str, arguments: JsonObject, value: Any) -> None:
+async def test_results_of_the_tools(name: str, arguments: JsonObject, value: Any) -> None:
     assert await tool(name).run(arguments, context()) == value
 
 
-async def test_the_clock_goes_by_the_zone_of_the_runs_events() -> None:
+async def test_the_clock_uses_the_time_zone_of_the_runs_events() -> None:
     assert await tool("clock").run({}, context(time_zone="Asia/Kolkata")) == "2026-11-21T17:30:00+05:30"
 
 
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "../etc/passwd", "/etc/localtime", "America", "x\0y", "é" * 300])
-async def test_a_zone_that_is_none_is_a_failure_that_says_so(zone: str) -> None:
+async def test_an_unknown_time_zone_is_a_failure(zone: str) -> None:
     with pytest.raises(ToolFailed, match="unknown time zone"):
         await tool("clock").run({"timezone": zone}, context())
 
 
-async def test_boom_is_an_error_of_its_own() -> None:
+async def test_boom_raises_an_unexpected_error() -> None:
     with pytest.raises(RuntimeError, match=r"^boom$"):
         await tool("boom").run({}, context())
 
@@ -101,12 +101,12 @@ async def test_boom_is_an_error_of_its_own() -> None:
         ("clock", {"timezone": 1}),
     ],
 )
-async def test_arguments_that_a_tool_cannot_take_are_a_failure(name: str, arguments: JsonObject) -> None:
+async def test_invalid_arguments_are_a_failure(name: str, arguments: JsonObject) -> None:
     with pytest.raises(ToolFailed):
         await tool(name).run(arguments, context())
 
 
-async def test_the_slow_tool_notes_its_start_before_it_sleeps_and_can_be_cancelled() -> None:
+async def test_the_slow_tool_records_its_start_before_it_sleeps_and_can_be_cancelled() -> None:
     noted = threading.Event()
 
     class Noting(InMemoryStarts):
@@ -127,7 +127,7 @@ async def test_the_slow_tool_notes_its_start_before_it_sleeps_and_can_be_cancell
 EXPOSED = ["add", "lookup", "stamp", "clock", "slow", "boom", "card", "highlight"]
 
 
-def test_what_the_tools_declare() -> None:
+def test_declarations_of_the_tools() -> None:
     declared = {each.spec.name: each for each in agent().spec.tools}
     assert list(declared) == [*EXPOSED, "whisper"]
     assert [name for name, each in declared.items() if each.policy.exposed] == EXPOSED
@@ -143,7 +143,7 @@ def test_what_the_tools_declare() -> None:
     }
 
 
-def test_the_bare_agent_has_the_same_tools_all_hidden() -> None:
+def test_the_bare_agent_has_the_same_tools_but_hidden() -> None:
     bare = rehearsal_bare(InMemoryStarts())
     assert [each.spec for each in bare.spec.tools] == [each.spec for each in agent().spec.tools]
     assert bare.spec.exposed() == ()
@@ -153,7 +153,7 @@ def test_the_bare_agent_has_the_same_tools_all_hidden() -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_starts_are_counted_by_tag_also_by_another_that_opens_the_file(tmp_path: Path) -> None:
+def test_starts_are_counted_by_tag_even_after_the_file_is_reopened(tmp_path: Path) -> None:
     path = tmp_path / "starts.jsonl"
     starts = StartLogFile(path)
     assert starts.count("a") == 0
@@ -170,7 +170,7 @@ def test_starts_are_counted_by_tag_also_by_another_that_opens_the_file(tmp_path:
         }
 
 
-def test_a_line_that_a_crash_cut_is_lost_and_no_other(tmp_path: Path) -> None:
+def test_a_crash_loses_only_the_line_that_was_being_written(tmp_path: Path) -> None:
     path = tmp_path / "starts.jsonl"
     StartLogFile(path).append("first")
     whole = path.read_bytes()
@@ -183,7 +183,7 @@ def test_a_line_that_a_crash_cut_is_lost_and_no_other(tmp_path: Path) -> None:
         path.write_bytes(whole + b'"second"\n')
 
 
-def test_threads_do_not_lose_each_others_starts(tmp_path: Path) -> None:
+def test_concurrent_threads_lose_no_starts(tmp_path: Path) -> None:
     starts = StartLogFile(tmp_path / "starts.jsonl")
 
     def append_ten() -> None:

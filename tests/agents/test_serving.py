@@ -24,7 +24,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs"
 # --- the public package -----------------------------------------------------------------------------------------------
 
 
-def test_the_public_names_are_few_and_there() -> None:
+def test_the_public_names_are_few_and_defined() -> None:
     assert 10 <= len(dragoman.__all__) <= 30
     assert dragoman.__all__ == sorted(dragoman.__all__)
     assert [name for name in dragoman.__all__ if not hasattr(dragoman, name)] == []
@@ -32,7 +32,7 @@ def test_the_public_names_are_few_and_there() -> None:
     assert public - set(dragoman.__all__) <= {*(path.stem for path in Path(dragoman.__path__[0]).iterdir())}
 
 
-def test_importing_the_public_package_brings_no_server_and_no_client() -> None:
+def test_importing_the_public_package_imports_neither_server_nor_client() -> None:
     heavy = ["httpx2", "starlette", "uvicorn", "mcp", "pydantic", "sqlite3", "cryptography", "opentelemetry"]
     program = f"import sys, dragoman; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -77,7 +77,7 @@ def names(agents: Sequence[Any]) -> list[str]:
     return [agent.spec.name for agent in agents]
 
 
-async def test_a_file_gives_its_public_agents_in_order_without_sub_agents(
+async def test_loading_a_file_returns_its_public_agents_in_order_without_sub_agents(
     app: Callable[..., Path], tmp_path: Path
 ) -> None:
     agents = load(str(app(APP)))
@@ -89,17 +89,17 @@ async def test_a_file_gives_its_public_agents_in_order_without_sub_agents(
 
 
 @pytest.mark.parametrize(("name", "expected"), [("below", ["below"]), ("several", ["above", "below"])])
-def test_a_name_gives_that_agent_or_that_list(app: Callable[..., Path], name: str, expected: list[str]) -> None:
+def test_loading_a_name_returns_that_agent_or_list(app: Callable[..., Path], name: str, expected: list[str]) -> None:
     assert names(load(f"{app(APP)}:{name}")) == expected
 
 
-def test_a_file_that_is_named_twice_is_run_once(app: Callable[..., Path]) -> None:
+def test_a_file_that_is_loaded_twice_is_executed_once(app: Callable[..., Path]) -> None:
     path = app(APP)
     (first,), (second,) = load(f"{path}:above"), load(f"{path}:above")
     assert first is second
 
 
-def test_a_file_may_have_the_name_of_a_module(app: Callable[..., Path]) -> None:
+def test_a_file_may_have_the_name_of_an_installed_module(app: Callable[..., Path]) -> None:
     assert names(load(str(app(APP, "json.py")))) == ["above", "function"]
     assert "json_" in sys.modules
     del sys.modules["json_"]
@@ -122,7 +122,7 @@ def test_a_file_may_have_the_name_of_a_module(app: Callable[..., Path]) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_for_its_author(
+def test_errors_in_a_file_are_reported_with_their_line(
     app: Callable[..., Path], text: str, name: str, message: str
 ) -> None:
     path = app(text)
@@ -137,19 +137,19 @@ def test_what_is_wrong_with_a_file_is_said_for_its_author(
     ("where", "message"),
     [("nothing.py", "nothing.py: no such file"), ("nothing.py:a", "nothing.py: no such file")],
 )
-def test_a_file_has_to_be_there(where: str, message: str) -> None:
+def test_a_missing_file_is_reported(where: str, message: str) -> None:
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):
         load(where)
 
 
-def test_a_file_has_to_be_python(tmp_path: Path) -> None:
+def test_a_file_that_is_not_python_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "app.txt"
     path.touch()
     with pytest.raises(LoadError, match="a Python file"):
         load(str(path))
 
 
-def test_anything_with_the_parts_of_an_agent_is_one() -> None:
+def test_any_object_with_the_members_of_an_agent_is_one() -> None:
     class Own:
         spec = AgentSpec(name="own")
         tool = child = play = None
@@ -238,13 +238,13 @@ def hidden(a: int) -> int:
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_the_reason(agents: Sequence[Any], message: str) -> None:
+def test_an_invalid_specification_is_refused_with_the_reason(agents: Sequence[Any], message: str) -> None:
     with pytest.raises(DeclarationError) as refused:
         serving.check(agents)
     assert str(refused.value) == message
 
 
-def test_what_can_be_served_passes() -> None:
+def test_valid_specifications_pass() -> None:
     one = Agent("one-1.x", version="1.0.0-rc.1+build.5", tools=[add], subagents=[Agent("two")])
     round_about = Agent("three", subagents=[one])
     one.subagents = (round_about,)
@@ -266,7 +266,7 @@ def test_what_can_be_served_passes() -> None:
         ),
     ],
 )
-def test_an_agent_is_refused_where_it_is_made(make: Callable[[], object], message: str) -> None:
+def test_invalid_arguments_are_refused_when_the_agent_is_created(make: Callable[[], object], message: str) -> None:
     with pytest.raises(DeclarationError) as refused:
         make()
     assert str(refused.value) == message
@@ -308,7 +308,7 @@ async def lambda_agent(run: dragoman.Run) -> str:
     return run.text
 
 
-def test_flags_are_capabilities_unless_those_are_given() -> None:
+def test_flags_set_the_capabilities_unless_these_are_given() -> None:
     full = Capabilities(history_full=True, history_compacted=True, client_tools=True, image_http=True, image_data=True)
     assert Agent("a", images=True, history=True, client_tools=True).spec.capabilities == full
     assert Agent("a").spec.capabilities == Capabilities()
@@ -333,7 +333,7 @@ def blocks_of(page: str) -> list[str]:
         for place, block in enumerate(blocks_of(page))
     ],
 )
-def test_what_the_pages_show_can_be_run(block: str) -> None:
+def test_code_blocks_of_the_pages_can_be_executed(block: str) -> None:
     variables: dict[str, Any] = {"__name__": "page"}
     exec(compile(block, "page", "exec"), variables)
     serving.check([each for each in variables.values() if is_agent(each)])

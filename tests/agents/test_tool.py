@@ -48,7 +48,7 @@ class Place(msgspec.Struct):
 # --- what models are told ---------------------------------------------------------------------------------------------
 
 
-def test_a_function_becomes_a_tool_with_the_spec_that_its_signature_gives_it() -> None:
+def test_a_tools_specification_comes_from_the_functions_signature() -> None:
     @tool
     def find(
         what: Annotated[str, "the thing"],
@@ -103,7 +103,7 @@ def test_a_function_becomes_a_tool_with_the_spec_that_its_signature_gives_it() -
     )
 
 
-def test_the_options_of_a_tool_are_its_policy_and_its_words() -> None:
+def test_the_options_of_a_tool_set_its_policy_and_its_texts() -> None:
     @tool(
         name="wipe-disk",
         title="Wipe a disk",
@@ -135,7 +135,7 @@ def test_an_idempotent_tool_is_repeated_after_a_restart_and_others_fail() -> Non
         tool(idempotent=True, on_restart="ask")
 
 
-def test_a_tool_is_still_the_function_that_it_was() -> None:
+def test_a_tool_is_still_callable_as_a_function() -> None:
     @tool
     def add(a: int, b: int = 2) -> int:
         """Add."""
@@ -144,7 +144,7 @@ def test_a_tool_is_still_the_function_that_it_was() -> None:
     assert (add(3), add(3, b=4), vars(add)["__name__"], add.__doc__) == (5, 7, "add", "Add.")
 
 
-def test_the_context_is_passed_and_not_shown() -> None:
+def test_the_context_is_passed_but_hidden_from_models() -> None:
     @tool
     def where(context: ToolContext, unit: str | None = None) -> str:
         return f"{context.user} {unit or context.options['unit']}"
@@ -205,7 +205,7 @@ class Shelf:
         (lambda: 1, "a function without a name needs tool(name=…)"),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_with_the_reason(function: Callable[..., Any], message: str) -> None:
+def test_an_invalid_tool_function_is_refused_with_the_reason(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(DeclarationError) as refused:
         tool(function)
     assert str(refused.value) == message
@@ -242,7 +242,7 @@ def test_a_bound_method_and_a_callable_object_can_be_tools() -> None:
         ("X.\n\nReturns:\n  y\n\nArguments:\n    a: b\n    that goes on", ("X.", {"a": "b that goes on"})),
     ],
 )
-def test_docstrings_in_googles_style_are_read(text: str, expected: tuple[str, dict[str, str]]) -> None:
+def test_google_style_docstrings_are_parsed(text: str, expected: tuple[str, dict[str, str]]) -> None:
     assert read_docstring(text) == expected
 
 
@@ -261,7 +261,7 @@ def order(order: Order, size: Annotated[float, Meta(gt=0)], unit: Literal["kg", 
     return f"{order.kind} {order.packs} {order.by} {size!r} {unit}"
 
 
-async def test_arguments_arrive_as_the_types_of_the_function() -> None:
+async def test_arguments_are_converted_to_the_types_of_the_function() -> None:
     assert await run(order, order={"kind": "kale", "packs": [1, 2.0], "by": "2026-03-01"}, size=3) == (
         "kale [1, 2] 2026-03-01 3.0 kg"
     )
@@ -290,7 +290,7 @@ async def test_arguments_arrive_as_the_types_of_the_function() -> None:
         ),
     ],
 )
-async def test_arguments_that_do_not_fit_are_reported_all_at_once(arguments: JsonObject, message: str) -> None:
+async def test_all_invalid_arguments_are_reported_together(arguments: JsonObject, message: str) -> None:
     with pytest.raises(ToolFailed) as refused:
         await run(order, **arguments)
     assert str(refused.value) == message
@@ -298,7 +298,7 @@ async def test_arguments_that_do_not_fit_are_reported_all_at_once(arguments: Jso
         order.check(arguments)
 
 
-async def test_a_whole_number_written_with_a_point_is_an_integer_and_others_are_not() -> None:
+async def test_a_float_without_a_fraction_is_an_integer_and_others_are_not() -> None:
     @tool
     def double(a: int) -> int:
         return a * 2
@@ -334,12 +334,12 @@ def giving(value: object) -> FunctionTool[[], object]:
         (["Look:", Data({"a": 1})], (Text("Look:"), Data({"a": 1}))),
     ],
 )
-async def test_a_result_is_json_or_blocks(value: object, expected: object) -> None:
+async def test_results_are_json_or_blocks(value: object, expected: object) -> None:
     assert await run(giving(value)) == expected
 
 
 @pytest.mark.parametrize("value", [object(), 1j, [object()]])
-async def test_a_result_without_a_form_in_json_is_a_failure(value: object) -> None:
+async def test_a_result_that_json_cannot_represent_is_a_failure(value: object) -> None:
     with pytest.raises(
         ToolFailed, match=rf"^the tool give returned a {type(value).__name__} that cannot be converted to JSON$"
     ):
@@ -352,7 +352,7 @@ class Ended(BaseException):
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("now"), Ended("x")])
-async def test_a_tool_that_wants_to_end_the_server_only_fails(error: BaseException, is_async: bool) -> None:
+async def test_a_tool_that_raises_system_exit_only_fails(error: BaseException, is_async: bool) -> None:
     def leave() -> None:
         raise error
 
@@ -364,7 +364,7 @@ async def test_a_tool_that_wants_to_end_the_server_only_fails(error: BaseExcepti
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), StopIteration("no")])
-async def test_a_tools_own_error_comes_out_of_its_thread(error: Exception) -> None:
+async def test_a_tools_error_is_raised_from_its_thread(error: Exception) -> None:
     def fail() -> None:
         raise error
 
@@ -373,7 +373,7 @@ async def test_a_tools_own_error_comes_out_of_its_thread(error: Exception) -> No
     assert raised.value is error or raised.value.__cause__ is error
 
 
-async def test_something_cancelled_inside_a_tool_is_a_failure_and_cancelling_the_tool_is_none() -> None:
+async def test_a_cancellation_inside_a_tool_is_a_failure_but_cancelling_the_tool_is_not() -> None:
     started = asyncio.Event()
 
     @tool
@@ -397,7 +397,7 @@ async def test_something_cancelled_inside_a_tool_is_a_failure_and_cancelling_the
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-async def test_functions_that_block_run_side_by_side_and_leave_the_loop_free() -> None:
+async def test_blocking_functions_run_in_parallel_without_blocking_the_loop() -> None:
     both = threading.Barrier(2, timeout=DEADLINE_S)
 
     @tool
@@ -410,7 +410,7 @@ async def test_functions_that_block_run_side_by_side_and_leave_the_loop_free() -
     assert set(names) == {"dragoman-tool"}
 
 
-async def test_a_cancelled_call_returns_at_once_though_its_thread_goes_on() -> None:
+async def test_a_cancelled_call_returns_at_once_although_its_thread_continues() -> None:
     started, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     @tool

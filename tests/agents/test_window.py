@@ -94,7 +94,7 @@ def assert_paired(messages: Sequence[Message]) -> None:
 
 
 @given(conversations())
-def test_an_arranged_conversation_has_every_call_with_its_result(messages: list[Message]) -> None:
+def test_an_ordered_conversation_has_every_call_with_its_result(messages: list[Message]) -> None:
     found = order_for_model(messages)
     assert_paired(found)
     answered = {message.call_id for message in messages if isinstance(message, ToolMessage)}
@@ -104,7 +104,7 @@ def test_an_arranged_conversation_has_every_call_with_its_result(messages: list[
     assert order_for_model(found) == found
 
 
-def test_results_move_behind_their_calls_and_what_has_no_partner_goes() -> None:
+def test_results_move_behind_their_calls_and_unpaired_ones_are_dropped() -> None:
     messages: list[Message] = [
         result_message("0"),
         call_message("b", "a", "open"),
@@ -120,7 +120,7 @@ def test_results_move_behind_their_calls_and_what_has_no_partner_goes() -> None:
 
 
 @given(conversations())
-def test_no_cut_parts_a_call_from_its_result(messages: list[Message]) -> None:
+def test_no_cut_separates_a_call_from_its_result(messages: list[Message]) -> None:
     for place in cut_points(messages):
         asked = {
             call.call_id for each in messages[:place] if isinstance(each, AssistantMessage) for call in each.calls()
@@ -131,7 +131,7 @@ def test_no_cut_parts_a_call_from_its_result(messages: list[Message]) -> None:
 
 
 @given(conversations(), st.integers(50, 3000))
-def test_what_is_fitted_stays_paired_ends_the_same_and_is_within_the_budget(
+def test_a_fitted_conversation_stays_paired_and_within_the_budget_and_ends_the_same(
     messages: list[Message], budget: int
 ) -> None:
     whole = order_for_model(messages)
@@ -148,7 +148,7 @@ def test_what_is_fitted_stays_paired_ends_the_same_and_is_within_the_budget(
         assert tokens_of_all(found) <= budget
 
 
-def test_the_oldest_goes_first_but_never_the_instructions_nor_the_question() -> None:
+def test_the_oldest_messages_are_dropped_first_but_never_the_instructions_or_the_question() -> None:
     rule = SystemMessage(id=MessageId("rule"), content="be kind")
     long = "word " * 400
     messages: list[Message] = [
@@ -177,11 +177,11 @@ def test_a_long_result_is_shortened_in_the_middle() -> None:
     ("text", "at_least", "at_most"),
     [("", 0, 1), ("a" * 400, 100, 101), ("日本語" * 100, 300, 450), ("привет" * 100, 300, 600), ("\ud800", 0, 2)],
 )
-def test_tokens_are_estimated_for_any_script(text: str, at_least: int, at_most: int) -> None:
+def test_tokens_are_estimated_for_any_writing_system(text: str, at_least: int, at_most: int) -> None:
     assert at_least <= estimate_tokens(text) <= at_most
 
 
-def test_media_count_by_the_piece_and_not_by_their_size() -> None:
+def test_the_tokens_of_media_do_not_depend_on_their_size() -> None:
     picture = Image("data:image/png;base64," + "A" * 1_000_000)
     message = UserMessage(
         id=MessageId("1"), content=(Text("abcd"), picture, File("https://a.example/x"), Data({"a": "\ud800"}))
@@ -192,7 +192,7 @@ def test_media_count_by_the_piece_and_not_by_their_size() -> None:
 # --- summing up -------------------------------------------------------------------------------------------------------
 
 
-def test_a_cut_falls_before_a_users_words_if_it_can() -> None:
+def test_a_cut_is_before_a_user_message_if_possible() -> None:
     messages: list[Message] = [
         user("a" * 400),
         call_message("1", text="b" * 400),
@@ -209,14 +209,14 @@ def test_a_cut_falls_before_a_users_words_if_it_can() -> None:
 
 
 @given(conversations(), st.integers(0, 1000))
-def test_a_cut_leaves_something_on_both_sides(messages: list[Message], keep: int) -> None:
+def test_a_cut_leaves_messages_on_both_sides(messages: list[Message], keep: int) -> None:
     place = find_cut_index(messages, keep)
     if place is not None:
         assert 0 < place < len(messages)
         assert place in set(cut_points(messages))
 
 
-def test_system_messages_outlive_summaries_word_for_word() -> None:
+def test_summaries_contain_system_messages_verbatim() -> None:
     first = system_texts([SystemMessage(id=MessageId("1"), content="Be kind."), user("hi")], None)
     assert first == "Be kind.\n\n"
     summary = f"{first}{SUMMARY_HEADING}\nThey met."
@@ -225,7 +225,7 @@ def test_system_messages_outlive_summaries_word_for_word() -> None:
     assert system_texts([user("hi")], f"{SUMMARY_HEADING}\nThey met.") == ""
 
 
-def test_parts_are_about_as_long_as_there_is_room() -> None:
+def test_parts_are_as_long_as_the_limit_allows() -> None:
     items = ["a" * 400, "b" * 400, "c" * 4000, "d" * 40]
     assert split_into_parts(items, 250) == ["a" * 400 + "\n" + "b" * 400, "c" * 4000, "d" * 40]
     assert split_into_parts([], 10) == []
@@ -255,5 +255,5 @@ def test_parts_are_about_as_long_as_there_is_room() -> None:
         (SystemMessage(id=MessageId("1"), content="Be kind."), "Instructions: Be kind."),
     ],
 )
-def test_messages_are_reported_in_words(message: Message, text: str) -> None:
+def test_messages_become_transcript_lines(message: Message, text: str) -> None:
     assert as_transcript_line(message) == text

@@ -45,7 +45,7 @@ def text_of(events: list[ModelEvent]) -> str:
 
 
 @every_model
-async def test_an_answer_is_some_deltas_and_one_end_with_usage(harness: AdapterHarness) -> None:
+async def test_an_answer_consists_of_deltas_and_one_end_with_usage(harness: AdapterHarness) -> None:
     harness.expect("words")
     *deltas, last = await events_of(harness.model, a_request("Say hello."))
     assert deltas
@@ -58,7 +58,7 @@ async def test_an_answer_is_some_deltas_and_one_end_with_usage(harness: AdapterH
 
 
 @every_model
-async def test_a_conversation_goes_on_for_many_calls(harness: AdapterHarness) -> None:
+async def test_a_conversation_can_have_many_calls(harness: AdapterHarness) -> None:
     spoken = [user("Say hello.")]
     for _ in range(3):
         harness.expect("words")
@@ -67,7 +67,7 @@ async def test_a_conversation_goes_on_for_many_calls(harness: AdapterHarness) ->
 
 
 @every_model
-async def test_an_answer_that_is_left_early_costs_nothing_later(harness: AdapterHarness) -> None:
+async def test_abandoned_answers_release_their_resources(harness: AdapterHarness) -> None:
     """More answers are left than the model can give at once."""
     for _ in range(5):
         harness.expect("endless")
@@ -97,7 +97,7 @@ async def test_a_cancelled_call_ends_and_leaves_the_model_working(harness: Adapt
 
 
 @every_model
-async def test_calls_and_results_without_partners_do_not_break_a_conversation(harness: AdapterHarness) -> None:
+async def test_unpaired_calls_and_results_do_not_break_a_conversation(harness: AdapterHarness) -> None:
     harness.expect("words")
     request = a_request(
         result("lost", "1"), user("Hi."), assistant(call("c1"), call("c2")), result("c2", "2"), user("Say hello.")
@@ -106,21 +106,21 @@ async def test_calls_and_results_without_partners_do_not_break_a_conversation(ha
 
 
 @every_model
-async def test_starting_twice_and_closing_twice_is_no_mistake(harness: AdapterHarness) -> None:
+async def test_starting_and_closing_twice_is_allowed(harness: AdapterHarness) -> None:
     await harness.model.start()
     await harness.model.aclose()
     await harness.model.aclose()
 
 
 @every_model
-async def test_a_closed_model_says_that_it_is_unavailable(harness: AdapterHarness) -> None:
+async def test_a_closed_model_is_unavailable(harness: AdapterHarness) -> None:
     await harness.model.aclose()
     with pytest.raises(ModelUnavailable):
         await events_of(harness.model, a_request())
 
 
 @every_model
-async def test_a_model_that_was_not_started_starts_with_its_first_call(kind: str) -> None:
+async def test_the_first_call_starts_the_model(kind: str) -> None:
     async with HARNESSES[kind]() as stage:
         stage.expect("words")
         assert text_of(await events_of(stage.model, a_request("Say hello.", max_tokens=20)))
@@ -128,7 +128,7 @@ async def test_a_model_that_was_not_started_starts_with_its_first_call(kind: str
 
 
 @every_scripted_model
-async def test_parallel_calls_come_whole_with_the_ids_of_the_provider(harness: AdapterHarness) -> None:
+async def test_parallel_calls_are_complete_and_have_the_providers_ids(harness: AdapterHarness) -> None:
     harness.expect("calls")
     events = await events_of(harness.model, a_request("Add.", tools=[ADD]))
     assert text_of(events) == "I add."
@@ -140,14 +140,14 @@ async def test_parallel_calls_come_whole_with_the_ids_of_the_provider(harness: A
 
 
 @every_scripted_model
-async def test_arguments_that_are_no_json_come_as_they_are(harness: AdapterHarness) -> None:
+async def test_arguments_that_are_not_json_are_passed_as_raw_text(harness: AdapterHarness) -> None:
     harness.expect("broken arguments")
     events = await events_of(harness.model, a_request("Add.", tools=[ADD]))
     assert events[0] == CallRequested(id="c1", name="add", input=None, raw=BROKEN)
 
 
 @every_scripted_model
-async def test_reasoning_comes_apart_from_the_words(harness: AdapterHarness) -> None:
+async def test_thinking_is_separate_from_the_text(harness: AdapterHarness) -> None:
     harness.expect("thinking")
     events = await events_of(harness.model, a_request("Well?"))
     assert events[:-1] == [ThinkingDelta("Hm."), TextDelta("Yes.")]

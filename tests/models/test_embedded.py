@@ -48,11 +48,11 @@ def process_of(model: EmbeddedModel) -> int:
     return model.process.pid
 
 
-async def test_it_knows_the_capital_of_france(model: EmbeddedModel) -> None:
+async def test_the_model_knows_the_capital_of_france(model: EmbeddedModel) -> None:
     assert "Paris" in await collect_text(model, "What is the capital of France?", parameters={"temperature": 0})
 
 
-async def test_it_reads_the_conversation_before(model: EmbeddedModel) -> None:
+async def test_the_model_reads_the_previous_conversation(model: EmbeddedModel) -> None:
     """That a small model uses what it reads is luck; that it read it shows in the tokens."""
     alone, after = [
         (await events_of(model, a_request(*conversation, max_tokens=1)))[-1]
@@ -65,7 +65,7 @@ async def test_it_reads_the_conversation_before(model: EmbeddedModel) -> None:
     assert after.usage.input_tokens > alone.usage.input_tokens + 40
 
 
-async def test_a_limit_on_tokens_is_kept(model: EmbeddedModel) -> None:
+async def test_a_token_limit_is_respected(model: EmbeddedModel) -> None:
     events = await events_of(model, a_request("Tell me a long story.", max_tokens=5))
     assert isinstance(events[-1], Finished)
     assert events[-1].stop == "max_tokens"
@@ -73,7 +73,7 @@ async def test_a_limit_on_tokens_is_kept(model: EmbeddedModel) -> None:
     assert events[-1].usage.output_tokens == 5
 
 
-async def test_a_request_over_the_context_window_is_refused_and_the_next_one_answered(model: EmbeddedModel) -> None:
+async def test_a_request_that_exceeds_the_window_is_refused_and_the_next_one_answered(model: EmbeddedModel) -> None:
     with pytest.raises(ContextTooLong):
         await events_of(model, a_request("word " * 600))
     assert await collect_text(model, "Say hello.", max_tokens=5)
@@ -89,11 +89,11 @@ async def test_an_answer_ends_where_the_context_window_ends() -> None:
     assert 200 < events[-1].usage.input_tokens + events[-1].usage.output_tokens <= 256
 
 
-async def test_tools_and_pictures_are_left_out(model: EmbeddedModel) -> None:
+async def test_tools_and_images_are_not_sent(model: EmbeddedModel) -> None:
     assert await collect_text(model, "What is 1 plus 2?", tools=[ADD], max_tokens=5)
 
 
-async def test_conversations_at_once_do_not_mix(model: EmbeddedModel) -> None:
+async def test_concurrent_conversations_do_not_mix(model: EmbeddedModel) -> None:
     """Eight want the two places; a grammar makes each of them say its own word."""
     words = [" ".join([word] * 12) for word in ("sea", "dog", "music", "snow", "bread", "moon", "horse", "gold")]
 
@@ -103,7 +103,7 @@ async def test_conversations_at_once_do_not_mix(model: EmbeddedModel) -> None:
     assert await asyncio.gather(*map(sings, words)) == words
 
 
-async def test_two_conversations_overlap_and_a_third_waits(model: EmbeddedModel) -> None:
+async def test_two_conversations_run_concurrently_and_a_third_waits(model: EmbeddedModel) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(2):
             stream = await stack.enter_async_context(aclosing(model.stream(a_request("Tell me a long story."))))
@@ -115,20 +115,20 @@ async def test_two_conversations_overlap_and_a_third_waits(model: EmbeddedModel)
         assert await third
 
 
-async def test_the_line_of_those_who_wait_is_bounded(model: EmbeddedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_queue_is_bounded(model: EmbeddedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "MAX_QUEUED_CALLS", 0)
     with pytest.raises(ModelUnavailable, match="queue is full"):
         await events_of(model, a_request())
 
 
-async def test_answers_that_are_left_early_free_their_places(model: EmbeddedModel) -> None:
+async def test_abandoned_answers_free_their_slots(model: EmbeddedModel) -> None:
     """Ten long stories would take minutes, if they went on."""
     for _ in range(10):
         assert len(await events_until(model, a_request("Tell me a long story."), 2)) == 2
     assert await collect_text(model, "Say hello.", max_tokens=5)
 
 
-async def test_a_model_whose_process_died_fails_and_starts_again(model: EmbeddedModel) -> None:
+async def test_a_call_fails_when_the_process_dies_and_the_next_one_restarts_it(model: EmbeddedModel) -> None:
     async with aclosing(model.stream(a_request("Tell me a long story."))) as stream:
         await anext(stream)
         before = process_of(model)
@@ -142,14 +142,14 @@ async def test_a_model_whose_process_died_fails_and_starts_again(model: Embedded
     assert process_of(model) != before
 
 
-async def test_signals_for_the_whole_service_do_not_end_it(model: EmbeddedModel) -> None:
+async def test_signals_to_the_process_group_do_not_stop_the_model(model: EmbeddedModel) -> None:
     """Conversations are drained by the server; it decides when the model goes."""
     os.kill(process_of(model), signal.SIGTERM)
     os.kill(process_of(model), signal.SIGINT)
     assert await collect_text(model, "Say hello.", max_tokens=5)
 
 
-async def test_closing_ends_the_process_in_the_middle_of_an_answer_and_leaves_nothing() -> None:
+async def test_closing_during_an_answer_ends_the_process_and_leaves_nothing_behind() -> None:
     model = EmbeddedModel(max_conversations=1, context_window=512)
     async with aclosing(model.stream(a_request("Tell me a long story."))) as stream:
         await anext(stream)
@@ -164,7 +164,7 @@ async def test_closing_ends_the_process_in_the_middle_of_an_answer_and_leaves_no
         os.kill(process, 0)
 
 
-async def test_nobody_else_gets_in(model: EmbeddedModel) -> None:
+async def test_the_socket_requires_its_key_and_is_private(model: EmbeddedModel) -> None:
     folder = model.folder
     assert folder is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -173,7 +173,7 @@ async def test_nobody_else_gets_in(model: EmbeddedModel) -> None:
 
 
 @on_linux
-async def test_no_key_of_a_provider_goes_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_process_does_not_inherit_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-4711")
     model = EmbeddedModel(max_conversations=1, context_window=256)
     await model.start()
@@ -192,7 +192,7 @@ def request_without_key(path: Path) -> bytes:
         return line.recv(4096)
 
 
-async def test_loading_is_reported_and_a_second_start_loads_nothing() -> None:
+async def test_loading_reports_progress_and_a_second_start_does_nothing() -> None:
     messages: list[str] = []
     model = EmbeddedModel(max_conversations=1, context_window=256, progress=messages.append)
     await asyncio.gather(model.start(), model.start())
@@ -203,7 +203,7 @@ async def test_loading_is_reported_and_a_second_start_loads_nothing() -> None:
     ]
 
 
-async def test_the_event_loop_goes_on_while_the_model_loads() -> None:
+async def test_the_event_loop_is_not_blocked_while_the_model_loads() -> None:
     model = EmbeddedModel(max_conversations=1, context_window=256)
     ticks = 0
     loading = asyncio.create_task(model.start())
@@ -214,7 +214,7 @@ async def test_the_event_loop_goes_on_while_the_model_loads() -> None:
     assert ticks >= 5
 
 
-async def test_weights_that_are_none_fail_with_the_engines_words(tmp_path: Path) -> None:
+async def test_invalid_weights_fail_with_the_engines_message(tmp_path: Path) -> None:
     weights = tmp_path / "broken.gguf"
     weights.write_bytes(b"GGUF" + bytes(100))
     model = EmbeddedModel(weights=weights)
@@ -225,7 +225,7 @@ async def test_weights_that_are_none_fail_with_the_engines_words(tmp_path: Path)
 
 
 @on_linux
-async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
+async def test_a_cancelled_start_leaves_nothing_behind() -> None:
     model = EmbeddedModel(max_conversations=1, context_window=256)
     starting = asyncio.create_task(model.start())
     async with asyncio.timeout(TIMEOUT_S):
@@ -241,7 +241,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing() -> None:
 
 
 @on_linux
-def test_the_process_ends_with_a_parent_that_was_killed() -> None:
+def test_the_process_exits_when_its_parent_is_killed() -> None:
     code = (
         "import asyncio, os, signal\n"
         "from dragoman.models.embedded import EmbeddedModel\n"
@@ -261,7 +261,7 @@ def test_the_process_ends_with_a_parent_that_was_killed() -> None:
     assert not Path(folder).exists()
 
 
-def test_nothing_but_the_servers_own_words_reach_standard_output_and_it_exits_cleanly() -> None:
+def test_the_engine_prints_nothing_to_the_servers_standard_output_and_exits_cleanly() -> None:
     code = (
         "import asyncio, signal\n"
         "from dragoman.models.embedded import EmbeddedModel\n"

@@ -50,7 +50,7 @@ async def model(server: FakeOpenAIServer, retry_delays: list[float]) -> AsyncIte
     await model.aclose()
 
 
-async def test_a_request_goes_out_with_key_and_body_and_its_answer_comes_in(
+async def test_a_request_has_key_and_body_and_is_answered(
     model: OpenAIModel, server: FakeOpenAIServer
 ) -> None:
     server.answers = [HELLO]
@@ -60,7 +60,7 @@ async def test_a_request_goes_out_with_key_and_body_and_its_answer_comes_in(
     assert received.body["messages"] == [{"role": "user", "content": "Hi"}]
 
 
-async def test_deltas_arrive_while_the_model_still_writes(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_deltas_arrive_while_the_model_is_still_generating(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     go_on = asyncio.Event()
     server.answers = [Answer([chunk({"content": "Hel"}), go_on, chunk({"content": "lo"}, "stop"), DONE])]
     async with asyncio.timeout(TIMEOUT_S), aclosing(model.stream(a_request())) as events:
@@ -69,21 +69,21 @@ async def test_deltas_arrive_while_the_model_still_writes(model: OpenAIModel, se
         assert [event async for event in events] == [TextDelta("lo"), Finished(stop="end_turn")]
 
 
-async def test_connections_are_kept_from_call_to_call(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_connections_are_reused_between_calls(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [HELLO, HELLO, HELLO]
     for _ in range(3):
         assert await events_of(model, a_request()) == HELLO_EVENTS
     assert server.connections == 1
 
 
-async def test_a_call_that_is_left_hangs_up(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_an_abandoned_call_closes_the_connection(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()])]
     assert await events_until(model, a_request(), 1) == [TextDelta("Hel")]
     async with asyncio.timeout(TIMEOUT_S):
         await server.disconnects.wait()
 
 
-async def test_a_call_whose_task_is_cancelled_hangs_up(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_a_cancelled_call_closes_the_connection(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     begun = asyncio.Event()
 
     async def call() -> None:
@@ -102,7 +102,7 @@ async def test_a_call_whose_task_is_cancelled_hangs_up(model: OpenAIModel, serve
     assert await events_of(model, a_request()) == HELLO_EVENTS
 
 
-async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_concurrent_conversations_do_not_mix(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     go_on = asyncio.Event()
     count = 20
     server.answers = [
@@ -123,7 +123,7 @@ async def test_conversations_at_once_do_not_mix(model: OpenAIModel, server: Fake
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_busy_server_is_asked_once_more_after_the_time_that_it_names(
+async def test_a_busy_server_is_retried_once_after_the_requested_delay(
     model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float]
 ) -> None:
     server.answers = [refusal(429, {"error": {"message": "slow down"}}, **{"retry-after": "2.5"}), HELLO]
@@ -132,7 +132,7 @@ async def test_a_busy_server_is_asked_once_more_after_the_time_that_it_names(
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
-async def test_a_server_that_stays_busy_is_unavailable_after_two_tries(
+async def test_a_server_that_stays_busy_is_unavailable_after_one_retry(
     model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], status: int
 ) -> None:
     server.answers = [refusal(status, b"busy"), refusal(status, b"busy")]
@@ -141,7 +141,7 @@ async def test_a_server_that_stays_busy_is_unavailable_after_two_tries(
     assert (retry_delays, server.answers) == ([openai.BACKOFF_S], [])
 
 
-async def test_a_server_that_asks_for_a_long_wait_is_not_asked_again(
+async def test_a_server_that_requests_a_long_delay_is_not_retried(
     model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float]
 ) -> None:
     server.answers = [refusal(429, b"tomorrow", **{"retry-after": "86400"})]
@@ -150,13 +150,13 @@ async def test_a_server_that_asks_for_a_long_wait_is_not_asked_again(
     assert retry_delays == []
 
 
-async def test_a_connection_that_the_server_closed_is_made_anew(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_a_connection_closed_by_the_server_is_replaced(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.connections_to_drop = 1
     server.answers = [HELLO]
     assert await events_of(model, a_request()) == HELLO_EVENTS
 
 
-async def test_a_server_that_is_not_there_is_unavailable(retry_delays: list[float]) -> None:
+async def test_an_unreachable_server_is_unavailable(retry_delays: list[float]) -> None:
     async def pause(seconds: float) -> None:
         retry_delays.append(seconds)
 
@@ -169,7 +169,7 @@ async def test_a_server_that_is_not_there_is_unavailable(retry_delays: list[floa
     await model.aclose()
 
 
-async def test_a_silent_server_is_unavailable_and_not_asked_again(
+async def test_a_silent_server_is_unavailable_and_not_retried(
     retry_delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be at work: asking again would double its load."""
@@ -194,14 +194,14 @@ async def test_a_silent_server_is_unavailable_and_not_asked_again(
         await impatient.aclose()
 
 
-async def test_a_request_over_the_context_window_says_so(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_a_request_that_exceeds_the_context_window_is_reported(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [refusal(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})]
     with pytest.raises(ContextTooLong):
         await events_of(model, a_request())
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-async def test_a_refused_request_fails_at_once(
+async def test_a_rejected_request_fails_without_a_retry(
     model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], status: int
 ) -> None:
     server.answers = [refusal(status, {"error": {"message": "no"}})]
@@ -210,7 +210,7 @@ async def test_a_refused_request_fails_at_once(
     assert (type(failed.value), retry_delays) == (ModelFailed, [])
 
 
-async def test_an_endless_error_is_read_in_part_only(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_an_endless_error_body_is_read_only_in_part(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([b"x" * 30_000] * 100, status=400)]
     with pytest.raises(ModelFailed) as failed:
         await events_of(model, a_request())
@@ -231,7 +231,7 @@ async def test_an_endless_error_is_read_in_part_only(model: OpenAIModel, server:
         pytest.param(Answer([chunk({"content": "Hel"}), b'data: {"error": {"message": "boom"}}\n\n']), id="an error"),
     ],
 )
-async def test_an_answer_that_breaks_off_fails_and_is_not_tried_again(
+async def test_an_interrupted_answer_fails_and_is_not_retried(
     model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], answer: Answer
 ) -> None:
     server.answers = [answer]
@@ -239,14 +239,14 @@ async def test_an_answer_that_breaks_off_fails_and_is_not_tried_again(
     assert (type(failed), events, retry_delays) == (ModelFailed, [TextDelta("Hel")], [])
 
 
-async def test_an_answer_that_is_cut_after_its_finish_reason_is_whole(
+async def test_an_answer_interrupted_after_its_finish_reason_is_complete(
     model: OpenAIModel, server: FakeOpenAIServer
 ) -> None:
     server.answers = [Answer([chunk({"content": "Hello"}, "stop")], is_cut=True)]
     assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
 
 
-async def test_a_server_that_keeps_the_line_open_after_the_end_is_not_waited_for(
+async def test_a_connection_left_open_after_the_answer_does_not_delay_it(
     model: OpenAIModel, server: FakeOpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai, "TAIL_TIMEOUT_S", 0.01)
@@ -254,20 +254,20 @@ async def test_a_server_that_keeps_the_line_open_after_the_end_is_not_waited_for
     assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
 
 
-async def test_a_line_without_an_end_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_an_endless_line_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     piece = b"data: " + b"x" * 1_000_000
     server.answers = [Answer([piece] * 10)]
     with pytest.raises(ModelFailed, match=r"longer than \d+ bytes"):
         await events_of(model, a_request())
 
 
-async def test_an_answer_of_another_kind_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_an_answer_with_another_content_type_is_refused(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([b"<html>Welcome</html>"], content_type="text/html")]
     with pytest.raises(ModelFailed, match="expected an event stream, got text/html"):
         await events_of(model, a_request())
 
 
-async def test_a_call_with_broken_arguments_comes_with_their_text(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_a_call_with_invalid_arguments_has_their_raw_text(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([chunk(call_delta(0, '{"a": 1,', id="c1", name="add")), chunk({}, "tool_calls"), DONE])]
     assert await events_of(model, a_request()) == [
         CallRequested(id="c1", name="add", input=None, raw='{"a": 1,'),
@@ -278,7 +278,7 @@ async def test_a_call_with_broken_arguments_comes_with_their_text(model: OpenAIM
 # --- the key ----------------------------------------------------------------------------------------------------------
 
 
-async def test_no_failure_shows_the_key(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_errors_never_contain_the_key(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     words = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
     server.answers = [refusal(401, words), Answer([chunk(error=words["error"])])]
     for _ in range(2):
@@ -289,7 +289,7 @@ async def test_no_failure_shows_the_key(model: OpenAIModel, server: FakeOpenAISe
 
 
 @pytest.mark.parametrize("key", ["sk-4711\n", "sk-4711 x", "sk-47é11", ""])
-def test_a_key_that_cannot_be_one_is_refused_without_showing_it(key: str) -> None:
+def test_an_invalid_key_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(ValueError, match="API key") as refused:
         OpenAIModel("gpt-x", base_url="https://example.org/v1", api_key=key)
     assert "47" not in str(refused.value)
@@ -298,13 +298,13 @@ def test_a_key_that_cannot_be_one_is_refused_without_showing_it(key: str) -> Non
 @pytest.mark.parametrize(
     "url", ["https://user:pw@example.org/v1", "ftp://example.org", "example.org", "http://", "http://h:x", ""]
 )
-def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="model server") as refused:
         OpenAIModel("gpt-x", base_url=url)
     assert "pw" not in str(refused.value)
 
 
-async def test_a_dialect_reaches_the_wire(server: FakeOpenAIServer) -> None:
+async def test_a_dialect_affects_the_request(server: FakeOpenAIServer) -> None:
     model = OpenAIModel("gpt-x", base_url=server.base_url, dialect=Dialect(limit_name="max_completion_tokens"))
     server.answers = [HELLO]
     await events_of(model, a_request(max_tokens=7))

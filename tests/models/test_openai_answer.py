@@ -36,7 +36,7 @@ def call_requested(call_id: str, raw: str, name: str = "add") -> CallRequested:
     return CallRequested(id=call_id, name=name, input=parse_arguments(raw), raw=raw)
 
 
-def test_text_reasoning_usage_and_the_end_come_in_their_order() -> None:
+def test_text_thinking_usage_and_end_are_in_order() -> None:
     assert read(
         chunk({"role": "assistant", "content": ""}),
         chunk({"reasoning_content": "Hm"}),
@@ -55,11 +55,11 @@ def test_text_reasoning_usage_and_the_end_come_in_their_order() -> None:
     ]
 
 
-def test_reasoning_under_both_names_comes_once() -> None:
+def test_reasoning_sent_under_both_names_is_read_once() -> None:
     assert read(chunk({"reasoning_content": "Hm.", "reasoning": "Hm."}), chunk({}, "stop"))[0] == ThinkingDelta("Hm.")
 
 
-def test_parallel_calls_are_gathered_from_their_pieces() -> None:
+def test_parallel_calls_are_assembled_from_their_deltas() -> None:
     assert read(
         chunk(call_delta(0, "", id="c1", name="add")),
         chunk(call_delta(0, '{"a": 1')),
@@ -96,11 +96,11 @@ def test_parallel_calls_are_gathered_from_their_pieces() -> None:
         ),
     ],
 )
-def test_calls_of_servers_that_number_them_badly_are_distinguished(chunks: list[bytes]) -> None:
+def test_calls_with_wrong_indexes_are_distinguished(chunks: list[bytes]) -> None:
     assert read(*chunks, chunk({}, "tool_calls"))[:-1] == [call_requested("c1", "{}"), call_requested("c2", "{}")]
 
 
-def test_calls_without_ids_get_some() -> None:
+def test_calls_without_ids_get_new_ones() -> None:
     chunks = [chunk(call_delta(None, "{}", name="add")), chunk(call_delta(None, "{}", name="sub"))]
     assert read(*chunks, chunk({}, "stop")) == [
         call_requested("made", "{}"),
@@ -122,7 +122,7 @@ def test_calls_without_ids_get_some() -> None:
         ('{"a": {"b": null}}', {"a": {"b": None}}),
     ],
 )
-def test_arguments_that_are_no_object_leave_the_call_without_input(raw: str, parsed: object) -> None:
+def test_arguments_that_are_not_an_object_leave_the_call_without_input(raw: str, parsed: object) -> None:
     call = read(chunk(call_delta(0, raw, id="c1", name="add")), chunk({}, "tool_calls"))[0]
     assert isinstance(call, CallRequested)
     assert (call.input, call.raw) == (parsed, raw)
@@ -138,28 +138,28 @@ def test_arguments_that_are_no_object_leave_the_call_without_input(raw: str, par
         ("eos", "end_turn"),
     ],
 )
-def test_finish_reasons_without_calls(reason: str, stop: str) -> None:
+def test_finish_reasons_without_calls_become_stop_reasons(reason: str, stop: str) -> None:
     assert read(chunk({}, reason)) == [Finished(stop=stop)]  # type: ignore[arg-type]  # one of the table's
 
 
 @pytest.mark.parametrize(("reason", "stop"), [("length", "max_tokens"), ("content_filter", "refusal")])
 @pytest.mark.parametrize("raw", ['{"a": 1', "", '{"a": 1, "b": '])
-def test_a_call_that_was_cut_off_is_dropped_and_those_before_it_stay(reason: str, stop: str, raw: str) -> None:
+def test_a_truncated_call_is_dropped_and_earlier_ones_remain(reason: str, stop: str, raw: str) -> None:
     whole, cut = chunk(call_delta(0, '{"a": 1}', id="c1", name="add")), chunk(call_delta(1, raw, id="c2", name="add"))
     assert read(whole, cut, chunk({}, reason)) == [call_requested("c1", '{"a": 1}'), Finished(stop=stop)]  # type: ignore[arg-type]  # as above
 
 
-def test_a_refusal_in_words_is_a_refusal() -> None:
+def test_a_refusal_text_is_a_refusal() -> None:
     assert read(chunk({"refusal": "I can't."}), chunk({}, "stop")) == [TextDelta("I can't."), Finished(stop="refusal")]
 
 
-def test_further_choices_are_left_alone() -> None:
+def test_further_choices_are_ignored() -> None:
     other = event({"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]})
     assert read(other, chunk({"content": "yes"}, "stop")) == [TextDelta("yes"), Finished(stop="end_turn")]
 
 
 @pytest.mark.parametrize("chunks", [[], [chunk({"content": "Hel"})], [chunk({"content": "Hel"}), DONE]])
-def test_an_answer_without_a_finish_reason_has_failed(chunks: list[bytes]) -> None:
+def test_an_answer_without_a_finish_reason_is_a_failure(chunks: list[bytes]) -> None:
     with pytest.raises(ModelFailed, match="without a finish reason"):
         read(*chunks)
 
@@ -171,13 +171,13 @@ def test_an_answer_without_a_finish_reason_has_failed(chunks: list[bytes]) -> No
         b'{"choices": [{"delta": {"content": "\xff"}}]}',
     ],
 )  # fmt: skip
-def test_what_is_no_chunk_fails_the_call_with_a_short_message(data: bytes) -> None:
+def test_an_invalid_chunk_is_a_failure_with_a_short_message(data: bytes) -> None:
     with pytest.raises(ModelFailed, match="expected a chunk of a chat completion") as failed:
         read(data)
     assert len(str(failed.value)) < 1000
 
 
-def test_a_model_that_runs_wild_is_stopped() -> None:
+def test_an_excessive_answer_is_stopped() -> None:
     reader = AnswerReader(new_id=lambda: "made")
     for number in range(MAX_CALLS):
         reader.feed(chunk(call_delta(number, "{}", id=f"c{number}", name="add"))[6:])
@@ -197,14 +197,14 @@ def test_a_model_that_runs_wild_is_stopped() -> None:
         ("just words", ModelFailed),
     ],
 )
-def test_an_error_inside_a_stream_keeps_its_meaning(error: object, kind: type[ModelFailed]) -> None:
+def test_an_error_inside_a_stream_is_classified(error: object, kind: type[ModelFailed]) -> None:
     with pytest.raises(ModelFailed) as failed:
         read(chunk({"content": "Hel"}), event({"error": error}))
     assert type(failed.value) is kind
 
 
 @pytest.mark.parametrize("reason", ["error", "abort"])
-def test_a_finish_reason_that_says_broken_off_has_failed(reason: str) -> None:
+def test_the_finish_reason_of_an_aborted_answer_is_a_failure(reason: str) -> None:
     with pytest.raises(ModelFailed, match=reason):
         read(chunk({}, reason))
 
@@ -241,7 +241,7 @@ VLLM_TOO_LONG = (
         (529, b"[" * 100_000, ModelUnavailable),
     ],
 )  # fmt: skip
-def test_error_statuses(status: int, body: bytes, kind: type[ModelFailed]) -> None:
+def test_error_statuses_are_classified(status: int, body: bytes, kind: type[ModelFailed]) -> None:
     failed = classify_error_body(status, body)
     assert type(failed) is kind
     assert str(failed).startswith(f"status {status}")
@@ -249,7 +249,7 @@ def test_error_statuses(status: int, body: bytes, kind: type[ModelFailed]) -> No
 
 
 @given(st.binary(max_size=60), st.sampled_from([None, 400, 404, 500]))
-def test_any_error_body_gives_a_failure(body: bytes, status: int | None) -> None:
+def test_any_error_body_is_a_failure(body: bytes, status: int | None) -> None:
     assert isinstance(classify_error_body(status, body), ModelFailed)
 
 
@@ -261,7 +261,7 @@ chunks = st.recursive(
 
 
 @given(chunks)
-def test_any_chunk_gives_events_or_a_failure(value: object) -> None:
+def test_any_chunk_yields_events_or_a_failure(value: object) -> None:
     try:
         events = read(event(value), chunk({}, "stop"))
     except ModelFailed:

@@ -24,7 +24,7 @@ def sent(request: ModelRequest, dialect: Dialect = PLAIN) -> Any:
     return json.loads(request_body("gpt-x", request, dialect))
 
 
-def test_a_request_has_everything_that_a_server_needs() -> None:
+def test_a_request_is_complete() -> None:
     request = a_request(
         "Add 1 and 2.",
         assistant(Thinking("Hm."), Text("I add."), call("c1", a=1, b=2)),
@@ -61,7 +61,7 @@ def test_a_request_has_everything_that_a_server_needs() -> None:
     }
 
 
-def test_a_dialect_names_the_token_limit_and_sets_what_the_request_leaves_open() -> None:
+def test_a_dialect_names_the_token_limit_and_provides_defaults() -> None:
     dialect = Dialect(limit_name="max_completion_tokens", defaults={"temperature": 0, "max_tokens": 100, "seed": 1})
     body = sent(a_request("Hi", max_tokens=5, parameters={"temperature": 1}), dialect)
     assert {name: body.get(name) for name in ("max_completion_tokens", "max_tokens", "temperature", "seed")} == {
@@ -72,12 +72,12 @@ def test_a_dialect_names_the_token_limit_and_sets_what_the_request_leaves_open()
     }
 
 
-def test_parameters_cannot_turn_the_stream_off_or_replace_the_conversation() -> None:
+def test_parameters_cannot_disable_streaming_or_replace_the_conversation() -> None:
     body = sent(a_request("Hi", parameters={"stream": False, "messages": [], "model": "dearer"}))
     assert (body["stream"], body["model"], len(body["messages"])) == (True, "gpt-x", 1)
 
 
-def test_system_messages_at_the_beginning_join_the_instructions_and_later_ones_stay() -> None:
+def test_leading_system_messages_join_the_instructions_and_later_ones_remain() -> None:
     messages: list[Message] = [system("Seed."), user("Hi"), system("Note."), user("Ho")]
     assert wire_messages("Be brief.", messages, PLAIN) == [
         {"role": "system", "content": "Be brief.\n\nSeed."},
@@ -87,13 +87,13 @@ def test_system_messages_at_the_beginning_join_the_instructions_and_later_ones_s
     ]
 
 
-def test_a_dialects_own_instructions_stand_in_for_missing_ones_only() -> None:
+def test_a_dialects_instructions_are_used_only_if_there_are_no_others() -> None:
     dialect = Dialect(instructions="Default.")
     assert wire_messages("", [user("Hi")], dialect)[0] == {"role": "system", "content": "Default."}
     assert wire_messages("Mine.", [user("Hi")], dialect)[0] == {"role": "system", "content": "Mine."}
 
 
-def test_blocks_of_a_user_become_parts() -> None:
+def test_user_blocks_become_parts() -> None:
     content = (Text("See:"), Image("https://example.org/a.png"), Image(PICTURE), Data({"n": 1}))
     assert wire_messages("", [user(content, name="ann")], PLAIN) == [
         {
@@ -109,13 +109,13 @@ def test_blocks_of_a_user_become_parts() -> None:
     ]
 
 
-def test_text_blocks_alone_are_one_string_and_names_that_servers_refuse_stay_here() -> None:
+def test_only_text_blocks_become_a_string_and_invalid_names_are_not_sent() -> None:
     assert wire_messages("", [user((Text("a"), Text("b")), name="Ann B.")], PLAIN) == [
         {"role": "user", "content": "ab"}
     ]
 
 
-def test_files_go_as_parts_where_the_server_takes_them() -> None:
+def test_files_become_parts_if_the_server_supports_them() -> None:
     content = (
         File("data:application/pdf;base64,JVBERg==", media_type="application/pdf", name="a.pdf"),
         File("data:audio/wav;base64,UklGRg==", media="audio"),
@@ -126,7 +126,7 @@ def test_files_go_as_parts_where_the_server_takes_them() -> None:
     ]
 
 
-def test_what_a_server_cannot_take_is_reported_to_the_model() -> None:
+def test_a_note_replaces_content_that_the_server_does_not_support() -> None:
     content = (
         Image(PICTURE),
         File("https://example.org/v.mp4", media="video", media_type="video/mp4", name="v.mp4"),
@@ -139,7 +139,7 @@ def test_what_a_server_cannot_take_is_reported_to_the_model() -> None:
     ]
 
 
-def test_pictures_of_results_follow_after_all_results_of_the_step() -> None:
+def test_images_of_results_follow_after_all_results_of_the_step() -> None:
     """A `tool` message takes text only, and nothing may stand between the results of one step."""
     messages: list[Message] = [
         user("Look."),
@@ -164,12 +164,12 @@ def test_pictures_of_results_follow_after_all_results_of_the_step() -> None:
     ]
 
 
-def test_pictures_of_the_last_result_are_sent_too() -> None:
+def test_images_of_the_last_result_are_sent() -> None:
     messages: list[Message] = [user("Look."), assistant(call("c1")), result("c1", (Image(PICTURE),))]
     assert [message["role"] for message in wire_messages("", messages, PLAIN)] == ["user", "assistant", "tool", "user"]
 
 
-def test_a_result_without_its_call_and_a_call_without_its_result_are_not_sent() -> None:
+def test_unpaired_calls_and_results_are_not_sent() -> None:
     messages: list[Message] = [
         result("lost", "1"),
         user("Hi"),
@@ -192,7 +192,7 @@ def test_a_result_without_its_call_and_a_call_without_its_result_are_not_sent() 
     ]
 
 
-def test_results_stand_right_behind_their_step_in_the_order_of_the_calls() -> None:
+def test_results_directly_follow_their_step_in_the_order_of_the_calls() -> None:
     messages: list[Message] = [
         assistant(call("c1"), call("c2")),
         result("c2", "2"),
@@ -210,20 +210,20 @@ def test_of_two_calls_with_one_id_the_first_counts() -> None:
     assert len(wire) == 2
 
 
-def test_an_id_longer_than_openai_takes_is_replaced_the_same_way_in_call_and_result() -> None:
+def test_an_id_that_is_too_long_is_replaced_in_call_and_result() -> None:
     wire = wire_messages("", [assistant(call("c" * 300)), result("c" * 300, "1")], PLAIN)
     assert wire[0]["tool_calls"][0]["id"] == wire[1]["tool_call_id"]
     assert len(wire[1]["tool_call_id"]) <= 40
 
 
-def test_a_step_of_reasoning_alone_is_not_sent() -> None:
+def test_a_step_with_only_thinking_is_not_sent() -> None:
     assert wire_messages("", [user("Hi"), assistant(Thinking("Hm.")), user("Ho")], PLAIN) == [
         {"role": "user", "content": "Hi"},
         {"role": "user", "content": "Ho"},
     ]
 
 
-def test_half_a_character_breaks_nothing() -> None:
+def test_a_lone_surrogate_can_be_sent() -> None:
     """A lone surrogate can stand in any tool's output, but not in UTF-8."""
     body = sent(a_request("a\ud800b", assistant(call("c1", text="\udfff")), result("c1", "x\ud801")))
     assert [message["content"] for message in body["messages"]] == ["a?b", None, "x?"]
@@ -242,7 +242,7 @@ messages_in_any_order = st.lists(
 
 
 @given(messages_in_any_order)
-def test_whatever_the_history_calls_and_results_go_out_in_pairs(history: list[Message]) -> None:
+def test_calls_and_results_are_paired_for_any_history(history: list[Message]) -> None:
     open_calls: list[str] = []
     for message in wire_messages("", history, PLAIN):
         if message["role"] == "tool":

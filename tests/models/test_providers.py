@@ -71,7 +71,7 @@ def parts_of(message: theirs.ModelMessage) -> list[Any]:
     ]
 
 
-def test_a_conversation_becomes_requests_and_responses_with_the_instructions_last() -> None:
+def test_a_conversation_becomes_requests_and_responses_and_the_last_request_has_the_instructions() -> None:
     request = a_request(
         SystemMessage(id=MessageId("s"), content="Seed."),
         user("Add."),
@@ -89,7 +89,7 @@ def test_a_conversation_becomes_requests_and_responses_with_the_instructions_las
     assert last.instructions == "Be brief."
 
 
-def test_pictures_and_files_become_theirs() -> None:
+def test_images_and_files_are_translated() -> None:
     content = (
         Text("See:"),
         Image("https://example.org/a.png"),
@@ -112,18 +112,18 @@ def test_pictures_and_files_become_theirs() -> None:
     ]
 
 
-def test_a_failed_result_says_so() -> None:
+def test_a_failed_result_is_marked_as_failed() -> None:
     part = to_provider_messages(a_request(assistant(call("c1")), result("c1", "no", is_error=True)))[1].parts[0]
     assert isinstance(part, theirs.ToolReturnPart)
     assert part.outcome == "failed"
 
 
-def test_a_picture_that_cannot_be_decoded_is_refused() -> None:
+def test_an_image_that_cannot_be_decoded_is_refused() -> None:
     with pytest.raises(ModelFailed, match="base64"):
         to_provider_messages(a_request(user((Image("data:image/png;base64,%%%x"),))))
 
 
-def test_parameters_get_their_names_and_unknown_ones_go_as_they_are() -> None:
+def test_parameters_are_renamed_and_unknown_ones_are_passed_unchanged() -> None:
     parameters = {"temperature": 0.5, "stop": "x", "reasoning_effort": "low", "verbosity": "low", "max_tokens": 1}
     assert to_provider_settings(a_request("Hi", parameters=parameters, max_tokens=9)) == {
         "temperature": 0.5,
@@ -147,11 +147,11 @@ def their_response(*parts: theirs.ModelResponsePart, **more: Any) -> theirs.Mode
     ("reason", "stop"),
     [("stop", "end_turn"), ("length", "max_tokens"), ("content_filter", "refusal"), (None, "end_turn")],
 )
-def test_finish_reasons(reason: Any, stop: Any) -> None:
+def test_finish_reasons_become_stop_reasons(reason: Any, stop: Any) -> None:
     assert to_final_events(their_response(finish_reason=reason)) == [Finished(stop=stop)]
 
 
-def test_a_call_that_the_limit_cut_off_is_dropped() -> None:
+def test_a_call_truncated_by_the_limit_is_dropped() -> None:
     whole = theirs.ToolCallPart("add", '{"a": 1}', tool_call_id="c1")
     cut = theirs.ToolCallPart("add", '{"a": ', tool_call_id="c2")
     assert to_final_events(their_response(whole, cut, finish_reason="length")) == [
@@ -161,7 +161,7 @@ def test_a_call_that_the_limit_cut_off_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("more", [{"finish_reason": "error"}, {"state": "incomplete"}])
-def test_an_answer_that_broke_off_has_failed(more: dict[str, Any]) -> None:
+def test_an_interrupted_answer_is_a_failure(more: dict[str, Any]) -> None:
     with pytest.raises(ModelFailed, match="was interrupted"):
         to_final_events(their_response(theirs.TextPart("Hel"), **more))
 
@@ -183,7 +183,7 @@ def test_an_answer_that_broke_off_has_failed(more: dict[str, Any]) -> None:
         (UserError("wrong"), ModelFailed),
     ],
 )
-def test_failures_of_theirs_become_ours(error: Any, kind: type[ModelFailed]) -> None:
+def test_errors_of_pydantic_ai_are_converted(error: Any, kind: type[ModelFailed]) -> None:
     assert type(to_model_error(error)) is kind
 
 
@@ -206,7 +206,7 @@ async def model(server: FakeOpenAIServer) -> AsyncIterator[ProviderModel]:
     await model.aclose()
 
 
-async def test_a_whole_call_over_their_client(model: ProviderModel, server: FakeOpenAIServer) -> None:
+async def test_a_complete_call_over_pydantic_ais_client(model: ProviderModel, server: FakeOpenAIServer) -> None:
     server.answers = [
         Answer(
             [
@@ -242,7 +242,7 @@ async def test_a_whole_call_over_their_client(model: ProviderModel, server: Fake
         (Answer([chunk({"content": "Hel"})], is_cut=True), ModelFailed),
     ],
 )
-async def test_failures_over_their_client(
+async def test_failures_over_pydantic_ais_client_are_converted(
     model: ProviderModel, server: FakeOpenAIServer, answer: Answer, kind: type[ModelFailed]
 ) -> None:
     server.answers = [answer]
@@ -251,14 +251,14 @@ async def test_failures_over_their_client(
     assert KEY not in str(failed)
 
 
-async def test_a_call_over_their_client_that_is_left_hangs_up(model: ProviderModel, server: FakeOpenAIServer) -> None:
+async def test_an_abandoned_call_over_pydantic_ais_client_closes_the_connection(model: ProviderModel, server: FakeOpenAIServer) -> None:
     server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()])]
     assert await events_until(model, a_request(), 1) == [TextDelta("Hel")]
     async with asyncio.timeout(TIMEOUT_S):
         await server.disconnects.wait()
 
 
-async def test_the_event_loop_goes_on_while_the_library_is_imported_and_the_client_made() -> None:
+async def test_the_event_loop_is_not_blocked_while_the_library_is_imported() -> None:
     made, ticked = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -276,7 +276,7 @@ async def test_the_event_loop_goes_on_while_the_library_is_imported_and_the_clie
 
 
 @pytest.mark.parametrize("provider", API_KEY_VARIABLES)
-async def test_a_provider_takes_its_key_from_the_mapping(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_provider_uses_the_key_in_the_mapping(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for names in API_KEY_VARIABLES.values():
         for name in names:
             monkeypatch.delenv(name, raising=False)
@@ -288,12 +288,12 @@ async def test_a_provider_takes_its_key_from_the_mapping(provider: str, monkeypa
         await ProviderModel(f"{provider}:openai/some-model", {}).start()
 
 
-async def test_a_provider_that_does_not_exist_is_named() -> None:
+async def test_an_unknown_provider_is_reported() -> None:
     with pytest.raises(ModelFailed, match="nobody"):
         await ProviderModel("nobody:nothing", {}).start()
 
 
-async def test_a_provider_whose_package_is_missing_says_which() -> None:
+async def test_a_missing_provider_package_is_reported() -> None:
     def make() -> TestModel:
         raise ImportError("Please install `groq`")
 

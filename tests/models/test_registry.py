@@ -31,14 +31,14 @@ KEY = "sk-test-4711"
         ("openai-compatible:org/m@1@http://h:8080/v1", {}, "http://h:8080/v1/", "org/m@1"),
     ],
 )
-async def test_names_of_openai_compatible_models(name: str, env: dict[str, str], address: str, wire_name: str) -> None:
+async def test_names_of_openai_compatible_models_resolve_to_their_servers(name: str, env: dict[str, str], address: str, wire_name: str) -> None:
     model = resolve(name, env)
     assert isinstance(model, OpenAIModel)
     assert (str(model.base_url), model.name) == (address, wire_name)
     await model.aclose()
 
 
-async def test_openai_itself_has_context_windows() -> None:
+async def test_the_context_windows_of_openai_models_are_known() -> None:
     windows = {}
     for name in ("gpt-6-luna", "gpt-5-mini", "gpt-5.4-mini", "gpt-5.4", "gpt-4o", "something-new"):
         model = resolve(f"openai:{name}", {"OPENAI_API_KEY": KEY})
@@ -61,7 +61,7 @@ async def test_the_embedded_model_has_two_names(name: str) -> None:
     assert model.context_window == 4096
 
 
-def test_everything_else_is_a_providers() -> None:
+def test_any_other_name_is_a_provider_model() -> None:
     model = resolve("anthropic:claude-haiku-5-5", {})
     assert isinstance(model, ProviderModel)
     assert model.name == "anthropic:claude-haiku-5-5"
@@ -83,7 +83,7 @@ def test_everything_else_is_a_providers() -> None:
         ("openai-compatible:x@http://u:secret@h/v1", "must not contain a password"),
     ],
 )
-def test_a_name_that_means_nothing_is_refused_with_the_reason(name: str, text: str) -> None:
+def test_an_invalid_name_is_refused_with_the_reason(name: str, text: str) -> None:
     with pytest.raises(ModelNameError) as refused:
         resolve(name, {})
     assert text in str(refused.value)
@@ -98,7 +98,7 @@ def test_a_name_that_means_nothing_is_refused_with_the_reason(name: str, text: s
         ("pydantic_ai", "anthropic:x", "make run EXTRAS=models, or in a checkout pip install '.[models]'"),
     ],
 )
-def test_a_missing_extra_is_named(missing: str, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(missing: str, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def without(package: str) -> Any:
         return None if package == missing else find_spec(package)
@@ -110,7 +110,7 @@ def test_a_missing_extra_is_named(missing: str, name: str, text: str, monkeypatc
     assert text in str(refused.value)
 
 
-def test_the_default_is_the_first_provider_with_a_key() -> None:
+def test_the_default_model_is_of_the_first_provider_with_a_key() -> None:
     assert {key: default_model({key: "k"}) for key, _ in DEFAULT_MODELS} == {
         key: (name, f"{key} is set") for key, name in DEFAULT_MODELS
     }
@@ -118,18 +118,18 @@ def test_the_default_is_the_first_provider_with_a_key() -> None:
     assert default_model(everything) == ("openai:gpt-6-luna", "OPENAI_API_KEY is set")
 
 
-def test_the_page_on_models_names_the_same_defaults() -> None:
+def test_the_page_on_models_lists_the_same_defaults() -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("|")]
     for key, name in DEFAULT_MODELS:
         assert any(f"`{key}`" in row and f"`{name}`" in row for row in rows), key
 
 
-def test_the_default_without_keys_is_the_embedded_model() -> None:
+def test_without_keys_the_default_is_the_embedded_model() -> None:
     assert default_model({"OPENAI_API_KEY": "", "HOME": "x"}) == ("embedded", "no provider's key is set")
 
 
-def test_a_key_without_its_packages_does_not_count_but_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_whose_packages_are_missing_is_ignored_but_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "is_installed", lambda _: False)
     assert default_model({"ANTHROPIC_API_KEY": "k"}) == (
         "embedded",
@@ -137,7 +137,7 @@ def test_a_key_without_its_packages_does_not_count_but_is_reported(monkeypatch: 
     )
 
 
-def test_the_registry_is_light() -> None:
+def test_the_registry_imports_no_adapters() -> None:
     """A server that starts without a model must not wait for the libraries of all of them."""
     heavy = "{'anthropic', 'httpx2', 'openai', 'pydantic', 'pydantic_ai', 'xllamacpp'}"
     code = f"import sys; import dragoman.models.registry; sys.exit(str(sorted({heavy} & set(sys.modules))))"

@@ -12,13 +12,13 @@ BODY = b': ping\r\n\r\ndata: {"a": 1}\r\n\r\nevent: x\nid: 4\ndata:{"b": 2}\n\nd
 EVENTS = [b'{"a": 1}', b'{"b": 2}', b"[DONE]", b"no empty line"]
 
 
-def test_data_of_each_event_comes_out_whatever_ends_the_lines() -> None:
+def test_events_are_read_with_any_line_ending() -> None:
     reader = EventReader(1000)
     assert reader.feed(BODY) + reader.close() == EVENTS
 
 
 @given(st.lists(st.integers(0, len(BODY)), max_size=12))
-def test_cuts_between_chunks_change_nothing(cuts: list[int]) -> None:
+def test_chunk_boundaries_have_no_effect(cuts: list[int]) -> None:
     reader = EventReader(1000)
     edges = [0, *sorted(cuts), len(BODY)]
     fed = [event for start, end in pairwise(edges) for event in reader.feed(BODY[start:end])]
@@ -38,13 +38,13 @@ def test_data_lines_of_one_event_are_joined() -> None:
         pytest.param(b"\n" + b"x" * 100, id="a line after others"),
     ],
 )
-def test_an_event_over_the_bound_is_refused(body: bytes) -> None:
+def test_an_event_that_exceeds_the_limit_is_refused(body: bytes) -> None:
     reader = EventReader(64)
     with pytest.raises(EventTooLong, match="longer than 64 bytes"):
         reader.feed(body)
 
 
-def test_an_event_over_the_bound_is_refused_when_it_comes_byte_by_byte() -> None:
+def test_an_event_that_exceeds_the_limit_byte_by_byte_is_refused() -> None:
     reader = EventReader(64)
     for _ in range(64):
         assert reader.feed(b"x") == []
@@ -53,7 +53,7 @@ def test_an_event_over_the_bound_is_refused_when_it_comes_byte_by_byte() -> None
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_give_events_or_a_refusal(body: bytes) -> None:
+def test_any_bytes_yield_events_or_a_refusal(body: bytes) -> None:
     reader = EventReader(100)
     try:
         events = reader.feed(body) + reader.close()

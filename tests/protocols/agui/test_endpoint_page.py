@@ -103,7 +103,7 @@ async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     await open_page(page, site, socket_server)
     await say(page, "hello")
     await wait_for_message(page, "assistant", HELLO)
-    await say(page, script(call("colour_page", colour="rgb(1, 2, 3)"), {"say": "so: {result}"}))
+    await say(page, script(call("color_page", color="rgb(1, 2, 3)"), {"say": "so: {result}"}))
     await wait_for_message(page, "assistant", "so: The page is rgb(1, 2, 3) now.")
     assert await page.run("document.body.style.background") == "rgb(1, 2, 3)"
     await say(page, script(call("stamp", text="x"), {"say": "Then: {result}"}))
