@@ -1,6 +1,6 @@
-"""A stage for agents: the real engine over a real database, a model that says what it was told to say.
+"""A harness for agents: the real engine over a real database, with a scripted model.
 
-Nothing stands between a test and the agents but the engine's own interface, so what is seen here is what protocols see.
+Tests use only the engine's interface, and so see what protocols see.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ ANN = UserId("ann")
 
 
 class ModelGate:
-    """Where the model waits in the middle of an answer."""
+    """Pauses the model in the middle of an answer until the test opens it."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -69,9 +69,9 @@ ScriptedAnswer = Sequence[Part] | str | Callable[[ModelRequest], Sequence[Part] 
 
 
 class ScriptedModel:
-    """`Model`: gives one answer after the other, and keeps the requests.
+    """A `Model` that returns the given answers in order, and records the requests.
 
-    Requests for a summary get one of `summaries` each, the last one again and again.
+    Requests for a summary get one of `summaries` each; the last one is repeated.
     """
 
     def __init__(
@@ -117,12 +117,12 @@ class ScriptedModel:
             self.closed += 1
 
     def read(self, place: int = -1) -> list[str]:
-        """The messages of a request in short."""
+        """The messages of a request as short lines."""
         return summarize(self.requests[place].messages)
 
 
 def call(name: str, /, raw: str | None = None, **arguments: Any) -> CallRequested:
-    """The model asks for a tool; `raw` are arguments that are no JSON object."""
+    """A call by the model. `raw` is for arguments that are not a JSON object."""
     text = msgspec.json.encode(arguments).decode() if raw is None else raw
     return CallRequested(id="from-the-provider", name=name, input=arguments if raw is None else None, raw=text)
 
@@ -136,21 +136,21 @@ def end(stop: ModelStop, usage: Usage | None = None) -> Finished:
 
 
 def summarize(messages: Sequence[Message]) -> list[str]:
-    """Messages in short: who, text, calls with their arguments."""
-    found = []
+    """Messages as short lines: role, text, calls with their arguments."""
+    lines = []
     for message in messages:
         kind = type(message).__name__.removesuffix("Message").lower()
         calls = message.calls() if isinstance(message, AssistantMessage) else ()
-        words = [f"{each.name}({msgspec.json.encode(each.input).decode()})" for each in calls]
-        found.append(" ".join(filter(None, [f"{kind}:", text_of(message.content), *words])))
-    return found
+        texts = [f"{each.name}({msgspec.json.encode(each.input).decode()})" for each in calls]
+        lines.append(" ".join(filter(None, [f"{kind}:", text_of(message.content), *texts])))
+    return lines
 
 
-# --- the stage --------------------------------------------------------------------------------------------------------
+# --- the engine -------------------------------------------------------------------------------------------------------
 
 
 class AgentHarness:
-    """An engine and the agents that it serves; may be killed and started again."""
+    """An engine and the agents that it serves. It can be killed and restarted."""
 
     def __init__(self, database: Database, folder: Path, agents: Sequence[Agent]) -> None:
         self.agents = {agent.spec.name: agent for agent in agents}
@@ -182,16 +182,16 @@ class AgentHarness:
         await self.engine.close()
 
     async def restart(self) -> None:
-        """Stop in good order, and start again."""
+        """Stop properly, and start again."""
         await self.stop()
         await self.start()
 
     async def kill(self) -> None:
-        """Die as by SIGKILL, as far as the log goes, and start again. What was done until now is on the disk."""
+        """Simulate SIGKILL for the log, and start again. Everything up to now is durable."""
         engine = self.engine
         for live in engine.running_sessions():
             await live.until_durable(live.state.seq)
-        engine._runner._is_parking = True  # the dead write no ends
+        engine._runner._is_parking = True  # a dead server records no end of a run
         engine._runner._cancelled_tasks |= engine._runner._tasks.keys()
         tasks = [task for task in (engine._committer._task, *engine._runner._tasks) if task is not None]
         for task in tasks:
@@ -200,14 +200,14 @@ class AgentHarness:
         await self.start()
 
     async def session(self, agent: str | None = None, **fields: Any) -> "Session":
-        """A new session, all tools on."""
+        """A new session with all tools enabled."""
         name = agent or next(iter(self.agents))
         live = await self.engine.create(ANN, Create(**{"protocol": "test", "agent": name, "tools": "all", **fields}))
         return Session(self, live)
 
 
 class Session:
-    """A session on the stage."""
+    """A session of the harness."""
 
     def __init__(self, harness: AgentHarness, live: SessionView) -> None:
         self.harness = harness
@@ -225,7 +225,7 @@ class Session:
         await live.until_durable(live.state.seq)
 
     async def wait_for_end(self) -> StopReason:
-        """Wait for the run's end, and tell why it ended."""
+        """Wait for the end of the run, and return its reason."""
         async with asyncio.timeout(DEADLINE_S):
             live = await self.live()
             while live.state.run is not None:
@@ -245,11 +245,11 @@ class Session:
         return await self.wait_for_end()
 
     async def pending(self) -> list[str]:
-        """The names of the calls that wait."""
+        """The names of the pending calls."""
         return [each.call.name for each in (await self.live()).state.waiting_calls()]
 
     async def waiting_call_id(self, name: str | None = None) -> CallId:
-        """The first call that waits, or the first of that name."""
+        """The first pending call, or the first one of that name."""
         calls = [each.call for each in (await self.live()).state.waiting_calls()]
         return next(each.call_id for each in calls if name in (None, each.name))
 
@@ -268,7 +268,7 @@ class Session:
         )
 
     async def give_result(self, content: str) -> StopReason:
-        """Give the result of a client tool's call."""
+        """Submit the result of a client tool's call."""
         return await self.answer(Result(call_id=await self.waiting_call_id(), content=content))
 
     async def events(self) -> list[Event]:
@@ -278,7 +278,7 @@ class Session:
         return messages_of(await self.harness.engine.history.events(await self.live(), 0), loop)
 
     async def summary_lines(self, loop: LoopId | None = ROOT) -> list[str]:
-        """The session's messages in short."""
+        """The session's messages as short lines."""
         return summarize(await self.messages(loop))
 
     async def stop(self) -> RunStopped:
@@ -290,7 +290,7 @@ class Session:
 
 
 class ReversingCipher:
-    """`Cipher` for people who read backwards."""
+    """A `Cipher` that reverses the text."""
 
     def encrypt(self, plaintext: str) -> str:
         return plaintext[::-1]
@@ -301,7 +301,7 @@ class ReversingCipher:
 
 @asynccontextmanager
 async def agent_harness(folder: Path, *agents: Agent) -> AsyncIterator[AgentHarness]:
-    """Check the agents as a server does, and serve them."""
+    """Check the agents as the server does, and run an engine with them."""
     serving.check(agents)
     database = Database(folder / "data", synchronous="normal")
     database.start()

@@ -1,4 +1,4 @@
-"""A session in memory for one agent: `core.agent.Run` without an engine. It can die after any delta and any step."""
+"""An in-memory session for one agent: `core.agent.Run` without an engine. It can crash after any delta and any step."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -33,11 +33,11 @@ DRAIN_AFTER = 100
 
 
 class Killed(BaseException):
-    """The server died."""
+    """The simulated server has crashed."""
 
 
 class InMemoryStarts:
-    """`agents.rehearsal_tools.Starts` in memory."""
+    """A `StartLog` in memory."""
 
     def __init__(self) -> None:
         self.tags: list[str] = []
@@ -58,7 +58,7 @@ class OpenCall(NamedTuple):
 
 
 class Context:
-    """`core.agent.ToolContext`."""
+    """A `core.agent.ToolContext`."""
 
     def __init__(self, run: "MemoryRun", call_id: CallId) -> None:
         self.session_id, self.run_id, self.call_id = run.session_id, run.run_id, call_id
@@ -66,12 +66,12 @@ class Context:
 
 
 class Session:
-    """What was said in all loops, and the calls that wait. Tools run at once, but for those of the application.
+    """The messages of all loops, and the pending calls. Tools run immediately, except for those of the application.
 
     Args:
         client_tools: the names of the application's tools, whose calls wait for `answer`.
-        dies_after_steps: the server dies after so many model steps.
-        dies_after_deltas: the server dies after so many deltas.
+        dies_after_steps: the server crashes after that many model steps.
+        dies_after_deltas: the server crashes after that many deltas.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Session:
     # --- from outside ---------------------------------------------------------------------------------------------
 
     async def send(self, content: str | tuple[InputBlock, ...]) -> StopReason:
-        """Say something and let the agent answer."""
+        """Add a user message and run the agent."""
         self.messages.append(UserMessage(id=self.new_id(), content=content))
         return await self.play()
 
@@ -116,12 +116,12 @@ class Session:
         is_error: bool = False,
         raw: Json | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """Give the first call that waits its result."""
+        """Settle the first pending call."""
         each = next(each for each in self.open if self.is_waiting(each))
         self.settle(each, content, is_error=is_error, raw=raw)
 
     async def play(self) -> StopReason:
-        """Let the agent play on, on a run of its own."""
+        """Run the agent again, on a new run."""
         run = MemoryRun(self, ROOT, self.agent)
         try:
             await run.settle()
@@ -135,17 +135,17 @@ class Session:
         return reason or "end_turn"
 
     def reply_messages(self, loop: LoopId | None = ROOT) -> list[Message]:
-        """The messages of a loop (of all: None) after the last user message, without those that a death cut off."""
-        kept = [
+        """The messages of a loop (None: of all) from the last user message on, without those interrupted by a crash."""
+        messages = [
             each
             for each in self.messages
             if loop in (None, each.loop) and not (isinstance(each, AssistantMessage) and each.status == "cut")
         ]
-        last = max((place for place, each in enumerate(kept) if isinstance(each, UserMessage)), default=-1)
-        return kept[last + 1 :]
+        last = max((index for index, each in enumerate(messages) if isinstance(each, UserMessage)), default=-1)
+        return messages[last + 1 :]
 
     def blocks(self) -> list[list[Block]]:
-        """What the assistant messages of the root's answer hold, calls without their ids."""
+        """The contents of the assistant messages in the root loop's answer; calls without their ids."""
         return [
             [msgspec.structs.replace(each, call_id="") if isinstance(each, Call) else each for each in message.content]
             for message in self.reply_messages()
@@ -153,7 +153,7 @@ class Session:
         ]
 
     def text(self) -> str:
-        """The words of the root's answer."""
+        """The text of the root loop's answer."""
         return "".join(text_of(each.content) for each in self.reply_messages() if isinstance(each, AssistantMessage))
 
     # --- from inside ----------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Session:
 
 
 class MemoryRun:
-    """See `core.agent.Run`."""
+    """A `core.agent.Run` of a `Session`."""
 
     def __init__(self, session: Session, loop: LoopId, agent: Agent) -> None:
         self.session = session
@@ -263,13 +263,13 @@ class MemoryRun:
         await asyncio.sleep(0)
 
     async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
-        asked, self._requested_calls = self._requested_calls, []
-        self._blocks += [each.call for each in asked]
+        requested, self._requested_calls = self._requested_calls, []
+        self._blocks += [each.call for each in requested]
         self._close("completed", usage)
-        self.session.open += asked
+        self.session.open += requested
         results = await self.settle()
         self.session.count_step()
-        return [results[each.call.call_id] for each in asked]
+        return [results[each.call.call_id] for each in requested]
 
     def offered_tools(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self.agent.spec.tools]
@@ -277,8 +277,8 @@ class MemoryRun:
     async def turn(self) -> Sequence[Message]:
         if self.loop != ROOT:
             return self.session.reply_messages(self.loop)
-        asked = [each for each in self.session.messages if isinstance(each, UserMessage)][-1:]
-        return [*asked, *self.session.reply_messages()]
+        question = [each for each in self.session.messages if isinstance(each, UserMessage)][-1:]
+        return [*question, *self.session.reply_messages()]
 
     async def history(self) -> AsyncIterator[Message]:
         for message in reversed(self.session.messages):
@@ -297,7 +297,7 @@ class MemoryRun:
     # --- as the engine does ---------------------------------------------------------------------------------------
 
     async def settle(self) -> dict[CallId, ToolMessage]:
-        """Run the loop's open calls, the last first: nobody may rely on the order of results."""
+        """Run the loop's open calls in reverse order, because nothing may rely on the order of results."""
         session = self.session
         for each in [each for each in reversed(session.open) if each.loop == self.loop]:
             if session.is_waiting(each):
@@ -355,7 +355,7 @@ class MemoryRun:
 
 
 async def run_tool(tool: RunnableTool, arguments: JsonObject, context: Context) -> tuple[bool, Json]:
-    """Run a tool as the engine does."""
+    """Run a tool as the engine would."""
     try:
         return False, await tool.run(arguments, context)
     except (ToolFailed, RuntimeError) as error:

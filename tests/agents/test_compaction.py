@@ -1,4 +1,4 @@
-"""Long conversations: summed up by the agent's own model, sent within its window, kept whole for clients."""
+"""Long conversations: summarized by the agent's model, sent within the context window, complete for clients."""
 
 from pathlib import Path
 
@@ -21,45 +21,45 @@ def is_summary(request: ModelRequest) -> bool:
 
 async def test_a_conversation_that_exceeds_the_window_is_summarized_and_continues(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They spoke of words."], context_window=2000)
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session(seeds=(SystemMessage(id=MessageId("1"), content="Be kind."),))
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session(seeds=(SystemMessage(id=MessageId("1"), content="Be kind."),))
         for number in range(3):
             assert await session.send_and_wait(f"{number} {LONG}") == "end_turn"
-        (made,) = await session.compactions()
-        assert made.summary == f"Be kind.\n\n{SUMMARY_HEADING}\nThey spoke of words."
-        assert made.tokens_after < made.tokens_before
-        assert len(await session.messages()) == 7, "clients keep the whole history"
-    *summing, asked = model.requests[2:]
-    assert all(map(is_summary, summing))
-    assert "User: 0 word" in str(summing[0].messages[0].content)
-    assert [type(message).__name__ for message in asked.messages] == ["UserMessage", "UserMessage"]
-    assert asked.messages[0].content == made.summary
-    assert str(asked.messages[1].content).startswith("2 word")
-    assert all(tokens_of_all(request.messages) < 2000 for request in model.requests)
+        (compaction,) = await session.compactions()
+        assert compaction.summary == f"Be kind.\n\n{SUMMARY_HEADING}\nThey spoke of words."
+        assert compaction.tokens_after < compaction.tokens_before
+        assert len(await session.messages()) == 7, "clients still see the whole history"
+    *summary_requests, request = model.requests[2:]
+    assert all(map(is_summary, summary_requests))
+    assert "User: 0 word" in str(summary_requests[0].messages[0].content)
+    assert [type(message).__name__ for message in request.messages] == ["UserMessage", "UserMessage"]
+    assert request.messages[0].content == compaction.summary
+    assert str(request.messages[1].content).startswith("2 word")
+    assert all(tokens_of_all(each.messages) < 2000 for each in model.requests)
 
 
 async def test_the_usage_of_a_summary_is_added_to_the_step_that_needs_it(tmp_path: Path) -> None:
     used = Usage(100, 10)
     answer: list[Part] = ["Yes.", end("end_turn", Usage(7, 3))]
     model = ScriptedModel(*[answer] * 3, summaries=[["So.", end("end_turn", used)]], context_window=2000)
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         for _ in range(3):
             await session.send_and_wait(LONG)
-        made = sum(map(is_summary, model.requests))
-        assert made > 0
+        count = sum(map(is_summary, model.requests))
+        assert count > 0
         usages = [message.usage for message in await session.messages() if isinstance(message, AssistantMessage)]
-        assert usages == [Usage(7, 3), Usage(7, 3), Usage(7 + 100 * made, 3 + 10 * made)]
+        assert usages == [Usage(7, 3), Usage(7, 3), Usage(7 + 100 * count, 3 + 10 * count)]
         assert (await session.stop()).usage == usages[-1]
 
 
 async def test_a_summary_includes_the_previous_one(tmp_path: Path) -> None:
     model = ScriptedModel(*["Yes."] * 9, summaries=["One.", "Two."], context_window=2000)
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         while len(await session.compactions()) < 2:
             assert await session.send_and_wait(LONG) == "end_turn"
-        await house.restart()
+        await harness.restart()
         await session.send_and_wait("And now?")
     second = [request for request in model.requests if is_summary(request)][1]
     assert str(second.messages[0].content).startswith(f"{SUMMARY_HEADING}\nOne.\n\nWhat followed:\n")
@@ -74,15 +74,15 @@ async def test_calls_are_never_separated_from_their_results(tmp_path: Path) -> N
 
     steps = [[call("look", at=str(number))] for number in range(4)]
     model = ScriptedModel(*steps, "Done.", summaries=["Looked around."], context_window=2000)
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[look])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[look])) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Look around") == "end_turn"
         assert len(await session.messages()) == 10
     for request in model.requests:
         if not is_summary(request):
-            asked = [each.call_id for m in request.messages if isinstance(m, AssistantMessage) for each in m.calls()]
-            given = [m.call_id for m in request.messages if hasattr(m, "call_id")]
-            assert asked == given
+            call_ids = [each.call_id for m in request.messages if isinstance(m, AssistantMessage) for each in m.calls()]
+            result_ids = [m.call_id for m in request.messages if hasattr(m, "call_id")]
+            assert call_ids == result_ids
     assert any(is_summary(request) for request in model.requests)
 
 
@@ -90,8 +90,8 @@ async def test_the_models_token_count_takes_precedence_over_the_estimate(tmp_pat
     model = ScriptedModel(
         ["Hi.", end("end_turn", Usage(1900, 5))], "Bye.", "Again.", summaries=["Short."], context_window=2000
     )
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         await session.send_and_wait("Hello")
         await session.send_and_wait("Bye")
         assert len(await session.compactions()) == 1
@@ -109,8 +109,8 @@ async def test_too_many_messages_are_summarized_even_if_they_are_short(tmp_path:
         )
     )
     model = ScriptedModel("Yes.", summaries=["Numbers."])
-    async with agent_harness(tmp_path, Agent("a", model=model, max_messages=8)) as house:
-        session = await house.session(seeds=seeds)
+    async with agent_harness(tmp_path, Agent("a", model=model, max_messages=8)) as harness:
+        session = await harness.session(seeds=seeds)
         assert await session.send_and_wait("10?") == "end_turn"
         assert len(await session.compactions()) == 1
     assert is_summary(model.requests[0])
@@ -122,8 +122,8 @@ async def test_too_many_messages_are_summarized_even_if_they_are_short(tmp_path:
 
 async def test_a_request_that_is_too_long_is_summarized_and_retried_once(tmp_path: Path) -> None:
     model = ScriptedModel("One.", [ContextTooLong("9000 > 8192")], "Two.", summaries=["Summary."])
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         await session.send_and_wait(LONG)
         assert await session.send_and_wait("Go on") == "end_turn"
         assert len(await session.compactions()) == 1
@@ -132,20 +132,20 @@ async def test_a_request_that_is_too_long_is_summarized_and_retried_once(tmp_pat
 
 async def test_a_retry_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
     model = ScriptedModel("One.", [ContextTooLong("a")], [ContextTooLong("b")], summaries=["Summary."])
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         await session.send_and_wait(LONG)
         assert await session.send_and_wait("Go on") == "error"
         assert (await session.stop()).code == "context_too_long"
 
 
 async def test_without_a_summary_the_oldest_messages_are_dropped(tmp_path: Path) -> None:
-    """The model that fails to sum up may still answer; and a single message may be longer than the window."""
+    """A model that fails to summarize may still answer, and a single message may be longer than the window."""
     model = ScriptedModel(
         "One.", "Two.", "Three.", "Four.", summaries=[[ModelUnavailable("busy")], ""], context_window=2000
     )
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         for _ in range(3):
             assert await session.send_and_wait(LONG) == "end_turn"
         assert await session.compactions() == []
@@ -166,8 +166,8 @@ async def test_a_sub_agent_summarizes_its_own_loop(tmp_path: Path) -> None:
     inner = ScriptedModel(*steps, "Done.", summaries=["Seen some."], context_window=2000)
     outer = ScriptedModel([call(FORK, agent="looker", task="Look around")], "Thanks.")
     looker = Agent("looker", model=inner, tools=[look])
-    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[looker])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[looker])) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "end_turn"
         assert await session.compactions() == [], "it is not the session's conversation that was summed up"
         assert (await session.summary_lines())[2] == "tool: Done."
@@ -176,23 +176,27 @@ async def test_a_sub_agent_summarizes_its_own_loop(tmp_path: Path) -> None:
 
 async def test_a_conversation_is_summarized_on_request(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They greeted."])
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         for word in ("one", "two"):
             assert await session.send_and_wait(word) == "end_turn"
-        made = await house.engine.compact(await session.live())
-        assert made is not None
-        assert (made.summary, made.archived_count, made.trigger) == (f"{SUMMARY_HEADING}\nThey greeted.", 2, "manual")
+        compaction = await harness.engine.compact(await session.live())
+        assert compaction is not None
+        assert (compaction.summary, compaction.archived_count, compaction.trigger) == (
+            f"{SUMMARY_HEADING}\nThey greeted.",
+            2,
+            "manual",
+        )
         assert await session.send_and_wait("three") == "end_turn"
-    *_, asked = model.requests
-    assert [message.content for message in asked.messages[:2]] == [made.summary, "two"]
+    *_, request = model.requests
+    assert [message.content for message in request.messages[:2]] == [compaction.summary, "two"]
 
 
 async def test_a_request_with_nothing_to_summarize_has_no_effect(tmp_path: Path) -> None:
     model = ScriptedModel("First.", summaries=["A word."])
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
-        assert await house.engine.compact(await session.live()) is None
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
+        assert await harness.engine.compact(await session.live()) is None
         await session.send_and_wait("one")
-        assert await house.engine.compact(await session.live()) is not None, "the question, but not its answer"
-        assert await house.engine.compact(await session.live()) is None
+        assert await harness.engine.compact(await session.live()) is not None, "the question, but not its answer"
+        assert await harness.engine.compact(await session.live()) is None

@@ -1,4 +1,4 @@
-"""The examples, played: each is loaded as `dragoman serve` loads it, and does on the real engine what it says."""
+"""The examples: each is loaded as by `dragoman serve`, and run on the real engine."""
 
 import sys
 from pathlib import Path
@@ -14,8 +14,8 @@ from tests.agents.agent_harness import ScriptedModel, agent_harness, call
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-def modelled(file: str, model: ScriptedModel) -> Agent:
-    """The example's only agent, with a model that says what it is told."""
+def with_model(file: str, model: ScriptedModel) -> Agent:
+    """The example's only agent, with a scripted model."""
     (agent,) = load(str(EXAMPLES / file))
     assert isinstance(agent, Agent)
     agent.bind(lambda _: model)
@@ -33,8 +33,8 @@ async def test_the_assistant_uses_its_two_tools(tmp_path: Path) -> None:
         ],
         "Here you are.",
     )
-    async with agent_harness(tmp_path, modelled("assistant.py", model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, with_model("assistant.py", model)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("100 euros in yen, and the time there?") == "end_turn"
     good, bad, tokyo, here, nowhere = model.read()[-5:]
     assert good == 'tool: {"amount":16300.0,"currency":"JPY"}'
@@ -43,7 +43,7 @@ async def test_the_assistant_uses_its_two_tools(tmp_path: Path) -> None:
         'target: expected one of "CHF", "EUR", "JPY", "USD", got "GBP"'
     )
     assert all(line.startswith("tool: ") and "day, " in line for line in (tokyo, here))
-    assert nowhere.startswith("tool: Tool execution failed: there is no time zone 'Nowhere'")
+    assert nowhere.startswith("tool: Tool execution failed: unknown time zone 'Nowhere'")
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,21 @@ async def test_the_assistant_uses_its_two_tools(tmp_path: Path) -> None:
 async def test_the_trip_waits_for_its_user_twice(tmp_path: Path, allowed: bool, text: str) -> None:
     (trip,) = load(str(EXAMPLES / "trip.py"))
     assert isinstance(trip, FunctionAgent)
-    async with agent_harness(tmp_path, trip) as house:
-        session = await house.session(options={"class": "first"})
+    async with agent_harness(tmp_path, trip) as harness:
+        session = await harness.session(options={"class": "first"})
         assert await session.send_and_wait("Rome") == "tool_use"
         assert await session.pending() == [ASK_USER_QUESTION]
-        await house.kill()
+        await harness.kill()
         assert await session.choose(0) == "tool_use"
         assert await session.pending() == ["buy"]
-        await house.restart()
+        await harness.restart()
         assert await (session.allow() if allowed else session.deny()) == "end_turn"
         assert (await session.summary_lines())[-1] == f"assistant: {text}"
 
 
 async def test_the_trip_accepts_a_free_text_answer(tmp_path: Path) -> None:
-    async with agent_harness(tmp_path, *load(f"{EXAMPLES / 'trip.py'}:trip")) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, *load(f"{EXAMPLES / 'trip.py'}:trip")) as harness:
+        session = await harness.session()
         await session.send_and_wait("Rome")
         assert await session.choose(custom_text="the boat") == "end_turn"
         assert (await session.summary_lines())[-1] == "assistant: There is no train 'the boat'."
@@ -79,20 +79,20 @@ async def test_the_trip_accepts_a_free_text_answer(tmp_path: Path) -> None:
 async def test_the_secretary_sends_nothing_without_approval(tmp_path: Path) -> None:
     mail = call("send_mail", to="bob@b.example", subject="Hi", body="How are you?")
     model = ScriptedModel([mail], "Not sent.", [mail], "Sent.", [mail], "There is no password.")
-    secretary = modelled("approval.py", model)
+    secretary = with_model("approval.py", model)
     outbox = sys.modules["approval"].outbox
-    async with agent_harness(tmp_path, secretary) as house:
-        session = await house.session(options={"mail_password": "pass123"})
+    async with agent_harness(tmp_path, secretary) as harness:
+        session = await harness.session(options={"mail_password": "pass123"})
         assert await session.send_and_wait("Write to Bob") == "tool_use"
         assert await session.deny("later") == "end_turn"
         assert outbox == []
         assert await session.send_and_wait("Now") == "tool_use"
-        await house.restart()
+        await harness.restart()
         assert outbox == []
         assert await session.allow() == "end_turn"
         assert outbox == ["ann to bob@b.example: Hi\nHow are you?"]
         assert model.read()[-1] == "tool: sent to bob@b.example"
-        without = await house.session()
+        without = await harness.session()
         assert await without.send_and_wait("Write to Bob") == "tool_use"
         assert await without.allow() == "end_turn"
         assert model.read()[-1].endswith("the user has not set the option mail_password yet")

@@ -86,8 +86,8 @@ async def test_a_function_yields_its_answer(tmp_path: Path) -> None:
         run.card({"type": "text"})
         run.add_usage(input_tokens=3, output_tokens=4)
 
-    async with agent_harness(tmp_path, parrot) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, parrot) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Polly") == "end_turn"
         answer = (await session.messages())[-1]
         assert isinstance(answer, AssistantMessage)
@@ -99,8 +99,8 @@ async def test_a_function_yields_its_answer(tmp_path: Path) -> None:
             Text("Bye"),
         )
         assert answer.usage == Usage(3, 4)
-        shown = [event for event in await session.events() if isinstance(event, PlanUpdated | CardUpdated)]
-        assert shown == [
+        updates = [event for event in await session.events() if isinstance(event, PlanUpdated | CardUpdated)]
+        assert updates == [
             PlanUpdated(status="done", steps=(PlanStep("speak", "done"),)),
             CardUpdated(card={"type": "text"}),
         ]
@@ -114,8 +114,8 @@ async def test_a_coroutine_returns_its_answer(tmp_path: Path) -> None:
             await run.drain()
         return run.text
 
-    async with agent_harness(tmp_path, say_again) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, say_again) as harness:
+        session = await harness.session()
         await session.send_and_wait("Hi")
         assert await session.summary_lines() == ["user: Hi", "assistant: So: Hi"]
     assert say_again.spec.capabilities == Capabilities(client_tools=True)
@@ -127,8 +127,8 @@ async def test_a_function_that_says_nothing_leaves_no_message(tmp_path: Path) ->
         for _ in range(0):
             yield ""
 
-    async with agent_harness(tmp_path, mute) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, mute) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Hi") == "end_turn"
         assert await session.summary_lines() == ["user: Hi"]
 
@@ -139,8 +139,8 @@ async def test_yielding_an_invalid_value_fails_the_run(tmp_path: Path) -> None:
         yield "a"
         yield 5
 
-    async with agent_harness(tmp_path, wrong) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, wrong) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Hi") == "error"
         assert (await session.stop()).code == "agent_error"
         assert await session.summary_lines() == ["user: Hi", "assistant: a"]
@@ -152,8 +152,8 @@ async def test_many_deltas_yield_to_other_tasks(tmp_path: Path) -> None:
         for number in range(100_000):
             yield f"{number},"
 
-    async with agent_harness(tmp_path, flood) as house:
-        one, other = await house.session(), await house.session()
+    async with agent_harness(tmp_path, flood) as harness:
+        one, other = await harness.session(), await harness.session()
         await one.send("Go")
         await other.send("Go")
         assert (await one.wait_for_end(), await other.wait_for_end()) == ("end_turn", "end_turn")
@@ -167,8 +167,8 @@ async def test_a_function_can_read_its_run_and_the_conversation(tmp_path: Path) 
         assert run.message is not None
         yield f"{run.user} {run.option('tone')} {run.time_zone} {''.join(earlier)} {run.message.content}"
 
-    async with agent_harness(tmp_path, knows) as house:
-        session = await house.session(options={"tone": "kind"})
+    async with agent_harness(tmp_path, knows) as harness:
+        session = await harness.session(options={"tone": "kind"})
         await session.send_and_wait("One")
         await session.send_and_wait("Two")
         assert await session.summary_lines() == [
@@ -195,8 +195,8 @@ async def test_calls_return_the_tools_results_with_their_types(tmp_path: Path) -
         seen.append(await run.call_all([(search, {"place": "Oslo"}), ("count", {}), ("price", {"flight": flights[0]})]))
         seen.append(await run.call_all([]))
 
-    async with agent_harness(tmp_path, traveller) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, traveller) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "end_turn"
         assert seen == [
             [Flight("Rome 1", 100)],
@@ -234,15 +234,17 @@ def picture() -> Image:
 @pytest.mark.parametrize(
     ("called", "expected"), [(digits, "12"), (untyped, 12), (picture, Image("https://a.example/b.png"))]
 )
-async def test_the_return_annotation_determines_the_type_of_a_result(tmp_path: Path, called: Any, expected: object) -> None:
+async def test_the_return_annotation_determines_the_type_of_a_result(
+    tmp_path: Path, called: Any, expected: object
+) -> None:
     seen: list[object] = []
 
     @agent(tools=[called])
     async def caller(run: Run) -> None:
         seen.append(await run.call(called))
 
-    async with agent_harness(tmp_path, caller) as house:
-        assert await (await house.session()).send_and_wait("Go") == "end_turn"
+    async with agent_harness(tmp_path, caller) as harness:
+        assert await (await harness.session()).send_and_wait("Go") == "end_turn"
     assert seen == [expected]
 
 
@@ -255,8 +257,8 @@ async def test_a_tools_failure_can_be_caught(tmp_path: Path) -> None:
             yield f"({error})"
         await run.call("nothing")
 
-    async with agent_harness(tmp_path, careful) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, careful) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("tool_failed", "Tool not found: nothing")
@@ -277,8 +279,8 @@ async def test_parallel_calls_require_call_all(tmp_path: Path) -> None:
     async def hasty(run: Run) -> None:
         await asyncio.gather(run.call(slow), run.call(slow))
 
-    async with agent_harness(tmp_path, hasty) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, hasty) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "error"
         assert (await session.stop()).code == "agent_error"
 
@@ -288,9 +290,9 @@ async def test_a_function_can_call_the_applications_tools(tmp_path: Path) -> Non
     async def guide(run: Run) -> AsyncIterator[str]:
         yield f"You are in {await run.call('location', precise=True)}."
 
-    async with agent_harness(tmp_path, guide) as house:
+    async with agent_harness(tmp_path, guide) as harness:
         location = ToolSpec(name="location", description="", parameters={"type": "object"})
-        session = await house.session(client_tools=(location,))
+        session = await harness.session(client_tools=(location,))
         assert await session.send_and_wait("Where am I?") == "tool_use"
         assert await session.give_result("Rome") == "end_turn"
         assert (await session.summary_lines())[-1] == "assistant: You are in Rome."
@@ -304,8 +306,8 @@ async def test_a_resumed_run_enters_the_stage_of_its_first_new_step(tmp_path: Pa
         yield f"It is {await run.call('paint')}."
         run.stage(None)
 
-    async with agent_harness(tmp_path, staged) as house:
-        session = await house.session(client_tools=(ToolSpec(name="paint", description="", parameters={}),))
+    async with agent_harness(tmp_path, staged) as harness:
+        session = await harness.session(client_tools=(ToolSpec(name="paint", description="", parameters={}),))
         assert await session.send_and_wait("Go") == "tool_use"
         assert await session.give_result("red") == "end_turn"
         entered = [event.stage for event in await session.events() if isinstance(event, StageChanged)]
@@ -326,10 +328,10 @@ async def test_a_function_delegates_tasks_to_sub_agents(tmp_path: Path) -> None:
         yield ", "
         yield await run.fork("modelled", "speak")
 
-    async with agent_harness(tmp_path, outer) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, outer) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "tool_use"
-        await house.restart()
+        await harness.restart()
         assert await session.choose(0) == "end_turn"
         assert await session.summary_lines() == [
             "user: Go",
@@ -350,8 +352,8 @@ async def test_asking_and_forking_must_be_declared(tmp_path: Path) -> None:
                 await attempt
             yield f"{error.value}; "
 
-    async with agent_harness(tmp_path, shy) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, shy) as harness:
+        session = await harness.session()
         await session.send_and_wait("Go")
         assert (await session.summary_lines())[-1] == (
             "assistant: agent shy cannot ask questions: it was created with ask_user=False; "
@@ -396,20 +398,20 @@ ITINERARY = [
 
 async def test_code_after_a_wait_continues_with_the_answer(tmp_path: Path) -> None:
     noted: list[str] = []
-    async with agent_harness(tmp_path, traveller_of(noted)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, traveller_of(noted)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Rome") == "tool_use"
-        await house.restart()
+        await harness.restart()
         assert await session.choose(1) == "tool_use"
-        await house.kill()
+        await harness.kill()
         assert await session.allow() == "end_turn"
         assert await session.summary_lines() == ITINERARY
     assert noted == ["begun", "begun", "begun", "booked"]
 
 
 async def test_free_text_answers_and_denials_reach_the_function(tmp_path: Path) -> None:
-    async with agent_harness(tmp_path, traveller_of([])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, traveller_of([])) as harness:
+        session = await harness.session()
         await session.send_and_wait("Rome")
         assert await session.choose(custom_text="the night train") == "tool_use"
         assert await session.deny("too expensive") == "error"
@@ -418,8 +420,8 @@ async def test_free_text_answers_and_denials_reach_the_function(tmp_path: Path) 
 
 
 async def test_a_new_message_starts_the_function_over(tmp_path: Path) -> None:
-    async with agent_harness(tmp_path, traveller_of([])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, traveller_of([])) as harness:
+        session = await harness.session()
         await session.send_and_wait("Rome")
         assert await session.send_and_wait("Oslo") == "tool_use"
         assert await session.choose(0) == "tool_use"
@@ -435,8 +437,8 @@ async def test_the_conversation_is_the_same_when_a_function_is_called_again(tmp_
         seen.append(summarize(await run.messages()))
         yield await run.ask("Sure?", ["yes"])
 
-    async with agent_harness(tmp_path, looks_back) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, looks_back) as harness:
+        session = await harness.session()
         await session.send_and_wait("One")
         await session.choose(0)
         await session.send_and_wait("Two")
@@ -465,14 +467,14 @@ async def test_after_a_crash_a_function_continues_from_its_last_complete_step(tm
             await gate.pass_through()
         yield " c"
 
-    async with agent_harness(tmp_path, steps) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, steps) as harness:
+        session = await harness.session()
         await session.send("Go")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
         gate.opened.set()
         gate.opened = asyncio.Event()
         gate.opened.set()
-        await house.kill()
+        await harness.kill()
         assert await session.wait_for_end() == "end_turn"
         assert (await session.summary_lines())[-1] == "assistant: B and c"
     assert ran == ["a", "b"]
@@ -493,13 +495,13 @@ async def test_a_function_whose_end_is_recorded_repeats_nothing(tmp_path: Path) 
         yield "All "
         yield "said."
 
-    async with agent_harness(tmp_path, Dies(speak)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Dies(speak)) as harness:
+        session = await harness.session()
         await session.send("Go")
         await asyncio.wait_for(died.wait(), DEADLINE_S)
         live = await session.live()
         await live.until_durable(live.state.seq)
-        await house.kill()
+        await harness.kill()
         assert await session.wait_for_end() == "end_turn"
         assert await session.summary_lines() == ["user: Go", "assistant: All said."]
 
@@ -513,8 +515,8 @@ async def test_a_function_that_takes_different_steps_fails_the_run(tmp_path: Pat
         await run.call(name, **({"place": "Rome"} if name == "search" else {}))
         await run.call(book, flight="x")
 
-    async with agent_harness(tmp_path, fickle) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, fickle) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "tool_use"
         assert await session.allow() == "error"
         stopped = await session.stop()
@@ -536,8 +538,8 @@ async def test_a_function_that_catches_base_exceptions_still_waits(tmp_path: Pat
         finally:
             noted.append("finally")
 
-    async with agent_harness(tmp_path, grabby) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, grabby) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "tool_use"
         assert (await session.summary_lines())[-1] == 'assistant: book({"flight":"x"})'
         assert await session.allow() == "end_turn"
@@ -553,8 +555,8 @@ async def test_except_exception_does_not_catch_a_pause(tmp_path: Path) -> None:
         except Exception as error:  # noqa: BLE001  # that is the point
             yield f"failed: {error}"
 
-    async with agent_harness(tmp_path, cautious) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, cautious) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "tool_use"
         assert await session.deny() == "end_turn"
         assert (await session.summary_lines())[-1] == "assistant: failed: Tool call denied"
@@ -572,11 +574,11 @@ async def test_stopping_a_run_cancels_the_function_and_runs_its_finally(tmp_path
         finally:
             noted.append("finally")
 
-    async with agent_harness(tmp_path, patient) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, patient) as harness:
+        session = await harness.session()
         await session.send("Go")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
-        await house.engine.stop_run(await session.live())
+        await harness.engine.stop_run(await session.live())
         assert await session.summary_lines() == ["user: Go", "assistant: One, "]
     assert (noted, gate.was_cancelled) == (["finally"], True)
 
@@ -589,8 +591,8 @@ async def test_an_agent_error_is_for_the_client_and_any_other_is_not(tmp_path: P
             raise AgentError("closed", "Come back on Monday")
         raise ValueError("the password is 123")
 
-    async with agent_harness(tmp_path, closed) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, closed) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("own") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("closed", "Come back on Monday")

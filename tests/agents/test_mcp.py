@@ -236,7 +236,9 @@ async def test_a_missing_tool_fails_the_start(tmp_path: Path) -> None:
     assert children() == before
 
 
-async def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_without_the_extra_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("dragoman.agents.mcp.find_spec", lambda name: None)
     with pytest.raises(StartFailed, match=r"make run EXTRAS=mcp"):
         await program(tmp_path).start()
@@ -286,11 +288,11 @@ async def test_agents_call_mcp_tools_and_wait_for_approval(tmp_path: Path) -> No
 
     await serving.start([modelled, direct])
     try:
-        async with agent_harness(tmp_path, modelled, direct) as house:
-            session = await house.session("modelled")
+        async with agent_harness(tmp_path, modelled, direct) as harness:
+            session = await harness.session("modelled")
             assert await session.send_and_wait("1 + 2?") == "tool_use"
             assert await session.allow() == "end_turn"
-            session = await house.session("direct")
+            session = await harness.session("direct")
             assert await session.send_and_wait("Rome?") == "end_turn"
             assert (await session.summary_lines())[-1] == "assistant: 21.5 degrees"
     finally:

@@ -1,4 +1,4 @@
-"""Memories in runs: an agent is told of them, they are counted, and it writes new ones with source and reason."""
+"""Memories in runs: agents receive them, uses are counted, and agents write new ones with source and reason."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,19 +38,19 @@ async def results(session: Session) -> list[str]:
 
 async def test_memories_are_in_the_instructions_and_recorded_in_the_log(tmp_path: Path) -> None:
     model = ScriptedModel("hello", "again")
-    async with agent_harness(tmp_path, Agent("a", model=model, instructions="Be kind.")) as house:
-        await note(house, "likes tea")
-        await note(house, "the kettle is broken", type="experience")
-        await note(house, "rain in Spain", type="experience")
-        session = await house.session(memory_enabled=True)
+    async with agent_harness(tmp_path, Agent("a", model=model, instructions="Be kind.")) as harness:
+        await note(harness, "likes tea")
+        await note(harness, "the kettle is broken", type="experience")
+        await note(harness, "rain in Spain", type="experience")
+        session = await harness.session(memory_enabled=True)
         await session.send_and_wait("is the kettle on?")
-        told = model.requests[0].instructions.split("\n")
-        assert (told[0], told[1], told[3:]) == ("Be kind.", "", ["- [1] likes tea", "- [2] the kettle is broken"])
+        lines = model.requests[0].instructions.split("\n")
+        assert (lines[0], lines[1], lines[3:]) == ("Be kind.", "", ["- [1] likes tea", "- [2] the kettle is broken"])
         uses = (MemoryUse(1, "likes tea"), MemoryUse(2, "the kettle is broken"))
         assert await injected(session) == [MemoriesInjected(memories=uses)]
         await session.send_and_wait("and now?")
         assert [each.memories for each in await injected(session)] == [uses, uses[:1]]
-        assert [(each.id, each.hit_count, each.last_hit_at is not None) for each in await everything(house)] == [
+        assert [(each.id, each.hit_count, each.last_hit_at is not None) for each in await everything(harness)] == [
             (3, 0, False),
             (2, 1, True),
             (1, 2, True),
@@ -66,21 +66,21 @@ async def test_the_session_decides_about_memory_and_otherwise_the_agent(
     tmp_path: Path, agent: bool | None, session: bool | None, is_on: bool
 ) -> None:
     model = ScriptedModel("hello")
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=agent)) as house:
-        await note(house, "likes tea")
-        talk = await house.session(memory_enabled=session)
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=agent)) as harness:
+        await note(harness, "likes tea")
+        talk = await harness.session(memory_enabled=session)
         await talk.send_and_wait("hi")
         assert ("likes tea" in model.requests[0].instructions) == is_on
         assert [spec.name for spec in model.requests[0].tools] == (["WriteMemory"] if is_on else [])
         assert len(await injected(talk)) == is_on
-        assert [each.hit_count for each in await everything(house)] == [int(is_on)]
+        assert [each.hit_count for each in await everything(harness)] == [int(is_on)]
 
 
 async def test_memory_can_be_turned_on_and_off_in_a_session(tmp_path: Path) -> None:
     model = ScriptedModel("one", "two")
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        await note(house, "likes tea")
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        await note(harness, "likes tea")
+        session = await harness.session()
         await session.send_and_wait("hi")
         await session.send("hi", change=SettingsChange(memory_enabled=True))
         await session.wait_for_end()
@@ -89,8 +89,8 @@ async def test_memory_can_be_turned_on_and_off_in_a_session(tmp_path: Path) -> N
 
 async def test_a_run_without_memories_is_recorded_as_such(tmp_path: Path) -> None:
     model = ScriptedModel("hello")
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as harness:
+        session = await harness.session()
         await session.send_and_wait("hi")
         assert (await injected(session), model.requests[0].instructions) == ([MemoriesInjected()], "")
 
@@ -101,11 +101,11 @@ async def test_a_model_writes_a_memory_with_source_and_reason_and_replaces_an_ol
         "noted",
         "yes",
     )
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
-        await note(house, "likes tea")
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as harness:
+        await note(harness, "likes tea")
+        session = await harness.session()
         await session.send_and_wait("I like coffee now")
-        new, old = await everything(house)
+        new, old = await everything(harness)
         assert (new.texts, new.source_session, old.superseded_by) == (
             MemoryTexts(content="likes coffee", write_reason="said so", topic="taste"),
             session.id,
@@ -132,17 +132,17 @@ async def test_an_invalid_memory_is_reported_to_the_model(
     tmp_path: Path, arguments: dict[str, Any], expected: str
 ) -> None:
     model = ScriptedModel([call("WriteMemory", **arguments)], "oh")
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as harness:
+        session = await harness.session()
         await session.send_and_wait("remember this")
         assert await results(session) == [f"Tool execution failed: {expected}"]
-        assert await everything(house) == []
+        assert await everything(harness) == []
 
 
 async def test_without_memory_the_tool_does_not_exist(tmp_path: Path) -> None:
     model = ScriptedModel([call("WriteMemory", content="c", reason="r")], "oh")
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         await session.send_and_wait("remember this")
         assert await results(session) == ["Tool not found: WriteMemory"]
 
@@ -153,39 +153,39 @@ async def test_an_agents_own_tool_takes_precedence_over_the_memory_tool(tmp_path
         return f"mine: {content}"
 
     model = ScriptedModel([call("WriteMemory", content="c")], "oh")
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=True, tools=[own])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True, tools=[own])) as harness:
+        session = await harness.session()
         await session.send_and_wait("remember this")
-        assert (await results(session), await everything(house)) == (["mine: c"], [])
+        assert (await results(session), await everything(harness)) == (["mine: c"], [])
 
 
 async def test_a_run_that_resumes_after_a_crash_has_the_same_memories_and_counts_them_once(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel(["half", gate], "whole")
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
-        await note(house, "likes tea")
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as harness:
+        await note(harness, "likes tea")
+        session = await harness.session()
         await session.send("hi")
         await gate.reached.wait()
-        await note(house, "likes coffee")
-        await house.kill()
+        await note(harness, "likes coffee")
+        await harness.kill()
         await session.wait_for_end()
         first, second = (each.instructions for each in model.requests)
         assert first == second
         assert len(await injected(session)) == 1
-        assert [(each.id, each.hit_count) for each in await everything(house)] == [(2, 0), (1, 1)]
+        assert [(each.id, each.hit_count) for each in await everything(harness)] == [(2, 0), (1, 1)]
 
 
 async def test_a_memory_removed_in_the_meantime_is_no_longer_in_the_instructions(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel(["half", gate], "whole")
-    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as house:
-        await note(house, "likes tea")
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, memory=True)) as harness:
+        await note(harness, "likes tea")
+        session = await harness.session()
         await session.send("hi")
         await gate.reached.wait()
-        await house.memories.remove(ANN, (1,))
-        await house.kill()
+        await harness.memories.remove(ANN, (1,))
+        await harness.kill()
         await session.wait_for_end()
         assert ["likes tea" in each.instructions for each in model.requests] == [True, False]
 
@@ -196,15 +196,15 @@ async def test_a_function_reads_and_writes_memories(tmp_path: Path) -> None:
         yield run.memories.partition("\n")[2]
         await run.remember("likes tea", reason="said so", kind="feedback")
 
-    async with agent_harness(tmp_path, keeper) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, keeper) as harness:
+        session = await harness.session()
         await session.send_and_wait("hi")
         await session.send_and_wait("hi")
-        assert [each.texts.content for each in await everything(house)] == ["likes tea", "likes tea"]
+        assert [each.texts.content for each in await everything(harness)] == ["likes tea", "likes tea"]
         assert "assistant: - [1] likes tea" in " ".join(await session.summary_lines())
 
 
 async def test_a_removed_memory_cannot_be_changed(tmp_path: Path) -> None:
-    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel("hello"))) as house:
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel("hello"))) as harness:
         with pytest.raises(NotFound):
-            await house.memories.change(ANN, 1, {"content": "c"})
+            await harness.memories.change(ANN, 1, {"content": "c"})

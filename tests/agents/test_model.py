@@ -1,4 +1,4 @@
-"""Agents with a model: the loop of model and tools, on the real engine."""
+"""Agents with a model: the loop of model calls and tool calls, on the real engine."""
 
 import asyncio
 from collections.abc import Sequence
@@ -59,8 +59,8 @@ async def test_the_models_answer_is_the_agents_answer(tmp_path: Path) -> None:
     model = ScriptedModel([thought("Hm. "), thought("Yes."), "Hel", "lo!"])
     async with agent_harness(
         tmp_path, Agent("a", model=model, instructions="Be kind.", parameters={"temperature": 0})
-    ) as house:
-        session = await house.session()
+    ) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Hi") == "end_turn"
         assert await session.summary_lines() == ["user: Hi", "assistant: Hello!"]
         (_, answer) = await session.messages()
@@ -90,8 +90,8 @@ async def test_calls_of_a_step_run_in_parallel_and_their_results_keep_the_order(
         return f"{name} met"
 
     model = ScriptedModel(["Let me see.", call("meet", name="one"), call("meet", name="two")], "Done.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[meet])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[meet])) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "end_turn"
         history = await session.summary_lines()
     assert sorted(history[2:4]) == ["tool: one met", "tool: two met"]
@@ -106,8 +106,8 @@ async def test_calls_of_a_step_run_in_parallel_and_their_results_keep_the_order(
 
 async def test_a_tools_failure_is_a_result_for_the_model(tmp_path: Path) -> None:
     model = ScriptedModel([call("fail")], "I see.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[fail])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[fail])) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "end_turn"
     assert model.read()[-1] == "tool: Tool execution failed: no such thing"
 
@@ -145,8 +145,8 @@ async def test_invalid_arguments_reach_neither_tool_nor_user(
     helper = Agent("helper", model=ScriptedModel())
     async with agent_harness(
         tmp_path, Agent("a", model=model, tools=[wipe], ask_user=True, subagents=[helper])
-    ) as house:
-        session = await house.session()
+    ) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "end_turn"
         assert arguments_of(await session.messages()) == [expected_parts]
     assert model.read()[-1] == f"tool: {result}"
@@ -154,10 +154,10 @@ async def test_invalid_arguments_reach_neither_tool_nor_user(
 
 async def test_a_call_that_needs_approval_waits_and_the_run_continues_with_the_answer(tmp_path: Path) -> None:
     model = ScriptedModel([call("wipe", disk="a"), call("add", a=1, b=2)], "Wiped.", [call("wipe", disk="b")], "Not.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe, add])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe, add])) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Wipe a") == "tool_use"
-        await house.restart()
+        await harness.restart()
         assert await session.allow() == "end_turn"
         assert model.read()[2:] == ["tool: a wiped", "tool: 3"]
         assert await session.send_and_wait("And b") == "tool_use"
@@ -167,8 +167,8 @@ async def test_a_call_that_needs_approval_waits_and_the_run_continues_with_the_a
 
 async def test_a_result_directly_follows_its_call_even_if_a_message_came_first(tmp_path: Path) -> None:
     model = ScriptedModel([call("alert", text="now")], "Fine.")
-    async with agent_harness(tmp_path, Agent("a", model=model, client_tools=True)) as house:
-        session = await house.session(client_tools=(ALERT,))
+    async with agent_harness(tmp_path, Agent("a", model=model, client_tools=True)) as harness:
+        session = await harness.session(client_tools=(ALERT,))
         assert await session.send_and_wait("Warn me") == "tool_use"
         await session.send("Never mind")
         assert await session.wait_for_end() == "end_turn"
@@ -182,8 +182,8 @@ async def test_a_result_directly_follows_its_call_even_if_a_message_came_first(t
 
 async def test_applications_provide_tools_and_hidden_tools_need_no_approval(tmp_path: Path) -> None:
     model = ScriptedModel([call("secret"), call("alert", text="x")], "Done.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[secret, wipe], client_tools=True)) as house:
-        session = await house.session(client_tools=(ALERT,), tools=(ToolGrant("wipe"),))
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[secret, wipe], client_tools=True)) as harness:
+        session = await harness.session(client_tools=(ALERT,), tools=(ToolGrant("wipe"),))
         assert await session.send_and_wait("Go") == "tool_use"
         assert await session.pending() == ["alert"]
         assert await session.give_result("shown") == "end_turn"
@@ -197,8 +197,8 @@ async def test_applications_provide_tools_and_hidden_tools_need_no_approval(tmp_
 async def test_the_model_asks_the_user_and_reads_the_answer(tmp_path: Path) -> None:
     question = {"question": "Which?", "options": [{"label": "red"}, {"label": "blue"}]}
     model = ScriptedModel([call(ASK_USER_QUESTION, questions=[question])], "Blue it is.")
-    async with agent_harness(tmp_path, Agent("a", model=model, ask_user=True)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, ask_user=True)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Paint") == "tool_use"
         assert await session.choose(1) == "end_turn"
     assert model.read()[-1] == 'tool: {"answers":[{"question":"Which?","labels":["blue"],"custom":null}]}'
@@ -217,8 +217,8 @@ async def test_a_sub_agent_sees_only_its_task_and_returns_its_last_text(tmp_path
         options=[TextOption(name="base", default="10")],
         instructions=lambda run: f"Base {run.option('base')} for {run.text}",
     )
-    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[counter], client_tools=True)) as house:
-        session = await house.session(client_tools=(ALERT,))
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[counter], client_tools=True)) as harness:
+        session = await harness.session(client_tools=(ALERT,))
         assert await session.send_and_wait("Count") == "end_turn"
         assert await session.summary_lines() == [
             "user: Count",
@@ -237,15 +237,15 @@ async def test_a_sub_agent_sees_only_its_task_and_returns_its_last_text(tmp_path
 
 @pytest.mark.parametrize("tools", ["all", ()])
 async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path, tools: object) -> None:
-    """Also where a session has only those of the tools on that its client named: it cannot name a sub-agent's."""
+    """Even if the session enables only the tools that its client named, because a client cannot name a sub-agent's."""
     inner = ScriptedModel([call("wipe", disk="a")], "Wiped it.")
     outer = ScriptedModel([call(FORK, agent="cleaner", task="Wipe a")], "All clean.")
     cleaner = Agent("cleaner", model=inner, tools=[wipe])
-    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[cleaner])) as house:
-        session = await house.session(tools=tools)
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[cleaner])) as harness:
+        session = await harness.session(tools=tools)
         assert await session.send_and_wait("Clean") == "tool_use"
         assert await session.pending() == ["wipe"]
-        await house.restart()
+        await harness.restart()
         assert await session.allow() == "end_turn"
     assert inner.read() == ["user: Wipe a", 'assistant: wipe({"disk":"a"})', "tool: a wiped"]
     assert outer.read()[-1] == "tool: Wiped it."
@@ -257,8 +257,8 @@ async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path,
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
 async def test_an_interrupted_answer_ends_the_run_without_making_its_calls(tmp_path: Path, stop: str) -> None:
     model = ScriptedModel(["Well", call("wipe", disk="a"), end(stop)])  # type: ignore[arg-type]  # of two names
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[wipe])) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == stop
         assert await session.summary_lines() == ["user: Go", "assistant: Well"]
 
@@ -275,13 +275,13 @@ async def test_a_models_failure_ends_the_run_without_the_providers_message(
     tmp_path: Path, error: ModelFailed, code: str, message: str
 ) -> None:
     model = ScriptedModel(["Half a", error], [error])
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == (code, message)
         assert await session.summary_lines() == ["user: Go", "assistant: Half a"]
-    assert len(model.requests) == 1, "words that were sent are not taken back, so that there is no second try"
+    assert len(model.requests) == 1, "text that was sent cannot be taken back, so there is no retry"
 
 
 async def test_a_model_stream_without_a_stop_reason_is_a_failure(tmp_path: Path) -> None:
@@ -291,24 +291,26 @@ async def test_a_model_stream_without_a_stop_reason_is_a_failure(tmp_path: Path)
                 if not isinstance(event, Finished):
                     yield event
 
-    async with agent_harness(tmp_path, Agent("a", model=Cut("Hello"))) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=Cut("Hello"))) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "error"
         assert (await session.stop()).code == "model_error"
 
 
 async def test_a_run_ends_at_its_step_limit(tmp_path: Path) -> None:
     model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_steps=2)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_steps=2)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "max_steps"
         assert [line.split(":")[0] for line in await session.summary_lines()] == ["user", *["assistant", "tool"] * 2]
 
 
 async def test_a_run_ends_at_its_token_limit(tmp_path: Path) -> None:
     model = ScriptedModel(*[[call("add", a=1, b=1)]] * 5)
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], max_run_tokens=30, max_tokens=7)) as house:
-        session = await house.session()
+    async with agent_harness(
+        tmp_path, Agent("a", model=model, tools=[add], max_run_tokens=30, max_tokens=7)
+    ) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Go") == "max_tokens"
         assert len(model.requests) == 2
         assert {request.max_tokens for request in model.requests} == {7}
@@ -319,11 +321,11 @@ async def test_a_run_ends_at_its_token_limit(tmp_path: Path) -> None:
 async def test_stopping_a_run_closes_the_models_stream(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel(["One, ", gate, "two"])
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
         await session.send("Count")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
-        await house.engine.stop_run(await session.live())
+        await harness.engine.stop_run(await session.live())
         assert (gate.was_cancelled, model.closed) == (True, 1)
         assert await session.wait_for_end() == "cancelled"
         assert await session.summary_lines() == ["user: Count", "assistant: One, "]
@@ -338,18 +340,18 @@ async def test_stopping_a_run_closes_the_models_stream(tmp_path: Path) -> None:
 async def test_after_a_crash_the_interrupted_step_is_repeated(tmp_path: Path) -> None:
     gate = ModelGate()
     model = ScriptedModel([call("add", a=1, b=2)], ["The sum", gate], "The sum is 3.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add])) as harness:
+        session = await harness.session()
         await session.send("1 + 2?")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
-        await house.kill()
+        await harness.kill()
         assert await session.wait_for_end() == "end_turn"
         assert (await session.summary_lines())[-1] == "assistant: The sum is 3."
     assert model.read() == ["user: 1 + 2?", 'assistant: add({"a":1,"b":2})', "tool: 3"]
 
 
 async def test_an_invalid_call_still_fails_after_a_crash(tmp_path: Path) -> None:
-    """Its tool came with the call and is gone with the process: then its arguments must speak for themselves."""
+    """The tool that rejects the call is lost with the process, so the arguments alone must make it fail."""
     ran: list[str] = []
 
     @tool(needs_approval=True, idempotent=True)
@@ -364,14 +366,14 @@ async def test_an_invalid_call_still_fails_after_a_crash(tmp_path: Path) -> None
         await asyncio.Event().wait()
 
     model = ScriptedModel([call("delete", raw="{"), call("wait")], "Sorry.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[delete, wait])) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[delete, wait])) as harness:
+        session = await harness.session()
         live = await session.live()
         await session.send("Go")
         async with asyncio.timeout(DEADLINE_S):
             while not live.state.calls:
                 await to_live_session(live).next_commit()
-        await house.kill()
+        await harness.kill()
         assert await session.wait_for_end() == "end_turn"
     assert ran == []
     assert model.read()[2].startswith("tool: Tool execution failed: ")
@@ -389,13 +391,13 @@ async def test_a_complete_answer_is_not_repeated_after_a_crash(tmp_path: Path) -
 
     died = asyncio.Event()
     model = ScriptedModel("All said.")
-    async with agent_harness(tmp_path, Dies("a", model=model)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Dies("a", model=model)) as harness:
+        session = await harness.session()
         await session.send("Speak")
         await asyncio.wait_for(died.wait(), DEADLINE_S)
         live = await session.live()
         await live.until_durable(live.state.seq)
-        await house.kill()
+        await harness.kill()
         assert await session.wait_for_end() == "end_turn"
         assert await session.summary_lines() == ["user: Speak", "assistant: All said."]
     assert len(model.requests) == 1
@@ -403,15 +405,15 @@ async def test_a_complete_answer_is_not_repeated_after_a_crash(tmp_path: Path) -
 
 async def test_a_run_of_an_agent_that_cannot_resume_ends_as_interrupted(tmp_path: Path) -> None:
     gate = ModelGate()
-    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(["One", gate]), resumable=False)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(["One", gate]), resumable=False)) as harness:
+        session = await harness.session()
         await session.send("Count")
         await asyncio.wait_for(gate.reached.wait(), DEADLINE_S)
-        await house.kill()
+        await harness.kill()
         assert await session.wait_for_end() == "interrupted"
 
 
-# --- what the model is told -------------------------------------------------------------------------------------------
+# --- requests to the model --------------------------------------------------------------------------------------------
 
 
 async def test_instructions_can_depend_on_the_run(tmp_path: Path) -> None:
@@ -420,8 +422,10 @@ async def test_instructions_can_depend_on_the_run(tmp_path: Path) -> None:
 
     model = ScriptedModel("Hallo.")
     language = SelectOption(name="language", options=("English", "German"), default="English")
-    async with agent_harness(tmp_path, Agent("a", model=model, instructions=instructions, options=[language])) as house:
-        session = await house.session(options={"language": "German"})
+    async with agent_harness(
+        tmp_path, Agent("a", model=model, instructions=instructions, options=[language])
+    ) as harness:
+        session = await harness.session(options={"language": "German"})
         await session.send_and_wait("Hi")
     assert model.requests[0].instructions == "Answer ann in German, by UTC time: Hi"
 
@@ -431,8 +435,8 @@ async def test_an_instructions_function_cannot_answer(tmp_path: Path) -> None:
         run.emit("I am the agent now")
         return ""
 
-    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Hi") == "error"
         assert (await session.stop()).code == "agent_error"
         assert await session.summary_lines() == ["user: Hi"]
@@ -445,8 +449,8 @@ async def test_seed_messages_are_part_of_the_conversation(tmp_path: Path) -> Non
         AssistantMessage(id=MessageId("3"), content="Hat."),
     )
     model = ScriptedModel("House.")
-    async with agent_harness(tmp_path, Agent("a", model=model)) as house:
-        session = await house.session(seeds=seeds)
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session(seeds=seeds)
         await session.send_and_wait("Mouse?")
     assert model.read() == ["system: Rhyme.", "user: Cat?", "assistant: Hat.", "user: Mouse?"]
 
@@ -468,8 +472,8 @@ async def test_a_model_receives_images_only_if_the_agent_accepts_them(
         return Image("https://a.example/b.png")
 
     model = ScriptedModel([call("look")], "Nice.")
-    async with agent_harness(tmp_path, Agent("a", model=model, tools=[look], capabilities=capabilities)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[look], capabilities=capabilities)) as harness:
+        session = await harness.session()
         await session.send_and_wait("What is there?")
     assert list(model.requests[-1].messages[-1].content) == expected
 
@@ -481,14 +485,14 @@ def test_the_server_resolves_the_models_of_agents_and_sub_agents() -> None:
     own = ScriptedModel()
     inner = Agent("inner", model="openai:gpt-x")
     outer = Agent("outer", subagents=[inner, Agent("third", model=own)])
-    asked: list[str] = []
+    resolved: list[str] = []
 
     def resolve(name: str) -> ScriptedModel:
-        asked.append(name)
+        resolved.append(name)
         return ScriptedModel()
 
     outer.bind(resolve, default="ollama:tiny")
-    assert (asked, outer.model_name, inner.model_name) == (
+    assert (resolved, outer.model_name, inner.model_name) == (
         ["openai:gpt-x", "ollama:tiny"],
         "ollama:tiny",
         "openai:gpt-x",
@@ -498,8 +502,8 @@ def test_the_server_resolves_the_models_of_agents_and_sub_agents() -> None:
 
 
 async def test_a_missing_model_is_reported_in_the_log(tmp_path: Path) -> None:
-    async with agent_harness(tmp_path, Agent("a")) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a")) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Hi") == "error"
         stopped = await session.stop()
         assert stopped == RunStopped(
@@ -511,8 +515,8 @@ async def test_an_agent_error_is_sent_to_the_client(tmp_path: Path) -> None:
     def instructions(run: Run) -> str:
         raise AgentError("closed", "We are closed on Sundays")
 
-    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, Agent("a", model=ScriptedModel(), instructions=instructions)) as harness:
+        session = await harness.session()
         assert await session.send_and_wait("Hi") == "error"
         stopped = await session.stop()
         assert (stopped.code, stopped.message) == ("closed", "We are closed on Sundays")
@@ -527,10 +531,10 @@ async def test_many_sessions_are_answered_concurrently(tmp_path: Path) -> None:
             async for event in super().stream(request):
                 yield event
 
-    async with agent_harness(tmp_path, Agent("a", model=Together(*["Hello."] * 20))) as house:
-        lives = [await house.engine.create(ANN, Create(protocol="test", agent="a", tools="all")) for _ in range(20)]
+    async with agent_harness(tmp_path, Agent("a", model=Together(*["Hello."] * 20))) as harness:
+        lives = [await harness.engine.create(ANN, Create(protocol="test", agent="a", tools="all")) for _ in range(20)]
         for live in lives:
-            await house.engine.start_run(live, Submit(protocol="test", messages=(UserInput(content="Hi"),)), by=ANN)
+            await harness.engine.start_run(live, Submit(protocol="test", messages=(UserInput(content="Hi"),)), by=ANN)
         async with asyncio.timeout(DEADLINE_S):
             for live in lives:
                 while live.state.run is not None:

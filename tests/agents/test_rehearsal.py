@@ -158,7 +158,7 @@ async def test_results_without_any_user_message_are_ignored() -> None:
     assert playing.messages == [uses]
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -272,8 +272,8 @@ async def test_waiting_can_be_cancelled() -> None:
 
 
 async def test_images_and_data_are_blocks_of_the_answer() -> None:
-    made = await blocks({"say": "see "}, {"image": "https://a.example/b.png"}, {"data": {"n": [1]}}, {"say": "there"})
-    assert made == [[Text("see "), Image("https://a.example/b.png"), Data({"n": [1]}), Text("there")]]
+    played = await blocks({"say": "see "}, {"image": "https://a.example/b.png"}, {"data": {"n": [1]}}, {"say": "there"})
+    assert played == [[Text("see "), Image("https://a.example/b.png"), Data({"n": [1]}), Text("there")]]
     assert await blocks({"image": "data:image/png;base64,AA=="}) == [[Image("data:image/png;base64,AA==")]]
 
 
@@ -289,14 +289,14 @@ async def test_a_plan_and_a_card_add_no_text() -> None:
 
 
 async def test_a_call_ends_the_model_step_and_the_next_step_has_its_result() -> None:
-    made = await blocks({"say": "a"}, call("lookup", q="tea"), {"say": "b {result}"}, call("whisper", text="x"))
-    assert made == [[Text("a"), called("lookup", q="tea")], [Text("b looked up tea"), called("whisper", text="x")]]
+    played = await blocks({"say": "a"}, call("lookup", q="tea"), {"say": "b {result}"}, call("whisper", text="x"))
+    assert played == [[Text("a"), called("lookup", q="tea")], [Text("b looked up tea"), called("whisper", text="x")]]
 
 
 async def test_calls_are_one_step_and_their_results_keep_the_order() -> None:
-    made = await blocks(calls("stamp", "whisper", "stamp"), {"say": "{results} / {result}"})
-    assert len(made) == 2
-    assert made[1] == [Text("stamped stamp, whispered whisper, stamped stamp / stamped stamp")]
+    played = await blocks(calls("stamp", "whisper", "stamp"), {"say": "{results} / {result}"})
+    assert len(played) == 2
+    assert played[1] == [Text("stamped stamp, whispered whisper, stamped stamp / stamped stamp")]
 
 
 @pytest.mark.parametrize(
@@ -315,8 +315,8 @@ async def test_the_placeholder_results_has_those_of_the_last_calls(steps: tuple[
 
 async def test_other_braces_remain_and_results_are_not_expanded() -> None:
     steps = (call("lookup", q="{result}"), {"say": "{result} {answer} {RESULT} {} {i} {"}, {"think": "{result}"})
-    made = await blocks(*steps)
-    assert made[1] == [Text("looked up {result} {answer} {RESULT} {} {i} {"), Thinking("looked up {result}")]
+    played = await blocks(*steps)
+    assert played[1] == [Text("looked up {result} {answer} {RESULT} {} {i} {"), Thinking("looked up {result}")]
 
 
 @pytest.mark.parametrize("name", ["stamp", "boom", "nothing"])
@@ -338,7 +338,7 @@ async def test_a_failed_call_has_a_result(name: str) -> None:
         (None, "null"),
         ([], "[]"),
         ({"b": 1, "a": ["ü", None]}, '{"b":1,"a":["ü",null]}'),
-        ({"_meta": {"ui": 1}, "kept": 1}, '{"kept":1}'),
+        ({"_meta": {"ui": 1}, "rest": 1}, '{"rest":1}'),
     ],
 )
 @pytest.mark.parametrize("server", [None, "maps"])
@@ -364,9 +364,7 @@ async def test_a_scripted_tool_returns_the_given_output(server: str | None, outp
         ),
     ],
 )
-async def test_a_clients_result_continues_with_the_next_step(
-    content: Any, expected_text: str
-) -> None:
+async def test_a_clients_result_continues_with_the_next_step(content: Any, expected_text: str) -> None:
     playing = session(client_tools=["paint"])
     assert await playing.send(script({"say": "so "}, call("paint", c=1), {"say": "{result}"})) == "tool_use"
     playing.answer(content)
@@ -537,13 +535,13 @@ async def test_option_says_values_but_no_secrets(token: str, expected_text: str)
 
 async def test_props_says_the_metadata_of_the_run() -> None:
     names = ("time_zone", "client_time", "model", "user", "mode")
-    asked = [{"say": ";"} if place % 2 else {"props": names[place // 2]} for place in range(9)]
-    assert await text(*asked) == "UTC;none;none;none;none"
+    steps = [{"say": ";"} if place % 2 else {"props": names[place // 2]} for place in range(9)]
+    assert await text(*steps) == "UTC;none;none;none;none"
     metadata = RunMetadata(
         client_time={"device_timezone": "Asia/Tokyo", "n": 1}, model="m", user="u-7", protocol={"mode": "plan"}
     )
     said = 'Asia/Tokyo;{"device_timezone":"Asia/Tokyo","n":1};m;u-7;plan'
-    assert await text(*asked, metadata=metadata) == said
+    assert await text(*steps, metadata=metadata) == said
 
 
 async def test_starts_says_how_often_the_slow_tool_was_started() -> None:
@@ -588,7 +586,7 @@ async def test_only_the_history_determines_which_steps_have_run() -> None:
         Call(call_id=CallId(name), name=name, input={}) for name in ("paint", "stamp", "AskUserQuestion")
     )
     raw = {"answers": [{"question": "q", "labels": ["yes"], "custom": None}]}
-    kept = history(
+    seeds = history(
         UserMessage(id=MessageId("1"), content=play),
         AssistantMessage(id=MessageId("2"), content=(first, second)),
         ToolMessage(id=MessageId("3"), call_id=CallId("stamp"), name="stamp", content="B"),
@@ -598,22 +596,22 @@ async def test_only_the_history_determines_which_steps_have_run() -> None:
         AssistantMessage(id=MessageId("7"), content=(question,)),
         ToolMessage(id=MessageId("8"), call_id=CallId("AskUserQuestion"), name="AskUserQuestion", content="R", raw=raw),
     )
-    playing = session(history=kept)
+    playing = session(history=seeds)
     assert await playing.play() == "end_turn"
     assert playing.text() == "A, B; yes; R"
-    assert len(playing.messages) == len(kept) + 1
+    assert len(playing.messages) == len(seeds) + 1
 
 
 @pytest.mark.parametrize(
     ("final", "reason"), [((), "end_turn"), (({"stop": "max_tokens"},), "max_tokens"), ((call("boom"),), "end_turn")]
 )
 async def test_a_completed_script_does_not_run_again(final: tuple[Json, ...], reason: str) -> None:
-    """The server may die between the last words and the end of the run."""
+    """The server may crash between the last delta and the end of the run."""
     playing = session()
     assert await playing.send(script({"say": "a"}, {"step": True}, {"say": "b"}, *final)) == reason
-    kept = list(playing.messages)
+    before = list(playing.messages)
     assert await playing.play() == reason
-    assert playing.messages == kept
+    assert playing.messages == before
 
 
 async def test_the_agent_stores_nothing_between_two_runs() -> None:

@@ -1,4 +1,4 @@
-"""The page of the rehearsal agent: what it shows can be played."""
+"""The page of the rehearsal agent: its scripts and steps are valid."""
 
 import re
 from pathlib import Path

@@ -15,12 +15,12 @@ from tests.agents.in_memory_run import InMemoryStarts, Killed, Session
 
 Json = Any
 
-words = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
+plain_texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
 texts = st.sampled_from(["{result}", "{results}; {answer}", "{result}{results}{result}"])
 spoken = st.builds(
     lambda kind, said, size: {kind: said, "size": size},
     st.sampled_from(["say", "think"]),
-    st.one_of(words, texts, st.lists(st.one_of(words, texts), max_size=3)),
+    st.one_of(plain_texts, texts, st.lists(st.one_of(plain_texts, texts), max_size=3)),
     st.integers(1, 5),
 )
 one_call = st.sampled_from(
@@ -38,7 +38,9 @@ plain_steps = st.one_of(
     spoken,
     st.builds(lambda each: {"call": each}, one_call),
     st.builds(lambda each: {"calls": each}, st.lists(one_call, max_size=3)),
-    st.builds(lambda output: {"tool": {"name": "inner", "input": {}, "output": output}}, st.one_of(words, st.none())),
+    st.builds(
+        lambda output: {"tool": {"name": "inner", "input": {}, "output": output}}, st.one_of(plain_texts, st.none())
+    ),
     st.sampled_from(
         [
             {"step": True},
@@ -67,7 +69,7 @@ Outcome = tuple[str, list[Json], int]
 async def outcome(play: str, **dies: Any) -> Outcome:
     """How a script ends, its messages, and how many model steps ended without a pause.
 
-    Whoever is asked answers, and who died is followed by another.
+    Questions are answered, and a crashed server is replaced.
     """
     playing = Session(rehearsal(InMemoryStarts()), client_tools=["paint"], **dies)
     try:
@@ -90,8 +92,8 @@ async def outcome(play: str, **dies: Any) -> Outcome:
         reason = error.code
     except RuntimeError as error:
         reason = str(error)
-    kept = [each for each in playing.messages if not isinstance(each, AssistantMessage) or each.status != "cut"]
-    messages = [msgspec.structs.replace(each, id="") for each in kept]
+    complete = [each for each in playing.messages if not isinstance(each, AssistantMessage) or each.status != "cut"]
+    messages = [msgspec.structs.replace(each, id="") for each in complete]
     return reason, messages, playing.steps
 
 

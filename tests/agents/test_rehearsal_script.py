@@ -1,4 +1,4 @@
-"""Scripts of the rehearsal agent are read and checked whole."""
+"""Parsing and validation of the scripts of the rehearsal agent."""
 
 import json
 from typing import Any
@@ -118,7 +118,7 @@ def test_a_script_is_divided_into_model_steps_and_ends_at_a_stop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "made"),
+    ("step", "end"),
     [
         ({"call": {"name": "x", "input": {"a": [None]}}}, asked_call("x", a=[None])),
         (
@@ -138,8 +138,8 @@ def test_a_script_is_divided_into_model_steps_and_ends_at_a_stop() -> None:
         ({"step": True}, End()),
     ],
 )
-def test_steps_that_end_a_model_step(step: Json, made: End) -> None:
-    assert parse_script(script(step)) == (Segment((), made), Segment(()))
+def test_steps_that_end_a_model_step(step: Json, end: End) -> None:
+    assert parse_script(script(step)) == (Segment((), end), Segment(()))
 
 
 def test_a_usage_may_have_only_one_count() -> None:
@@ -205,7 +205,7 @@ BAD = [
 @pytest.mark.parametrize(("step", "problem"), BAD)
 @pytest.mark.parametrize("before", [(), ({"say": "x"}, {"step": True}), ({"stop": "refusal"}, {"say": "x"})])
 def test_an_invalid_step_is_named(before: tuple[Json, ...], step: Json, problem: str) -> None:
-    """Also where it stands behind a step that ends the run."""
+    """Even after a step that ends the run."""
     text = script(*before, step, {"dance": 2})
     assert complaint(text).startswith(f"step {len(before) + 1}: ")
     assert problem in complaint(text)
@@ -255,10 +255,10 @@ def test_a_sub_agents_script_is_taken_from_its_call() -> None:
     assert [parse_fork_script(each) for each in odd] == [None] * 4
 
 
-words = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]))
 steps = st.one_of(
-    st.fixed_dictionaries({"say": st.one_of(words, st.lists(words)), "size": st.integers(1, 9)}),
-    st.fixed_dictionaries({"call": st.fixed_dictionaries({"name": words, "input": st.just({"a": 1})})}),
+    st.fixed_dictionaries({"say": st.one_of(texts, st.lists(texts)), "size": st.integers(1, 9)}),
+    st.fixed_dictionaries({"call": st.fixed_dictionaries({"name": texts, "input": st.just({"a": 1})})}),
     st.sampled_from([{"step": True}, {"usage": {}}, {"wait_ms": 1.5}]),
 )
 

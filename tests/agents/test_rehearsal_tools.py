@@ -1,4 +1,4 @@
-"""The tools of the rehearsal agent, and the file that counts starts."""
+"""The tools of the rehearsal agent, and the file that records starts."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.agents.rehearsal.agent import rehearsal, rehearsal_bare
-from dragoman.agents.rehearsal.tools import StartLog as AnyStarts
+from dragoman.agents.rehearsal.tools import StartLog as AnyStartLog
 from dragoman.agents.rehearsal.tools import StartLogFile
 from dragoman.core.agent import Agent, RunnableTool, ToolFailed
 from dragoman.core.content import JsonObject
@@ -20,11 +20,11 @@ from tests.agents.in_memory_run import Context, InMemoryStarts, MemoryRun, Sessi
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def agent(starts: AnyStarts | None = None) -> Agent:
+def agent(starts: AnyStartLog | None = None) -> Agent:
     return rehearsal(starts or InMemoryStarts(), lambda: NOON)
 
 
-def tool(name: str, starts: AnyStarts | None = None) -> RunnableTool:
+def tool(name: str, starts: AnyStartLog | None = None) -> RunnableTool:
     found = agent(starts).tool(name)
     assert found is not None
     return found
@@ -107,17 +107,17 @@ async def test_invalid_arguments_are_a_failure(name: str, arguments: JsonObject)
 
 
 async def test_the_slow_tool_records_its_start_before_it_sleeps_and_can_be_cancelled() -> None:
-    noted = threading.Event()
+    recorded = threading.Event()
 
-    class Noting(InMemoryStarts):
+    class SignallingStarts(InMemoryStarts):
         def append(self, tag: str) -> None:
             super().append(tag)
-            noted.set()
+            recorded.set()
 
-    starts = Noting()
+    starts = SignallingStarts()
     sleeping = asyncio.create_task(tool("slow", starts).run({"seconds": 600, "tag": "t"}, context()))
     async with asyncio.timeout(10):
-        await asyncio.to_thread(noted.wait)
+        await asyncio.to_thread(recorded.wait)
         sleeping.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sleeping

@@ -1,4 +1,4 @@
-"""Agents before they are served: out of files, checked, as the public package offers them."""
+"""Agents before they are served: the public package, loading from files, and checks."""
 
 import inspect
 import re
@@ -82,8 +82,8 @@ async def test_loading_a_file_returns_its_public_agents_in_order_without_sub_age
 ) -> None:
     agents = load(str(app(APP)))
     assert names(agents) == ["above", "function"]
-    async with agent_harness(tmp_path, agents[1]) as house:
-        session = await house.session()
+    async with agent_harness(tmp_path, agents[1]) as harness:
+        session = await harness.session()
         await session.send_and_wait("?")
         assert (await session.summary_lines())[-1] == "assistant: 42"
 
@@ -163,7 +163,7 @@ def test_any_object_with_the_members_of_an_agent_is_one() -> None:
 
 
 class MinimalAgent:
-    """An agent that is only a face."""
+    """An agent with a specification and no behavior."""
 
     def __init__(self, **fields: Any) -> None:
         self.spec = AgentSpec(**{"name": "bare", **fields})
@@ -320,7 +320,7 @@ def test_flags_set_the_capabilities_unless_these_are_given() -> None:
 
 
 def blocks_of(page: str) -> list[str]:
-    """The page's Python blocks that stand alone."""
+    """The page's Python blocks that are complete programs."""
     found = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
     return [block for block in found if "import " in block]
 

@@ -1,4 +1,4 @@
-"""Tools out of functions: what models are told, what functions are given, what becomes of their results."""
+"""Tools made from functions: specifications for models, arguments of functions, and results."""
 
 import asyncio
 import threading
@@ -45,7 +45,7 @@ class Place(msgspec.Struct):
     lon: float
 
 
-# --- what models are told ---------------------------------------------------------------------------------------------
+# --- specifications ---------------------------------------------------------------------------------------------------
 
 
 def test_a_tools_specification_comes_from_the_functions_signature() -> None:
@@ -61,7 +61,7 @@ def test_a_tools_specification_comes_from_the_functions_signature() -> None:
         Looks near a point.
 
         Args:
-            what: not shown, since the annotation says it.
+            what: not used, because the annotation has a description.
             most: how many, at most,
                 of all that are found.
 

@@ -44,9 +44,9 @@ def user(text: str) -> UserMessage:
 
 
 def call_message(*ids: str, text: str = "", **arguments: object) -> AssistantMessage:
-    words = (Text(text),) if text else ()
+    texts = (Text(text),) if text else ()
     calls = tuple(Call(CallId(each), "look", dict(arguments)) for each in ids)
-    return AssistantMessage(id=MessageId("+".join(ids) or text), content=(*words, *calls))
+    return AssistantMessage(id=MessageId("+".join(ids) or text), content=(*texts, *calls))
 
 
 def result_message(call_id: str, text: str = "result") -> ToolMessage:
@@ -122,11 +122,11 @@ def test_results_move_behind_their_calls_and_unpaired_ones_are_dropped() -> None
 @given(conversations())
 def test_no_cut_separates_a_call_from_its_result(messages: list[Message]) -> None:
     for place in cut_points(messages):
-        asked = {
+        call_ids = {
             call.call_id for each in messages[:place] if isinstance(each, AssistantMessage) for call in each.calls()
         }
         before = {each.call_id for each in messages[:place] if isinstance(each, ToolMessage)}
-        assert asked == before
+        assert call_ids == before
         assert not isinstance(messages[place], ToolMessage)
 
 

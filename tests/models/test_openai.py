@@ -50,9 +50,7 @@ async def model(server: FakeOpenAIServer, retry_delays: list[float]) -> AsyncIte
     await model.aclose()
 
 
-async def test_a_request_has_key_and_body_and_is_answered(
-    model: OpenAIModel, server: FakeOpenAIServer
-) -> None:
+async def test_a_request_has_key_and_body_and_is_answered(model: OpenAIModel, server: FakeOpenAIServer) -> None:
     server.answers = [HELLO]
     assert await events_of(model, a_request("Hi")) == HELLO_EVENTS
     received = server.received[0]
@@ -194,7 +192,9 @@ async def test_a_silent_server_is_unavailable_and_not_retried(
         await impatient.aclose()
 
 
-async def test_a_request_that_exceeds_the_context_window_is_reported(model: OpenAIModel, server: FakeOpenAIServer) -> None:
+async def test_a_request_that_exceeds_the_context_window_is_reported(
+    model: OpenAIModel, server: FakeOpenAIServer
+) -> None:
     server.answers = [refusal(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})]
     with pytest.raises(ContextTooLong):
         await events_of(model, a_request())

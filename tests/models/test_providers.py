@@ -251,7 +251,9 @@ async def test_failures_over_pydantic_ais_client_are_converted(
     assert KEY not in str(failed)
 
 
-async def test_an_abandoned_call_over_pydantic_ais_client_closes_the_connection(model: ProviderModel, server: FakeOpenAIServer) -> None:
+async def test_an_abandoned_call_over_pydantic_ais_client_closes_the_connection(
+    model: ProviderModel, server: FakeOpenAIServer
+) -> None:
     server.answers = [Answer([chunk({"content": "Hel"}), asyncio.Event()])]
     assert await events_until(model, a_request(), 1) == [TextDelta("Hel")]
     async with asyncio.timeout(TIMEOUT_S):

@@ -31,7 +31,9 @@ KEY = "sk-test-4711"
         ("openai-compatible:org/m@1@http://h:8080/v1", {}, "http://h:8080/v1/", "org/m@1"),
     ],
 )
-async def test_names_of_openai_compatible_models_resolve_to_their_servers(name: str, env: dict[str, str], address: str, wire_name: str) -> None:
+async def test_names_of_openai_compatible_models_resolve_to_their_servers(
+    name: str, env: dict[str, str], address: str, wire_name: str
+) -> None:
     model = resolve(name, env)
     assert isinstance(model, OpenAIModel)
     assert (str(model.base_url), model.name) == (address, wire_name)
@@ -98,7 +100,9 @@ def test_an_invalid_name_is_refused_with_the_reason(name: str, text: str) -> Non
         ("pydantic_ai", "anthropic:x", "make run EXTRAS=models, or in a checkout pip install '.[models]'"),
     ],
 )
-def test_a_missing_package_is_reported_with_its_extra(missing: str, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_extra(
+    missing: str, name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     def without(package: str) -> Any:
         return None if package == missing else find_spec(package)
