@@ -19,11 +19,11 @@ export const isKeyRefused = signal(false);
 
 /** The absolute URL of a path such as `/api/sessions`. */
 export function url(path: string, query: Query = {}): string {
-    const whole = new URL(path.replace(/^\//, ""), new URL("./", document.baseURI));
+    const address = new URL(path.replace(/^\//, ""), new URL("./", document.baseURI));
     for (const [name, value] of Object.entries(query)) {
-        if (value !== null && value !== undefined && value !== "") whole.searchParams.set(name, String(value));
+        if (value !== null && value !== undefined && value !== "") address.searchParams.set(name, String(value));
     }
-    return whole.href;
+    return address.href;
 }
 
 /** Sends a request and returns the raw response, for streams and files.

@@ -12,8 +12,8 @@ import { t } from "../i18n";
 import { isObject, text } from "./schema";
 import "./cards.css";
 
-const HEIGHT = 200;
-const TALLEST = 2_000;
+const DEFAULT_HEIGHT = 200;
+const MAX_HEIGHT = 2_000;
 const FRAME = "./card.html";
 
 interface Props {
@@ -50,7 +50,7 @@ function Html({ card, html, tool }: { card: Record<string, unknown>; html: strin
 }
 
 function heightOf(value: unknown): number {
-    return typeof value === "number" && value > 0 ? Math.min(Math.round(value), TALLEST) : HEIGHT;
+    return typeof value === "number" && value > 0 ? Math.min(Math.round(value), MAX_HEIGHT) : DEFAULT_HEIGHT;
 }
 
 /** Untrusted HTML in a sandbox. */

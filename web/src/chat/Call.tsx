@@ -13,7 +13,7 @@ import type { CallStatus, Json, ToolCall, Turn } from "./wire";
 
 /** The tool that starts a sub-agent. */
 const AGENT = "Agent";
-const LONGEST = 20_000;
+const MAX_VALUE_LENGTH = 20_000;
 const BADGES: Record<CallStatus, string> = {
     pending: "badge",
     done: "badge good",
@@ -107,14 +107,14 @@ function AskedQuestion({ call }: { call: ToolCall }) {
 
 function Value({ label, value }: { label: string; value: Json }) {
     const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-    const isLong = text.length > LONGEST;
+    const isLong = text.length > MAX_VALUE_LENGTH;
     return (
         <figure class="value">
             <figcaption>
                 <span>{label}</span>
                 <CopyButton text={text} label={t("chat.copy-value", { what: label })} />
             </figcaption>
-            <pre tabIndex={0}>{isLong ? `${text.slice(0, LONGEST)} …` : text}</pre>
+            <pre tabIndex={0}>{isLong ? `${text.slice(0, MAX_VALUE_LENGTH)} …` : text}</pre>
         </figure>
     );
 }

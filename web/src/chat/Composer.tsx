@@ -8,7 +8,7 @@ import { size, t } from "../i18n";
 import type { Part } from "./wire";
 
 /** The server's limit for all attachments of a message together. */
-const LARGEST = 10 * 1024 * 1024;
+const MAX_BYTES = 10 * 1024 * 1024;
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
 export interface Attached {
@@ -76,8 +76,8 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
     const add = async (files: Iterable<File>): Promise<void> => {
         const read = await Promise.all([...files].map(attachedOf));
         const next = [...attached.value, ...read];
-        if (next.reduce((sum, each) => sum + each.bytes, 0) > LARGEST)
-            showError(new Error(t("chat.too-large", { size: size(LARGEST) })));
+        if (next.reduce((sum, each) => sum + each.bytes, 0) > MAX_BYTES)
+            showError(new Error(t("chat.too-large", { size: size(MAX_BYTES) })));
         else attached.value = next;
     };
     const onKeyDown = (event: KeyboardEvent): void => {

@@ -108,13 +108,13 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSending, foot 
     }, []);
 
     const { from, to } = range.value;
-    const shown = items.slice(from, Math.min(to, items.length));
+    const visible = items.slice(from, Math.min(to, items.length));
     return (
         <div class="feed-frame">
             <div ref={scroller} class="feed" onScroll={onScroll} tabIndex={0} role="region" aria-label={label}>
                 <div class="feed-column" role="feed" aria-busy={isBusy} aria-label={label}>
                     <div style={{ height: `${rows.topAt(from)}px` }} aria-hidden="true" />
-                    {shown.map((item, index) => (
+                    {visible.map((item, index) => (
                         <Row
                             key={idOf(item)}
                             id={idOf(item)}

@@ -17,9 +17,9 @@ import { Markdown } from "../components/Markdown";
 import { isPermission } from "./questions";
 import type { Block, Json, Turn } from "./wire";
 
-const LONG = 900;
-const LINES = 16;
-const SHORTEST_MS = 100;
+const MAX_COLLAPSED_LENGTH = 900;
+const MAX_COLLAPSED_LINES = 16;
+const MIN_DURATION_MS = 100;
 
 interface Props {
     entry: Entry;
@@ -224,7 +224,7 @@ export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; childr
             {children}
             <span class="answer-facts">
                 {turns[0]?.model && <span>{turns[0].model}</span>}
-                {ms >= SHORTEST_MS && <span>{duration(ms)}</span>}
+                {ms >= MIN_DURATION_MS && <span>{duration(ms)}</span>}
                 {input + output > 0 && (
                     <span title={t("chat.usage-long", { input: count(input), output: count(output) })}>
                         {t("chat.usage", { input: count(input), output: count(output) })}
@@ -275,7 +275,7 @@ function UserTurn({ turn }: { turn: Turn }) {
 /** A user's text. Long texts are collapsed, so that the answer stays in view. */
 function UserText({ text }: { text: string }) {
     const isOpen = useSignal(false);
-    const isLong = text.length > LONG || text.split("\n").length > LINES;
+    const isLong = text.length > MAX_COLLAPSED_LENGTH || text.split("\n").length > MAX_COLLAPSED_LINES;
     return (
         <>
             <div class={isLong && !isOpen.value ? "message-text folded" : "message-text"}>{text}</div>

@@ -24,7 +24,7 @@ import {
 } from "./wire";
 
 /** The longest time that patches wait for an animation frame. */
-const SLOWEST_MS = 120;
+const MAX_FRAME_DELAY_MS = 120;
 
 export interface Entry {
     readonly id: string;
@@ -292,7 +292,10 @@ export class Conversation implements Listener {
     private schedule(): void {
         if (this.frame !== null) return;
         const flush = (): void => this.flush();
-        this.frame = { animationFrame: requestAnimationFrame(flush), timer: window.setTimeout(flush, SLOWEST_MS) };
+        this.frame = {
+            animationFrame: requestAnimationFrame(flush),
+            timer: window.setTimeout(flush, MAX_FRAME_DELAY_MS),
+        };
     }
 
     private unschedule(): void {

@@ -10,7 +10,7 @@ interface Day {
     messages: { id: string; role: string; ui_schema?: unknown }[];
 }
 
-const LONGEST = 500;
+const MAX_TURNS = 500;
 const PREFIX = "turn_";
 
 export class Schemas {
@@ -24,7 +24,7 @@ export class Schemas {
 
     /** Fetches the schemas of the newest answers. */
     async refresh(turns: number): Promise<void> {
-        if (turns === 0 || turns > LONGEST) return;
+        if (turns === 0 || turns > MAX_TURNS) return;
         try {
             const day = await api.get<Day>("/api/v1/agent/history", { threadId: this.session });
             const messages = day.messages.filter((each) => each.ui_schema != null);

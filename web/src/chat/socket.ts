@@ -93,10 +93,10 @@ export function listen(session: string, listener: Listener): () => void {
 }
 
 /** Subscribes to changes of any session's title, pin, memory setting or status. */
-export function watchSessions(hear: (change: Updated) => void): () => void {
-    watchers.add(hear);
+export function watchSessions(listener: (change: Updated) => void): () => void {
+    watchers.add(listener);
     connect();
-    return () => void watchers.delete(hear);
+    return () => void watchers.delete(listener);
 }
 
 /** Sends an event and waits for the acknowledgement.

@@ -1,4 +1,4 @@
-/** What the console says in English. The other tables have the same keys: the compiler holds them to it. */
+/** English texts. The compiler checks that the other languages have the same keys. */
 export const en = {
     "app.skip": "Skip to main content",
     "app.menu": "Menu",

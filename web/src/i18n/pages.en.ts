@@ -1,4 +1,4 @@
-/** What the lens and the pages about the server say in English. */
+/** English texts of the lens and of the pages about the user and the server. */
 export const pagesEn = {
     "cards.picture": "Image",
     "cards.preview": "Show the output of {tool}",

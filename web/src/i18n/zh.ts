@@ -1,6 +1,6 @@
 import type { en } from "./en";
 
-/** 控制台的中文文案。 */
+/** 中文文案。 */
 export const zh: Record<keyof typeof en, string> = {
     "app.skip": "跳到主要内容",
     "app.menu": "菜单",

@@ -17,7 +17,7 @@ export interface FollowOptions {
 }
 
 const FIRST_RETRY_DELAY_MS = 400;
-const LONGEST_RETRY_DELAY_MS = 8_000;
+const MAX_RETRY_DELAY_MS = 8_000;
 
 export async function follow(options: FollowOptions): Promise<void> {
     const { signal, onState } = options;
@@ -38,7 +38,7 @@ export async function follow(options: FollowOptions): Promise<void> {
             }
         }
         await new Promise((resolve) => setTimeout(resolve, delay));
-        delay = Math.min(delay * 2, LONGEST_RETRY_DELAY_MS);
+        delay = Math.min(delay * 2, MAX_RETRY_DELAY_MS);
     }
 }
 

@@ -159,7 +159,7 @@ function Figures({ samples, history }: { samples: readonly Sample[]; history: re
     const series = (name: string): number[] => history.map((each) => total(each.samples ?? [], name) ?? 0);
     const seconds = (share: number): string => ms(quantile(samples, "dragoman_commit_seconds", share));
     const resident = total(samples, "process_resident_memory_bytes");
-    const shown: Figure[] = [
+    const figures: Figure[] = [
         {
             label: t("health.runs"),
             value: value("dragoman_runs_active"),
@@ -190,7 +190,7 @@ function Figures({ samples, history }: { samples: readonly Sample[]; history: re
     return (
         <>
             <section aria-label={t("health.figures")} class="figures">
-                {shown.map(({ label, value, hint, trend }) => (
+                {figures.map(({ label, value, hint, trend }) => (
                     <div key={label} class="card figure">
                         <span class="soft small">{label}</span>
                         <strong>{value}</strong>

@@ -58,7 +58,7 @@ export default function Page() {
                         {value.map((each) => (
                             <Item
                                 key={each.id}
-                                shown={each}
+                                apiKey={each}
                                 onRename={() => (renamed.value = each)}
                                 onChanged={() => void reload()}
                             />
@@ -79,34 +79,36 @@ export default function Page() {
     );
 }
 
-function Item({ shown, onRename, onChanged }: { shown: ApiKey; onRename: () => void; onChanged: () => void }) {
-    const isOwn = isMasked(key.value, shown.masked);
+function Item({ apiKey, onRename, onChanged }: { apiKey: ApiKey; onRename: () => void; onChanged: () => void }) {
+    const isOwn = isMasked(key.value, apiKey.masked);
     const revoke = async (): Promise<void> => {
-        const text = t(isOwn ? "keys.revoke-own" : "keys.revoke-why", { name: shown.name });
+        const text = t(isOwn ? "keys.revoke-own" : "keys.revoke-why", { name: apiKey.name });
         if (!(await confirmed({ title: t("keys.revoke"), text, yes: t("keys.revoke") }))) return;
         try {
-            await api.delete(`${PATH}/${shown.id}`);
-            showMessage(t("keys.revoked", { name: shown.name }));
+            await api.delete(`${PATH}/${apiKey.id}`);
+            showMessage(t("keys.revoked", { name: apiKey.name }));
             onChanged();
         } catch (error) {
             showError(error);
         }
     };
     return (
-        <li class="card item" data-id={shown.id}>
+        <li class="card item" data-id={apiKey.id}>
             <div class="item-head">
-                <h2 class="grow item-text">{shown.name}</h2>
+                <h2 class="grow item-text">{apiKey.name}</h2>
                 <div class="row">
                     <IconButton icon="edit" isSmall label={t("keys.rename")} onClick={onRename} />
                     <IconButton icon="trash" isSmall label={t("keys.revoke")} onClick={() => void revoke()} />
                 </div>
             </div>
             <div class="item-facts">
-                <code>{shown.masked}</code>
+                <code>{apiKey.masked}</code>
                 {isOwn && <span class="badge accent">{t("keys.own")}</span>}
-                <span title={dateTime(shown.created_at)}>{t("keys.created", { when: ago(shown.created_at) })}</span>
+                <span title={dateTime(apiKey.created_at)}>{t("keys.created", { when: ago(apiKey.created_at) })}</span>
                 <span>
-                    {shown.last_used_at === null ? t("keys.unused") : t("keys.used", { when: ago(shown.last_used_at) })}
+                    {apiKey.last_used_at === null
+                        ? t("keys.unused")
+                        : t("keys.used", { when: ago(apiKey.last_used_at) })}
                 </span>
             </div>
         </li>

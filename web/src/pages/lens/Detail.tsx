@@ -14,7 +14,7 @@ import { oneLine, NAMES } from "../../lens/names";
 import { Raw } from "../../lens/Raw";
 
 /** The number of events shown for a collapsed row. */
-const SHOWN = 12;
+const MAX_FRAMES = 12;
 
 export function Detail({ row, place, onClose }: { row: Row; place: Place; onClose: () => void }) {
     const isPretty = useSignal(true);
@@ -37,7 +37,7 @@ export function Detail({ row, place, onClose }: { row: Row; place: Place; onClos
                         {row.cells[protocol].length === 0 && (
                             <p class="soft small">{t("lens.silent", { protocol: NAMES[protocol] })}</p>
                         )}
-                        {row.cells[protocol].slice(0, SHOWN).map((frame, index) => (
+                        {row.cells[protocol].slice(0, MAX_FRAMES).map((frame, index) => (
                             <RawFrame key={index} frame={frame} place={place} isPretty={isPretty.value} />
                         ))}
                     </div>

@@ -12,7 +12,7 @@ import { oneLine, NAMES } from "../../lens/names";
 import { Json } from "../../lens/Raw";
 
 /** The number of items shown of a long history. */
-const SHOWN = 300;
+const MAX_ITEMS = 300;
 
 export function History({ place, ended }: { place: Place; ended: number }) {
     return (
@@ -41,7 +41,7 @@ function Column({ protocol, place, ended }: { protocol: Protocol; place: Place; 
             <div class="lens-items" role="group" aria-label={NAMES[protocol]} tabIndex={0}>
                 {value === null && error === null && <Loading />}
                 {error !== null && <p class="note">{errorMessage(error)}</p>}
-                {items.slice(-SHOWN).map((item, index) => (
+                {items.slice(-MAX_ITEMS).map((item, index) => (
                     <Item key={index} item={item} />
                 ))}
             </div>

@@ -19,11 +19,11 @@ import { Say } from "./Say";
 import type { SessionItem } from "./session";
 import "./lens.css";
 
-const SHOWN = 100;
+const MAX_SESSIONS = 100;
 
 export default function Page({ id }: { id: string }) {
     const { state, reload } = useLoaded(
-        (signal) => api.get<{ items: SessionItem[] }>("/api/sessions", { limit: SHOWN }, signal),
+        (signal) => api.get<{ items: SessionItem[] }>("/api/sessions", { limit: MAX_SESSIONS }, signal),
         [],
     );
     const { value, error } = state.value;
@@ -83,16 +83,16 @@ function Lens({ session, agent, sessions }: LensProps) {
     const selected = useSignal<string | null>(null);
     const narrow = useSignal<Protocol>("aap");
     const rows = useMemo(() => align(monitor.columns.value), [monitor.columns.value]);
-    const shown = useMemo(
+    const visible = useMemo(
         () => (isCollapsed.value ? collapse(rows, opened.value) : rows),
         [rows, isCollapsed.value, opened.value],
     );
-    const row = shown.find((each) => each.key === selected.value) ?? null;
+    const row = visible.find((each) => each.key === selected.value) ?? null;
     const open = (key: string): void => void (opened.value = new Set([...opened.value, key]));
     return (
         <div class="lens" data-narrow={narrow.value}>
             <Head monitor={monitor} session={session} sessions={sessions} isCollapsed={isCollapsed} view={view} />
-            {shown.length === 0 && monitor.runs.value.length === 0 ? (
+            {visible.length === 0 && monitor.runs.value.length === 0 ? (
                 <Empty icon="lens" title={t("lens.no-run")}>
                     <p>{t("lens.no-run-why")}</p>
                 </Empty>
@@ -101,7 +101,7 @@ function Lens({ session, agent, sessions }: LensProps) {
             ) : (
                 <Grid
                     monitor={monitor}
-                    rows={shown}
+                    rows={visible}
                     narrow={narrow}
                     selected={selected.value}
                     onSelect={(key) => (selected.value = key)}
