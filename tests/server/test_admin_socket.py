@@ -150,7 +150,7 @@ async def test_a_profile_is_set_alike_with_and_without_a_server(folder: Path, tm
             user=UserId("ann"), locale="de"
         )
         wrong = SetUser(user="ann", time_zone="Mars/Olympus")
-        assert "is no IANA time zone" in str((await asyncio.to_thread(handle_in_folder, each, wrong)).error)
+        assert "is not an IANA time zone" in str((await asyncio.to_thread(handle_in_folder, each, wrong)).error)
 
 
 def test_a_missing_folder_is_reported_and_not_created(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The contract between the engine and whatever is served: how an agent is asked to play, and what it can do meanwhile.
+"""The contract between the engine and agents: how an agent is run, and what it can do meanwhile. Pure: types only.
 
-Pure: types only. The engine implements `Run`; `dragoman.agents` holds the agents. An agent keeps nothing between
-two runs: what it needs to go on, it reads off the history.
+The engine implements `Run`; `dragoman.agents` contains the agents. An agent keeps no state between two runs: it reads
+what it needs to continue from the history.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
 
 
 class AgentError(Exception):
-    """An agent's own failure: code and message are written for clients. Any other exception stays in the log.
+    """An agent's own failure, with a code and a message for clients. Other exceptions are only logged.
 
     Args:
         code: snake_case, for programs.
@@ -31,22 +31,22 @@ class AgentError(Exception):
 
 
 class ToolFailed(Exception):
-    """A tool's failure as a result: the model reads the message and goes on."""
+    """A tool's failure as a result: the model reads the message and continues."""
 
 
 class Paused(BaseException):
-    """The step needs the application: the run ends here and a later one goes on. Not for catching."""
+    """The step needs the application: the run ends, and a later one continues. Do not catch this."""
 
 
 class ToolContext(Protocol):
-    """What a tool may know about its call."""
+    """What a tool knows about its call."""
 
     session_id: SessionId
     run_id: RunId
     call_id: CallId
     user: UserId
     options: Mapping[str, str]
-    """The agent's options in force, defaults filled in, secrets in clear."""
+    """The agent's effective options, including defaults. Secrets are in plain text."""
     metadata: RunMetadata
     """What is stored with the run beside its input, such as `client_time`, `user` or `model`."""
 
@@ -60,10 +60,10 @@ class RunnableTool(Protocol):
 
     @property
     def declaration(self) -> ServerTool:
-        """Its face and its policy."""
+        """The tool's specification and policy."""
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
-        """Do it. Cancelled on stop and when its time is up.
+        """Run the tool. It is cancelled on stop and on timeout.
 
         Raises:
             Exception: any; its message becomes the result `Tool execution failed: MESSAGE`.
@@ -71,97 +71,99 @@ class RunnableTool(Protocol):
 
 
 class Run(Protocol):
-    """What an agent has while it plays: one loop of one run."""
+    """What an agent gets to execute one loop of one run."""
 
     session_id: SessionId
     run_id: RunId
     loop: LoopId
     user: UserId
     options: Mapping[str, str]
-    """Options in force, defaults filled in, secrets in clear."""
+    """The effective options, including defaults. Secrets are in plain text."""
     parameters: JsonObject
-    """Settings of the model that the application chose for this run, by their OpenAI names."""
+    """Model parameters that the application chose for this run, by their OpenAI names."""
     metadata: RunMetadata
     """What is stored with the run beside its input."""
     memories: str
-    """What is remembered of the user, in words for a model's instructions; empty when nothing is, or is to be told."""
+    """The user's memories as text for a model's instructions; empty if there are none or memory is off."""
     memory_tool: RunnableTool | None
-    """The built-in tool by which memories are written down; None where the session's memory is off."""
+    """The built-in tool that stores memories; None if the session's memory is off."""
 
     @property
     def time_zone(self) -> str:
         """The IANA zone of the run's events."""
 
     def emit(self, text: str) -> bool:
-        """Add words to the answer's open text block. A plain call: it never waits.
+        """Add text to the answer's open text block. This never waits.
 
         Returns:
-            True when enough has gathered that the agent should `await drain()` before it goes on.
+            True if the agent should `await drain()` before it continues.
         """
 
     def think(self, text: str) -> bool:
-        """Add words to the open thinking block, as `emit` does."""
+        """Add text to the open thinking block, like `emit`."""
 
     def add(self, block: Block) -> None:
-        """Add a whole block (image, data, file). A text or a thinking begins a new block, which may go on growing."""
+        """Add a complete block (image, data, file). A text or thinking block is opened and may grow."""
 
     def plan(self, plan: PlanUpdated) -> None:
-        """Show a plan."""
+        """Publish a plan."""
 
     def stage(self, name: str | None) -> None:
-        """Enter a stage of the work; the one before is over. None: only that."""
+        """Enter a stage of the work, and leave the previous one. None: only leave it."""
 
     def share(self, state: Json) -> None:
-        """Replace the state that is shared with the application. Raises ValueError when it has too many levels."""
+        """Replace the state that is shared with the application. Raises ValueError if it is nested too deeply."""
 
     def card(self, card: Json) -> None:
-        """Give the answer a user interface (UI schema 2.0)."""
+        """Add a user interface (UI schema 2.0) to the answer."""
 
     def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
-        """Ask for a tool in this step. It runs in `end_step`, together with the step's other calls.
+        """Request a call in this step. `end_step` executes it, together with the step's other calls.
 
         Args:
-            tool: a hidden tool that comes with the call; else the name decides, by the tools in force.
+            name: the tool's name.
+            arguments: its arguments.
+            tool: a hidden tool that comes with the call; by default the enabled tool with that name.
         """
 
     async def drain(self) -> None:
-        """Give way to others, and wait while too much of this run is not durable yet."""
+        """Yield to other tasks, and wait while too much of this run is not durable yet."""
 
     async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
-        """Close the model step: its message, then run its calls and give their results, in the order of the calls.
+        """Close the model step, execute its calls, and return their results in the order of the calls.
 
         Raises:
             Paused: a call needs the application.
-            AgentError: `max_steps`, when the next step would be one too many.
+            AgentError: `max_steps`, if the run has no step left.
         """
 
     def offered_tools(self) -> Sequence[ToolSpec]:
-        """The tools in force, as a model should be told of them: the application's and the agent's own."""
+        """The enabled tools, as a model receives them: the application's and the agent's own."""
 
     async def turn(self) -> Sequence[Message]:
         """This loop's messages since the last user message, that one included. A sub-agent's loop: all of them.
 
-        A message that a crash cut off is left out: its step is to be played again.
+        A message that a crash cut off is left out, because its step is repeated.
         """
 
     def history(self) -> AsyncIterator[Message]:
-        """The session's root messages, newest first, read as far as one asks."""
+        """The session's root messages, newest first, read on demand."""
 
     async def summary(self) -> str | None:
-        """The newest compaction's summary; `context` begins after what it stands for."""
+        """The summary of the newest compaction; `context` begins after the messages that it replaces."""
 
     async def context(self, max_messages: int) -> Sequence[Message]:
-        """What a model should read, oldest first: the newest messages since the last compaction, at most so many.
+        """The messages that a model should get, oldest first: the newest since the last compaction.
 
-        All since the newest user message are among them, if they are more.
+        The number may exceed `max_messages` to include all messages since the newest user message.
         """
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
-        """Record that `summary` stands for everything before message `keep_from`, in place of the older messages."""
+        """Record that `summary` replaces all messages before message `keep_from`."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands for a conversation's older messages, all those before message `keep_from`."""
+    """A summary that replaces all messages before message `keep_from`."""
 
     text: str
     keep_from: MessageId
@@ -171,24 +173,24 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Summarizer(Protocol):
-    """An agent that can sum up a conversation when somebody asks for it, outside of a run."""
+    """An agent that can summarize a conversation on request, outside of a run."""
 
     async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> Summary | None:
-        """Sum up all but the newest messages, whose summary so far is `earlier`; None when that cannot be done."""
+        """Summarize all but the newest messages and the previous summary. Returns None if that is not possible."""
 
 
 class Agent(Protocol):
-    """Something that can be served."""
+    """An agent that can be served."""
 
     @property
     def spec(self) -> AgentSpec:
-        """Its face."""
+        """The agent's declaration."""
 
     def tool(self, name: str) -> RunnableTool | None:
         """The tool of that name, exposed or hidden."""
 
     def child(self, call: Call) -> "Agent | None":
-        """The sub-agent behind a call of the built-in tool `Agent`; None when the call makes no sense."""
+        """The sub-agent for a call of the built-in tool `Agent`; None if the call names none."""
 
     async def play(self, run: Run) -> StopReason | None:
-        """Answer. Returns the reason to stop for; None is `end_turn`. Cancelled when the run is stopped."""
+        """Answer the input. Returns the stop reason; None means `end_turn`. Cancelled when the run is stopped."""

@@ -1,6 +1,6 @@
-"""Answers to calls, and the texts that stand for a result when there is none. Pure.
+"""Answers to calls, and the texts of results that no tool returned. Pure.
 
-Source of the texts: shared rules, 18; they are what the model reads, on every protocol.
+Source of the texts: shared rules, 18; the model reads them, on every protocol.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,23 +17,23 @@ from dragoman.core.session import OpenCall
 INTERRUPTED_RESULT = "Tool call interrupted: the server restarted"
 STOPPED_RESULT = "Tool call cancelled: the run was stopped"
 RAW_LIMIT = 4 * 1024 * 1024
-"""Bytes of a tool's own return value that are kept beside its text."""
+"""Bytes of a tool's return value that are stored in addition to its text."""
 RESULT_LIMIT = 1024 * 1024
-"""Characters of a tool's text result; what is longer is cut, with a mark that says so."""
+"""Characters of a tool's text result. A longer text is truncated and says so."""
 BLOCK_LIMIT = 1000
-"""Blocks of a tool's result."""
+"""Blocks in a tool's result."""
 REDACTED = "***"
 MEDIA_LIMIT = 16 * 1024 * 1024
-"""Bytes of a picture, a file or an object in a tool's result; a mark stands in the place of a larger one."""
+"""Bytes of an image, a file or an object in a tool's result. A larger one is replaced by a note."""
 
 
 def denied_result(reason: str | None) -> str:
-    """The result of a call that the user forbade."""
+    """The result of a call that the user denied."""
     return f"Tool call denied: {reason}" if reason else "Tool call denied"
 
 
 def not_found_result(name: str) -> str:
-    """The result of a call of a tool that is not there, or not on."""
+    """The result of a call of a tool that does not exist or is not enabled."""
     return f"Tool not found: {name}"
 
 
@@ -65,13 +65,13 @@ def settle_call(
 
 
 def result_content(value: Json) -> str | tuple[InputBlock, ...]:
-    """What the model reads of a tool's return value: a string as it is, blocks as blocks, all else compact JSON.
+    """A tool's return value as the model reads it: strings and blocks unchanged, everything else as compact JSON.
 
-    `_meta` is for applications and is removed, also from an object that comes as its JSON text. A text over
-    `RESULT_LIMIT` is cut, a block over `MEDIA_LIMIT` left out.
+    `_meta` is for applications and is removed, also from an object that is returned as JSON text. A text over
+    `RESULT_LIMIT` is truncated, a block over `MEDIA_LIMIT` is left out.
 
     Raises:
-        TypeError: the value is no JSON.
+        TypeError: the value cannot be encoded as JSON.
     """
     value = object_with_meta(value)
     if isinstance(value, dict) and "_meta" in value:
@@ -82,7 +82,7 @@ def result_content(value: Json) -> str | tuple[InputBlock, ...]:
 
 
 def object_with_meta(value: Json) -> Json:
-    """The object that a tool returned as JSON text, where that has something for applications; else the value."""
+    """The object in a tool's JSON text, if it has a `_meta` for applications; else the value itself."""
     if not (isinstance(value, str) and value.lstrip().startswith("{") and '"_meta"' in value):
         return value
     try:
@@ -93,7 +93,7 @@ def object_with_meta(value: Json) -> Json:
 
 
 def _limit_blocks(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
-    """Blocks that can be stored and sent, all together too. Raises UnicodeEncodeError when one cannot be sent."""
+    """The blocks within the limits of one result. Raises UnicodeEncodeError if one cannot be encoded."""
     chars, size = 0, 0
     for place, block in enumerate(blocks):
         if chars > RESULT_LIMIT or place == BLOCK_LIMIT:
@@ -119,7 +119,7 @@ def _truncate(text: str, limit: int) -> str:
 
 
 def redact(content: str | tuple[InputBlock, ...], secrets: Collection[str]) -> str | tuple[InputBlock, ...]:
-    """The content with asterisks in place of secrets: a tool knows them, and neither model nor client may."""
+    """The content with asterisks in place of secrets, which a tool knows but neither the model nor a client may see."""
     if isinstance(content, str):
         return _redact_text(content, secrets)
     return tuple(Text(_redact_text(block.text, secrets)) if isinstance(block, Text) else block for block in content)
@@ -132,12 +132,12 @@ def _redact_text(text: str, secrets: Collection[str]) -> str:
 
 
 def compact_json(value: Json) -> str:
-    """Compact JSON. Raises TypeError when the value is none."""
+    """The value as compact JSON. Raises TypeError if it cannot be encoded."""
     return msgspec.json.encode(value).decode()
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with every lone surrogate, which cannot be sent, replaced by a question mark."""
+    """The text with every lone surrogate, which cannot be encoded, replaced by a question mark."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -146,7 +146,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def to_plain_json(value: Json) -> Json:
-    """The value as JSON reads it back; UNSET when it is too long or too deep. Raises TypeError when it is no JSON."""
+    """The value as decoded JSON; UNSET if it is too long or too deep. Raises TypeError if it cannot be encoded."""
     encoded = msgspec.json.encode(value)
     if len(encoded) > RAW_LIMIT or is_too_deep(value):
         return msgspec.UNSET
@@ -168,13 +168,13 @@ class Question(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Questions(msgspec.Struct, frozen=True):
-    """The arguments of the built-in question tool, as far as answers depend on them."""
+    """The arguments of the built-in question tool that answers depend on."""
 
     questions: tuple[Question, ...]
 
 
 def questions_of(arguments: JsonObject) -> Questions:
-    """Read the questions of a call. What cannot be read counts as one question that takes an answer in words."""
+    """The questions of a call. Invalid arguments count as one question that takes a free text."""
     try:
         return msgspec.convert(arguments, Questions)
     except msgspec.ValidationError:
@@ -182,20 +182,20 @@ def questions_of(arguments: JsonObject) -> Questions:
 
 
 def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice:
-    """Read an answer from a protocol that has only texts: `{"selections", "custom"}` as JSON, or words of one's own.
+    """Read the answer of a protocol that has only texts: `{"selections", "custom"}` as JSON, or a free text.
 
-    Selections are indices or labels: by question (`{"0": [1]}`), or for the only question as a plain list. Own words
-    are by question too, or one text for all that is not selected.
+    Selections are indices or labels, by question (`{"0": [1]}`) or, for a single question, as a plain list. Custom
+    texts are by question too, or one text for all questions without a selection.
 
     Raises:
-        InvalidAnswer: it selects what is not there.
+        InvalidAnswer: a selected option does not exist.
     """
     text = text_of(content)
     questions = {str(place): each for place, each in enumerate(questions_of(call.call.input).questions)}
     try:
         value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
-        value = None  # no JSON, or with half a character in it: the text itself is the answer
+        value = None  # not JSON, or with a lone surrogate: the text itself is the answer
     if not isinstance(value, dict) or not value.keys() & {"selections", "custom"}:
         return Choice(call_id=call.call.call_id, custom=dict.fromkeys(questions, text))
     selections = _by_question(value.get("selections"), list)
@@ -211,7 +211,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
 
 
 def _by_question(value: Json, kind: type) -> dict[str, Json]:
-    """Answers by question; a plain one is that of the first question."""
+    """Answers by question; a plain value belongs to the first question."""
     if value is None:
         return {}
     by_question = value if isinstance(value, dict) else {"0": value}
@@ -240,10 +240,10 @@ def settle_choice(
     """Settle a question with the user's answer.
 
     Args:
-        content: the words in which the application gave the answer, where it holds them as the result itself.
+        content: the text of the answer, if the application holds it as the result itself.
 
     Raises:
-        InvalidAnswer: a question without an answer, an index out of range, several choices where one is asked for.
+        InvalidAnswer: a question has no answer, an index is out of range, or there are several choices for one.
     """
     answers = []
     for place, question in enumerate(questions_of(call.call.input).questions):
@@ -264,9 +264,9 @@ def settle_choice(
 
 
 def answer_text(result: ToolMessage) -> str:
-    """The user's answer in words: the labels or the own text of each question, joined by a comma."""
+    """The user's answer as text: the labels or the custom text of each question, joined with commas."""
     if isinstance(result.raw, dict):
         answers = result.raw.get("answers", [])
-        words = [word for answer in answers for word in (*answer["labels"], answer["custom"]) if word]
-        return ", ".join(words)
+        texts = [text for answer in answers for text in (*answer["labels"], answer["custom"]) if text]
+        return ", ".join(texts)
     return text_of(result.content)

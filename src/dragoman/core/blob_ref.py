@@ -1,8 +1,8 @@
-"""Contents that are kept beside the log: what a stored message holds in place of a large `data:` URI. Pure.
+"""References to content outside the log: a stored message has one in place of a large `data:` URI. Pure.
 
     attachment:SHA-256;MEDIA/TYPE;BYTES
 
-The name says what a reader wants to show without the content: what it is, and how large.
+A reader can show the type and the size without loading the content.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ _MEDIA_TYPE = re.compile(r"data:([a-z0-9.+-]+/[a-z0-9.+-]+)[;,]", re.IGNORECASE)
 
 
 class BlobRef(NamedTuple):
-    """What a name says. `size_bytes` is that of the decoded content."""
+    """The parts of a reference. `size_bytes` is the size of the decoded content."""
 
     digest: str
     media_type: str | None
@@ -25,7 +25,7 @@ class BlobRef(NamedTuple):
 
 
 def blob_ref_for(uri: str) -> BlobRef:
-    """What a `data:` URI is kept as."""
+    """The reference for a `data:` URI."""
     found = _MEDIA_TYPE.match(uri)
     head, _, body = uri.partition(",")
     size = len(body) * 3 // 4 - body[-2:].count("=") if head.endswith(";base64") else len(body)
@@ -33,6 +33,6 @@ def blob_ref_for(uri: str) -> BlobRef:
 
 
 def parse_blob_ref(url: str) -> BlobRef | None:
-    """What a block's URL stands for, if it is a name as we make them. What only begins like one means nothing."""
+    """The reference in a block's URL; None if the URL does not match the form completely."""
     found = _NAME.fullmatch(url)
     return BlobRef(found[1], found[2], int(found[3])) if found else None

@@ -1,6 +1,6 @@
-"""What messages are made of. Pure values; every protocol translates to and from these.
+"""Messages and their content. Pure values; every protocol translates to and from these.
 
-An assistant message is one model step. Its calls are blocks of it; the result of a call is a message of its own.
+An assistant message is one model step. Its calls are blocks; the result of a call is a message of its own.
 """
 
 from typing import Any, Literal
@@ -10,17 +10,17 @@ import msgspec
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId
 
 Json = Any
-"""A JSON value of a user's, a model's or a tool's making. Opaque: the core stores it and hands it on."""
+"""A JSON value from a user, a model or a tool. It is opaque: the core only stores and forwards it."""
 
 JsonObject = dict[str, Any]
 
 DEPTH_LIMIT = 100
-"""Levels of lists and objects within one another that a value may have. What is deeper could be written from one place
-of the program and not be read from another, because both take their recursion from one stack."""
+"""Maximum nesting of lists and objects in a value. A deeper value could be encoded in one place of the program but not
+decoded in another, because both use what is left of the same stack."""
 
 
 def is_too_deep(value: Json) -> bool:
-    """Whether a value has more levels than `DEPTH_LIMIT`. Needs no stack itself."""
+    """Whether a value is nested more deeply than `DEPTH_LIMIT`. Not recursive."""
     level = [value]
     for _ in range(DEPTH_LIMIT + 1):
         inner: list[Json] = []
@@ -36,19 +36,19 @@ def is_too_deep(value: Json) -> bool:
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
-    """Words for the reader. In answers they arrive piece by piece."""
+    """Text. In answers it is streamed in pieces."""
 
     text: str
 
 
 class Thinking(msgspec.Struct, frozen=True, tag="thinking"):
-    """The model's reasoning, where it shows it."""
+    """The model's reasoning, if it is visible."""
 
     text: str
 
 
 class Image(msgspec.Struct, frozen=True, tag="image"):
-    """A picture: an `https://` URL or a base64 `data:` URI."""
+    """An image: an `https://` URL or a base64 `data:` URI."""
 
     url: str
 
@@ -69,7 +69,7 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A use of a tool that the model asked for. `input` is the parsed JSON object."""
+    """A tool call of the model. `input` is the parsed JSON object."""
 
     call_id: CallId
     name: str
@@ -79,14 +79,14 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
 InputBlock = Text | Image | File | Data
 Block = Text | Thinking | Image | File | Data | Call
 StreamedBlockKind = Literal["text", "thinking"]
-"""The kinds of block that arrive in pieces."""
+"""The kinds of blocks that are streamed in pieces."""
 
 MessageStatus = Literal["completed", "interrupted", "failed", "cut"]
-"""How a model step ended: whole, stopped by a client, broken off by an error, cut off by the server's death."""
+"""How a model step ended: completely, stopped by a client, with an error, or cut off by a crash of the server."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens that model calls reported."""
+    """Token usage that model calls reported."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -99,9 +99,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="user"):
-    """What a person said. `content` keeps the form in which it was sent, a string or blocks.
+    """A message of a person. `content` keeps the form in which it was sent: a string or blocks.
 
-    `client_id` is the id that the client gave it: kept, but it identifies nothing alone (shared rules, 13).
+    `client_id` is the client's own id of the message, which alone identifies nothing (shared rules, 13).
     """
 
     id: MessageId
@@ -112,9 +112,9 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant"):
-    """One model step: what it said, thought and called.
+    """One model step: its text, reasoning and calls.
 
-    One that is `cut` stays in the history as it was seen, but its step is played again (shared rules, 25).
+    A message that is `cut` stays in the history as it was seen, but its step is repeated (shared rules, 25).
     """
 
     id: MessageId
@@ -132,9 +132,9 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool"):
-    """The result of a call, as the model sees it. `content` of a client's result keeps the form it was sent in.
+    """The result of a call, as the model sees it. The `content` of a client's result keeps the form it was sent in.
 
-    `raw` is the tool's own return value where that says more than `content` (shared rules, 18).
+    `raw` is the tool's return value if it contains more than `content` (shared rules, 18).
     """
 
     id: MessageId
@@ -147,7 +147,7 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class SystemMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="system"):
-    """Instructions or a note. `origin` is `seed` for what a client sent when it made the session."""
+    """Instructions or a notice. `origin` is `seed` if a client sent it when it created the session."""
 
     id: MessageId
     content: str
@@ -159,7 +159,7 @@ Message = UserMessage | AssistantMessage | ToolMessage | SystemMessage
 
 
 def text_of(content: str | tuple[Block, ...] | tuple[InputBlock, ...]) -> str:
-    """The plain text of a message: its text blocks, joined with nothing between."""
+    """The plain text of a message: its text blocks, joined without separators."""
     if isinstance(content, str):
         return content
     return "".join(block.text for block in content if isinstance(block, Text))

@@ -1,14 +1,14 @@
-"""Times by cron: five fields, read on the wall clock of a zone, with stated rules where that clock jumps. Pure.
+"""Cron expressions: five fields, evaluated on the wall clock of a zone, with rules for its jumps. Pure.
 
     minute  hour  day of month  month  weekday
 
-A field is `*`, a number, a range `1-5`, a list `1,15`, each with a step `/10` if wanted; months and weekdays also go by
-three letters. 0 and 7 are both Sunday. Where both day fields are restricted, either may match.
+A field is `*`, a number, a range `1-5` or a list `1,15`, each with an optional step `/10`. Months and weekdays may be
+written with three letters. 0 and 7 are both Sunday. If both day fields are restricted, either may match.
 
 | hour field | a time that the clock skips | a time that the clock shows twice |
 |---|---|---|
-| fixed | is due once, at the first moment after the gap | is due the first time |
-| begins with `*` | is not due | is due both times |
+| fixed | due once, at the first moment after the gap | due the first time |
+| begins with `*` | not due | due both times |
 """
 
 import re
@@ -22,7 +22,7 @@ import msgspec
 from dragoman.core.refusals import Invalid
 
 MAX_LENGTH = 100
-"""Characters of an expression."""
+"""Maximum number of characters of an expression."""
 LAST_YEAR = 9000
 _MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -32,7 +32,7 @@ _PART = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", re.ASCII)
 
 
 class _Field(msgspec.Struct, frozen=True):
-    """A field's name and bounds, and the words for its values from `first` on."""
+    """A field's name and bounds, and the names of its values from `first` on."""
 
     name: str
     least: int
@@ -54,8 +54,8 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed expression. `times` are minutes of the day, in order; weekdays count from Sunday, 0.
 
     Args:
-        has_fixed_hour: what happens where the clock jumps; see the table above.
-        either_day: it is enough that one of the day fields matches.
+        has_fixed_hour: decides what happens when the clock jumps; see the table above.
+        either_day: one matching day field is enough.
     """
 
     times: tuple[int, ...]
@@ -66,7 +66,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
     either_day: bool
 
     def falls_on(self, day: date) -> bool:
-        """Whether it is due on a day."""
+        """Whether the expression matches a day."""
         if day.month not in self.months:
             return False
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -74,7 +74,7 @@ class Cron(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> Cron:
-    """Read an expression. Raises Invalid: it is none, or no time ever matches it."""
+    """Parse an expression. Raises Invalid if it is malformed or never matches."""
     fields = text.split()
     if len(text) > MAX_LENGTH or len(fields) != len(_FIELDS):
         raise Invalid(
@@ -125,7 +125,7 @@ def _value(text: str, field: _Field) -> int:
 
 
 def times_after(cron: Cron, zone: ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """The times that are due later than `after`, in order, in UTC."""
+    """The times after `after` that are due, in order, in UTC."""
     waiting: list[datetime] = []
     last = after
     day = after.astimezone(zone).date() - _DAY
@@ -144,24 +144,24 @@ def times_after(cron: Cron, zone: ZoneInfo, after: datetime) -> Iterator[datetim
 
 
 def next_time(cron: Cron, zone: ZoneInfo, after: datetime) -> datetime | None:
-    """The first time that is due later than `after`; None when there is none before the year 9000 ends."""
+    """The first time after `after` that is due; None if there is none up to the year 9000."""
     return next(times_after(cron, zone, after), None)
 
 
 def last_time(cron: Cron, zone: ZoneInfo, first: datetime, until: datetime) -> datetime:
-    """The last time that is due up to `until`, where `first` is one that is."""
+    """The last time up to `until` that is due; `first` is one that is due."""
     day, found = until.astimezone(zone).date() + _DAY, first
     while day >= first.astimezone(zone).date() - _DAY:
         is_found = found > first
         found = max((each for each in _times_on(cron, zone, day) if found < each <= until), default=found)
-        if is_found:  # and one day more was looked at, for the same reason as above
+        if is_found:  # one more day was checked, for the same reason as above
             break
         day -= _DAY
     return found
 
 
 def _times_on(cron: Cron, zone: ZoneInfo, day: date) -> list[datetime]:
-    """The times of a day of the wall clock, in UTC, each once, not always in order."""
+    """The times of a day on the wall clock, in UTC, each once, not necessarily in order."""
     if not cron.falls_on(day):
         return []
     midnight = datetime.combine(day, time())
@@ -175,7 +175,7 @@ def _times_on(cron: Cron, zone: ZoneInfo, day: date) -> list[datetime]:
 
 
 def _moments(wall: datetime, zone: ZoneInfo, *, has_fixed_hour: bool) -> list[datetime]:
-    """When a time is due that the wall clock shows once, twice, or never."""
+    """The moments when a time is due that the wall clock shows once, twice, or never."""
     first, second = _moment(wall, zone, 0), _moment(wall, zone, 1)
     if first == second:
         return [first]
@@ -189,7 +189,7 @@ def _moment(wall: datetime, zone: ZoneInfo, fold: int) -> datetime:
 
 
 def _jump(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The moment between the two at which the clock jumps: the first that has the later offset."""
+    """The moment between the two when the clock jumps: the first with the later offset."""
     offset = after.astimezone(zone).utcoffset()
     seconds, low = int((after - before).total_seconds()), 0
     while low < seconds:

@@ -1,7 +1,7 @@
-"""The facts of a session's log. Each is durable before anyone sees it; all else is folded from them.
+"""The events of a session's log. Each is durable before anyone sees it; all state is folded from them. Pure.
 
-An event has no position and no time of its own: the log's row holds them (`Logged`). Payloads are JSON, written once
-and stored as written; fields may be added with a default, never renamed (old logs are read for ever).
+An event has no position and no time of its own; `LoggedEvent` adds them. Payloads are JSON and stored as they were
+encoded. A field may be added with a default but never renamed, because old logs stay readable.
 """
 
 from datetime import datetime
@@ -28,20 +28,20 @@ StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps
 """Why a run ended (shared rules, 24). `tool_use`: the application has to act; `interrupted`: a crash cut it."""
 
 CallKind = Literal["client", "permission", "question", "inline", "fork", "missing"]
-"""Who has to do what about a call: the client runs it, the user allows it, the user answers it, the server runs it at
-once, a sub-agent is it, there is no such tool."""
+"""Who has to act on a call: the client executes it, the user approves it, the user answers it, the server executes it
+at once, a sub-agent works on it, or no such tool exists."""
 
 CallOutcome = Literal["done", "failed", "denied", "cancelled", "interrupted"]
 
 Mode = Literal["planning", "executing"]
-"""What the agent may do: think, read and plan, or everything."""
+"""What the agent may do: only read and plan, or everything."""
 
 ProtocolName = str
-"""The protocol through which something came: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`."""
+"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`."""
 
 
 class EncryptedValue(msgspec.Struct, frozen=True, tag="sealed"):
-    """A secret value, encrypted. `length` is that of the plain text, in characters."""
+    """An encrypted secret. `length` is the length of the plain text in characters."""
 
     ciphertext: str
     length: int
@@ -51,10 +51,10 @@ OptionValue = str | EncryptedValue
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The recording that a session shows again: what `source` held up to event `up_to`, outside the `hidden` ranges.
+    """The recording that a session replays: the events of `source` up to `up_to`, except for the hidden ranges.
 
-    While `is_on`, runs play what was recorded, and no agent. `position` counts the recorded turns that were begun, of
-    `total`; the next one is found behind event `after`.
+    While `is_on`, runs replay the recording instead of running the agent. `position` counts the recorded turns that
+    have started, of `total`; the next one comes after event `after`.
     """
 
     source: SessionId
@@ -68,10 +68,10 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session's owner has set.
+    """The settings of a session.
 
-    `tools` is `all` (approval as each tool declares, but for those that were `trusted` since) or the tools turned on;
-    as long as it is unset, none is on. `variant` names a variant of the agent, and `env` holds variables for its tools.
+    `tools` is `all` (approval as each tool declares, except for those trusted since) or the enabled tools; None enables
+    none. `variant` names a variant of the agent, and `env` holds variables for its tools.
     """
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
@@ -81,22 +81,22 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     title: str | None = None
     labels: dict[str, str] = {}
     memory_enabled: bool | None = None
-    """Whether the agent is given the user's memories; None: as the agent declares, else not (shared rules, 23)."""
+    """Whether the agent gets the user's memories; None: as the agent declares, else not (shared rules, 23)."""
     model: str | None = None
-    """The model that was asked for last."""
+    """The model that was requested last."""
     mode: Mode = "executing"
     variant: str | None = None
     env: dict[str, str] = {}
     pinned: bool = False
     shared: bool = False
-    """Whether every user of the server may read it."""
+    """Whether every user of the server may read the session."""
     persistent: bool = False
-    """Whether no rule that tidies up may remove it."""
+    """Whether the session is exempt from automatic cleanup."""
     replay: Replay | None = None
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What of the settings changes. Options are merged by key, everything else replaces."""
+    """A change of settings. Options are merged by key; every other field that is set replaces the old value."""
 
     tools: Literal["all"] | tuple[ToolGrant, ...] | None = None
     trusted_tools: tuple[str, ...] | None = msgspec.field(default=None, name="trusted")
@@ -123,9 +123,9 @@ _NO_CHANGE = SettingsChange()
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive pieces of a block: the first stands `first` places after event `after`, each has so many characters.
+    """Consecutive pieces of a block: the first is number `first` after event `after`; `lengths` are their characters.
 
-    Kept with the closed block, so that every stream can be sent again in exactly the pieces in which it went out live.
+    Stored with the closed block, so that a replay sends exactly the pieces that were sent live.
     """
 
     after: int
@@ -142,19 +142,19 @@ class SessionCreated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settings_changed"):
-    """The owner changed settings; they hold from here on."""
+    """The owner changed settings, which apply from here on."""
 
     change: SettingsChange
 
 
 class MessageAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_added"):
-    """A message that came whole: of the user, or a seed of any role."""
+    """A complete message was added: of the user, or a seed of any role."""
 
     message: Message
 
 
 class RunQueued(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag="run_queued"):
-    """A run waits for its turn. Its messages enter the history, and its change holds, when it starts."""
+    """A run was queued. Its messages enter the history, and its change applies, when it starts."""
 
     run_id: RunId
     protocol: ProtocolName = msgspec.field(name="door")
@@ -166,9 +166,9 @@ class RunQueued(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class RunStarted(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
-    """The agent is at work. `inputs` are user messages that enter the history as `MessageAdded` of their own later.
+    """A run started. `inputs` are user messages that enter the history later, by `MessageAdded` events.
 
-    `client_tools` are the application's for this run alone, and `dropped_tools` those of them that were left out.
+    `client_tools` are the application's tools for this run alone; `dropped_tools` names those that were left out.
     """
 
     run_id: RunId
@@ -181,22 +181,20 @@ class RunStarted(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class RunResumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """Another process went on with the run. `attempt` counts the processes that died of those that played it, and this
-    one.
-    """
+    """Another process continued the run. `attempt` counts this process and those that died while executing the run."""
 
     run_id: RunId
     attempt: int
 
 
 class RunParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_parked"):
-    """The server stopped in good order while the run was played. The next one goes on; no attempt was used up."""
+    """The server shut down gracefully during the run. The next one continues it; this does not count as an attempt."""
 
     run_id: RunId
 
 
 class RunStopped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_stopped"):
-    """The run is over; the session takes new input. `code` and `message` are for clients: no internals."""
+    """The run ended, and the session accepts new input. `code` and `message` are for clients: no internal details."""
 
     run_id: RunId
     reason: StopReason
@@ -206,14 +204,14 @@ class RunStopped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class MessageOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_opened"):
-    """A model step begins."""
+    """A model step started."""
 
     message_id: MessageId
     loop: LoopId = ROOT
 
 
 class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="block_closed"):
-    """A block of the open message is complete. `cuts` tell the pieces of a text or thinking block."""
+    """A block of the open message is complete. `cuts` are the pieces of a text or thinking block."""
 
     message_id: MessageId
     index: int
@@ -223,7 +221,7 @@ class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_opened"):
-    """The model asked for a tool: the call is a block of the open message, and open until it is settled."""
+    """The model called a tool. The call is a block of the open message, and stays open until it is settled."""
 
     message_id: MessageId
     index: int
@@ -234,7 +232,7 @@ class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_closed"):
-    """A model step ended. All its calls are in the log by now."""
+    """A model step ended. All its calls are in the log."""
 
     message_id: MessageId
     status: MessageStatus = "completed"
@@ -244,19 +242,19 @@ class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
-    """The server is about to run the tool. From here on it may have had effects."""
+    """The server is about to run the tool, which may have had effects from here on."""
 
     call_id: CallId
 
 
 class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_parked"):
-    """A call that a crash cut off waits for the user to say whether it shall run again."""
+    """A call that a crash interrupted waits for the user to decide whether it runs again."""
 
     call_id: CallId
 
 
 class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="answer_given"):
-    """The application decided about a call that waited. Kept as the record of who allowed what."""
+    """The application answered a waiting call. This is the record of who allowed what."""
 
     call_id: CallId
     granted: bool
@@ -265,7 +263,7 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_settled"):
-    """A call has its result, for good. `by_client`: the application gave it, and needs no telling."""
+    """A call got its final result. `by_client`: the application provided it and need not be notified."""
 
     outcome: CallOutcome
     result: ToolMessage
@@ -273,7 +271,7 @@ class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that the agent was told of. `preview` is how it begins; the rest stays where it can be deleted."""
+    """A memory that the agent got. `preview` is its beginning; the rest is stored elsewhere and can be deleted."""
 
     id: int
     preview: str
@@ -281,13 +279,13 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoriesInjected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="memories_injected"):
-    """What the agent is told in this run of what is remembered of the user; perhaps nothing."""
+    """The user's memories that the agent gets in this run, if any."""
 
     memories: tuple[MemoryUse, ...] = ()
 
 
 class CompactionMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="compaction_made"):
-    """Older messages were summed up: the model sees `summary` in place of everything up to event `up_to`."""
+    """Older messages were summarized: the model gets `summary` instead of everything up to event `up_to`."""
 
     summary: str
     up_to: int
@@ -298,7 +296,7 @@ class CompactionMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction in force: `summary` stands for all messages up to event `up_to`."""
+    """The current compaction: `summary` replaces all messages up to event `up_to`."""
 
     seq: int
     summary: str
@@ -306,10 +304,10 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="branched"):
-    """The conversation goes on from an earlier point, or in another branch (shared rules, 15).
+    """The conversation continues from an earlier point, or in another branch (shared rules, 15).
 
-    Nothing is taken out of the log: what happened in the `hidden` ranges of events, first and last included, no longer
-    belongs to the history. `compacted` is the compaction in force on this branch.
+    Nothing is removed from the log: the events in `hidden_ranges`, first and last included, no longer belong to the
+    history. `compaction` is the current one of this branch.
     """
 
     hidden_ranges: tuple[tuple[int, int], ...] = msgspec.field(name="hidden")
@@ -324,7 +322,7 @@ class PlanStep(msgspec.Struct, frozen=True):
 
 
 class PlanUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="plan_shown"):
-    """The agent made or changed its plan."""
+    """The agent created or changed its plan."""
 
     status: Literal["draft", "approved", "in_progress", "done"]
     steps: tuple[PlanStep, ...]
@@ -332,21 +330,21 @@ class PlanUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class StageChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stage_changed"):
-    """The agent entered another stage of its work, such as `router` or `worker`; None: it is in none."""
+    """The agent entered a stage of its work, such as `router` or `worker`; None: it left the stage."""
 
     stage: str | None = None
     loop: LoopId = ROOT
 
 
 class SharedStateReplaced(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="state_shared"):
-    """The agent replaced the state that it shares with the application: any JSON value, which the core only keeps."""
+    """The agent replaced the state that it shares with the application: any JSON value, which the core only stores."""
 
     state: Json
     loop: LoopId = ROOT
 
 
 class CardUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
-    """The agent gave its answer a user interface: the renderer tree of UI schema 2.0, as the agent wrote it."""
+    """The agent added a user interface to its answer: a renderer tree of UI schema 2.0, as the agent wrote it."""
 
     card: Json
     loop: LoopId = ROOT
@@ -391,7 +389,7 @@ Event = (
 
 
 class LoggedEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event at its place in the log. `seq` counts the session's events from 1 without gaps."""
+    """An event at its position in the log. `seq` counts the session's events from 1 without gaps."""
 
     seq: int
     at: datetime

@@ -1,7 +1,6 @@
-"""The identifiers of the domain, made and parsed in one place.
+"""The identifiers of the domain, created and parsed in one place. Pure: time and randomness are passed in.
 
-Every id of ours is a UUID of version 7 (RFC 9562): it sorts by the time it was made, and 74 of its bits are random.
-Pure: the time and the randomness are passed in.
+The server's ids are UUIDs of version 7 (RFC 9562): they sort by creation time, and 74 bits are random.
 """
 
 import re
@@ -30,7 +29,7 @@ def uuid7(unix_ms: int, tail: int) -> str:
 
     Args:
         unix_ms: milliseconds since 1970, less than 2**48.
-        tail: the other 74 bits; of two ids of one millisecond, the one with the greater tail sorts later.
+        tail: the other 74 bits; of two ids in the same millisecond, the one with the greater tail sorts later.
     """
     number = unix_ms << 80 | _VERSION_7 | tail >> 62 << 64 | _VARIANT | tail & _LOW_62
     digits = number.to_bytes(16)
@@ -38,9 +37,9 @@ def uuid7(unix_ms: int, tail: int) -> str:
 
 
 def parse_session_id(text: str) -> SessionId | None:
-    """Read a session's id as clients write it: 8-4-4-4-12 hexadecimal digits in any case.
+    """Parse a session id as clients write it: 8-4-4-4-12 hexadecimal digits in any case.
 
-    Anything else (braces, `urn:uuid:`, no dashes, the nil UUID) is no id but at most a name, and gives None.
+    Anything else (braces, `urn:uuid:`, no dashes, the nil UUID) can only be a name and returns None.
     Source: shared rules, 1.
     """
     if _UUID.fullmatch(text) is None or text.strip("0-") == "":

@@ -1,6 +1,6 @@
-"""What applications send into a session, in the core's words.
+"""The input of sessions, in the core's terms. Pure.
 
-Pure values, already decoded and within their door's limits.
+The values are decoded and within the limits of their protocol.
 """
 
 from typing import Literal
@@ -15,13 +15,13 @@ from dragoman.core.tools import ToolGrant, ToolSpec
 
 
 class StoredImage(msgspec.Struct, frozen=True):
-    """A picture that was uploaded before; its door has made sure that it is the user's own. See `core.uploads`."""
+    """An image that was uploaded before. The protocol has checked that it belongs to the user. See `core.uploads`."""
 
     path: str
 
 
 class UserInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's message, before it has an id of ours."""
+    """A user's message, before the server gives it an id."""
 
     content: str | tuple[InputBlock | StoredImage, ...]
     client_id: str | None = None
@@ -37,7 +37,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The user allows or forbids a call. With `remember` the tool is allowed from here on without asking."""
+    """The user allows or denies a call. With `remember` the tool is allowed without asking from here on."""
 
     call_id: CallId
     granted: bool
@@ -46,7 +46,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's answer to a question: by question index, the indices of the chosen options or a text of its own."""
+    """The user's answer to a question: by question index, the indices of the chosen options or a custom text."""
 
     call_id: CallId
     selections: dict[str, list[int]] = {}
@@ -57,13 +57,13 @@ Answer = Result | Decision | Choice
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to go on with a session: answers first, then messages.
+    """One request to continue a session: answers first, then messages.
 
     Args:
-        complete: refuse unless every waiting call is answered or a message comes (the rule of AAP's door).
-        client_tools: the application's tools for this run alone (shared rules, 17). They take precedence over the
-            session's. One that the agent does not support, or that has the name of an agent's tool, is dropped.
-        parameters: settings of the model for this run, by their OpenAI names.
+        requires_all_answers: refuse unless every waiting call is answered (AAP).
+        client_tools: the application's own tools for this run alone (shared rules, 17). They take precedence over the
+            session's; one with the name of a tool of the agent, or that the agent does not accept, is left out.
+        parameters: model parameters for this run, by their OpenAI names.
         metadata: what is stored with the run beside its input.
     """
 
@@ -79,10 +79,10 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
-    """A new session. Seeds carry the client's own call ids; their message ids are ours.
+    """A new session. Seeds have the client's own call ids; the server chooses their message ids.
 
-    `session_id` is the client's choice, where it made one; `name` is what the client calls it, if that is no UUID.
-    `change` sets what stands in no field here, such as a title or the mode.
+    `session_id` is the id that the client chose, if any; `name` is the client's name for the session if that is not a
+    UUID. `change` sets further settings, such as a title or the mode.
     """
 
     protocol: ProtocolName

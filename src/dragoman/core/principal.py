@@ -1,4 +1,4 @@
-"""Who calls. Pure."""
+"""The authenticated caller. Pure."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import Forbidden
 
 Scope = Literal["read", "use", "admin"]
-"""`read` looks, `use` also makes and changes, `admin` also manages the server. Each includes the one before."""
+"""`read` allows reading, `use` also creating and changing, `admin` also managing the server."""
 
 _INCLUDES: dict[str, frozenset[str]] = {
     "read": frozenset({"read"}),
@@ -25,6 +25,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     key_id: KeyId | None = None
 
     def require(self, scope: Scope) -> None:
-        """Raises Forbidden unless a scope of the key includes this one."""
-        if not any(scope in _INCLUDES.get(held, ()) for held in self.scopes):
+        """Raise Forbidden unless a scope of the key includes this one."""
+        if not any(scope in _INCLUDES.get(each, ()) for each in self.scopes):
             raise Forbidden(f"this key lacks the scope {scope!r}")

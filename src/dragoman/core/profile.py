@@ -1,4 +1,4 @@
-"""What a user has set for all agents and all protocols: time zone and locale (shared rules, 6). Pure."""
+"""User profiles: the time zone and locale of a user, for all agents and protocols (shared rules, 6). Pure."""
 
 import re
 
@@ -12,19 +12,19 @@ _LOCALE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's settings; None where nothing is set."""
+    """A user's profile; None for what is not set."""
 
     user: UserId
     time_zone: str | None = None
-    """An IANA name: the zone of events, where neither the tool's caller nor the device says one."""
+    """An IANA name: the zone of events if neither the tool's caller nor the device names one."""
     locale: str | None = None
     """A language tag such as `de` or `zh-CN`."""
 
 
 def validate(profile: Profile) -> Profile:
-    """The profile, if its values can be what they are. Raises Invalid."""
+    """Return the profile if its values are valid. Raises Invalid."""
     if profile.time_zone is not None and not is_zone(profile.time_zone):
-        raise Invalid(f"{profile.time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
+        raise Invalid(f"{profile.time_zone[:80]!r} is not an IANA time zone such as Europe/Berlin", path="timezone")
     if profile.locale is not None and _LOCALE.fullmatch(profile.locale) is None:
-        raise Invalid(f"{profile.locale[:80]!r} is no language tag such as de or zh-CN", path="locale")
+        raise Invalid(f"{profile.locale[:80]!r} is not a language tag such as de or zh-CN", path="locale")
     return profile

@@ -90,7 +90,7 @@ def upcoming_times(cron: str, time_zone: str, now: datetime, count: int) -> list
 def _parse(cron: str, time_zone: str) -> tuple[Cron, ZoneInfo]:
     parsed = parse(cron)
     if not is_zone(time_zone):
-        raise Invalid(f"{time_zone[:80]!r} is no IANA time zone such as Europe/Berlin", path="timezone")
+        raise Invalid(f"{time_zone[:80]!r} is not an IANA time zone such as Europe/Berlin", path="timezone")
     return parsed, ZoneInfo(time_zone)
 
 

@@ -79,14 +79,14 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class OpenMessage(msgspec.Struct, kw_only=True):
-    """A model step that is under way. `blocks` counts the closed ones."""
+    """A model step in progress."""
 
     message_id: MessageId
     closed_block_count: int = msgspec.field(default=0, name="blocks")
 
 
 class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The run that has the session. `held` are messages that enter the history when its open calls are settled."""
+    """The active run. `pending_inputs` are messages that enter the history when its open calls are settled."""
 
     run_id: RunId
     protocol: ProtocolName = msgspec.field(name="door")
@@ -100,11 +100,11 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     metadata: RunMetadata = NO_METADATA
     usage: Usage = Usage()
     memories: tuple[int, ...] | None = None
-    """The memories that its agent was told of; None before they were chosen."""
+    """The ids of the memories that its agent got; None before they were chosen."""
 
 
 class SessionState(msgspec.Struct, kw_only=True):
-    """Where a session stands after event `seq`. Changed in place by `apply` alone."""
+    """The state of a session after event `seq`. Only `apply` changes it, in place."""
 
     session_id: SessionId
     owner: UserId
@@ -123,14 +123,14 @@ class SessionState(msgspec.Struct, kw_only=True):
     usage: Usage = Usage()
     compaction: Compaction | None = msgspec.field(default=None, name="compacted")
     message_count: int = msgspec.field(default=0, name="messages")
-    """Messages of the root loop that were completed so far, shown or not; a message's ordinal counts them."""
+    """Messages of the root loop that are complete, visible or not; a message's ordinal counts them."""
     hidden_ranges: tuple[tuple[int, int], ...] = msgspec.field(default=(), name="hidden")
-    """The events that belong to no message of the active branch, as ranges in order, first and last included."""
+    """The events outside the active branch, as ordered ranges, first and last included."""
     fallback_title: str = msgspec.field(default="", name="opening")
-    """How the user's first words begin; empty before there are any."""
+    """The beginning of the user's first message; empty before there is one."""
 
     def title(self) -> str:
-        """What people call it: the title that it was given, else its opening."""
+        """The title for people: the one that was set, else the beginning of the first message."""
         return self.settings.title or self.fallback_title
 
     def status(self) -> Status:
@@ -140,20 +140,20 @@ class SessionState(msgspec.Struct, kw_only=True):
         return "waiting" if any(call.is_waiting() for call in self.calls.values()) else "idle"
 
     def is_visible(self, seq: int) -> bool:
-        """Whether the message that event `seq` completed belongs to the history (shared rules, 15)."""
+        """Whether the message that event `seq` completed belongs to the active branch (shared rules, 15)."""
         return not any(first <= seq <= last for first, last in self.hidden_ranges)
 
     def effective_settings(self) -> SessionSettings:
-        """The settings as they hold for the active run, with its own tools before the session's (shared rules, 17)."""
+        """The settings for the active run, with its own tools before the session's (shared rules, 17)."""
         own = () if self.run is None else self.run.client_tools
         if not own:
             return self.settings
         names = {tool.name for tool in own}
-        kept = (tool for tool in self.settings.client_tools if tool.name not in names)
-        return msgspec.structs.replace(self.settings, client_tools=(*own, *kept))
+        others = (tool for tool in self.settings.client_tools if tool.name not in names)
+        return msgspec.structs.replace(self.settings, client_tools=(*own, *others))
 
     def waiting_calls(self) -> Iterator[OpenCall]:
-        """The calls that the application has to act on, in the order in which they were made."""
+        """The calls that the application has to act on, in the order they were made."""
         return (call for call in self.calls.values() if call.is_waiting())
 
     def calls_in_loop(self, loop: LoopId) -> list[OpenCall]:
@@ -161,23 +161,23 @@ class SessionState(msgspec.Struct, kw_only=True):
         return [call for call in self.calls.values() if call.loop == loop]
 
     def parent_call(self, loop: LoopId) -> OpenCall | None:
-        """The open call whose sub-agent runs in that loop."""
+        """The open call whose sub-agent runs in the loop."""
         call_id = forking_call(loop)
         return None if call_id is None else self.calls.get(call_id)
 
     def root_call(self, call: OpenCall) -> OpenCall:
-        """The call of the root loop below which that call waits, or the call itself."""
+        """The call of the root loop above a call, or the call itself."""
         while (parent := self.parent_call(call.loop)) is not None:
             call = parent
         return call
 
     def pending_root_calls(self) -> list[OpenCall]:
-        """The calls of the root loop that wait, or below which a call of a sub-agent waits."""
+        """The calls of the root loop that wait, or whose sub-agent has a call that waits."""
         found = {root.call.call_id: root for root in map(self.root_call, self.waiting_calls())}
         return list(found.values())
 
     def answerable_calls(self) -> dict[CallId, OpenCall]:
-        """The waiting call that an answer to an id is meant for: the call of that id, or the first that waits below."""
+        """The waiting call that an answer to each id means: the call itself, or the first that waits below it."""
         found: dict[CallId, OpenCall] = {}
         for call in self.waiting_calls():
             above: OpenCall | None = call
@@ -188,9 +188,9 @@ class SessionState(msgspec.Struct, kw_only=True):
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A session at rest, as it is stored: `thaw` makes the state of it again.
+    """A session at rest, as it is stored; `decode_head` restores the state.
 
-    The settings stand apart, and are None where they are as they were: they can be large, and change seldom.
+    The settings, which can be large and change rarely, are separate, and None if they have not changed.
     """
 
     seq: int
@@ -206,7 +206,7 @@ _SETTINGS_DECODER = msgspec.json.Decoder(SessionSettings)
 
 
 def encode_head(state: SessionState, *, with_settings: bool) -> Head:
-    """Write a state down, so that it may change meanwhile."""
+    """Encode a state."""
     return Head(
         seq=state.seq,
         created_at=state.created_at,
@@ -217,10 +217,10 @@ def encode_head(state: SessionState, *, with_settings: bool) -> Head:
 
 
 def decode_head(state: bytes | str, settings: bytes | str) -> SessionState:
-    """The inverse of `freeze`."""
-    thawed = _STATE_DECODER.decode(state)
-    thawed.settings = _SETTINGS_DECODER.decode(settings)
-    return thawed
+    """Decode the result of `encode_head`."""
+    decoded = _STATE_DECODER.decode(state)
+    decoded.settings = _SETTINGS_DECODER.decode(settings)
+    return decoded
 
 
 def apply_change(settings: SessionSettings, change: SettingsChange) -> SessionSettings:
@@ -276,7 +276,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             if not state.fallback_title and isinstance(message, UserMessage) and message.loop == ROOT:
                 state.fallback_title = text_of(message.content)[:FALLBACK_TITLE_LENGTH].strip()
             if state.run is not None and state.run.pending_inputs:
-                state.run.pending_inputs = tuple(held for held in state.run.pending_inputs if held.id != message.id)
+                state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunQueued() as run:
             state.queue.append(run)
         case RunStarted() as run:
@@ -345,5 +345,5 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             pass
         case _ as never:
             assert_never(never)
-    state.seq = logged.seq  # last, so that an event that does not fit leaves the state where it was
+    state.seq = logged.seq  # last, so that an event that does not fit leaves the position unchanged
     state.updated_at = logged.at

@@ -1,8 +1,7 @@
-"""A session's stream: the log's events and the pieces of its blocks, in one order that never changes.
+"""A session's stream: the log's events and the pieces of its blocks, in one order that never changes. Pure.
 
-A position is a pair: the last event seen, and how many pieces after it (`Cursor`). Live readers get pieces as they
-become durable; a replay cuts closed blocks into the same pieces again (`expand`), so both see the same records.
-Pure.
+A position is a pair: the last event seen, and the number of pieces after it (`Cursor`). Live readers get pieces as they
+become durable; a replay splits closed blocks into the same pieces again (`expand`), so both see the same records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +14,7 @@ from dragoman.core.events import BlockClosed, Cut, LoggedEvent
 from dragoman.core.ids import LoopId, MessageId
 
 PIECE_LIMIT = 4096
-"""Characters that a piece has at most (shared rules, 7)."""
+"""Maximum number of characters of a piece (shared rules, 7)."""
 
 
 class Cursor(NamedTuple):
@@ -29,7 +28,7 @@ START = Cursor(0)
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one commit added to an open block. `place` counts the pieces after event `after`, from 1."""
+    """The text that one commit added to an open block. `place` counts the pieces after event `after`, from 1."""
 
     after: int
     place: int
@@ -45,21 +44,21 @@ Record = LoggedEvent | Piece
 
 
 def cursor_of(record: Record) -> Cursor:
-    """The position just behind a record."""
+    """The position directly after a record."""
     if type(record) is Piece:
         return Cursor(record.after, record.place)
     return Cursor(record.seq)  # type: ignore[union-attr]  # the other kind, which `type` does not tell the checker
 
 
 def split_into_pieces(text: str) -> list[str]:
-    """Divide new text into pieces of at most `PIECE_LIMIT` characters."""
+    """Split new text into pieces of at most `PIECE_LIMIT` characters."""
     if len(text) <= PIECE_LIMIT:
         return [text]
     return [text[start : start + PIECE_LIMIT] for start in range(0, len(text), PIECE_LIMIT)]
 
 
 def gather_cuts(pieces: Iterable[Piece]) -> list[Cut]:
-    """The positions and lengths of a block's pieces, as its closing event keeps them."""
+    """The positions and lengths of a block's pieces, as its closing event stores them."""
     cuts: list[Cut] = []
     for piece in pieces:
         last = cuts[-1] if cuts else None
@@ -71,7 +70,7 @@ def gather_cuts(pieces: Iterable[Piece]) -> list[Cut]:
 
 
 def pieces_of(closed: BlockClosed) -> list[Piece]:
-    """The pieces in which a closed block went out. A block of another kind has none."""
+    """The pieces in which a closed block was streamed. A block that is neither text nor thinking has none."""
     block = closed.block
     if not isinstance(block, Text | Thinking):
         return []
@@ -86,12 +85,12 @@ def pieces_of(closed: BlockClosed) -> list[Piece]:
 
 
 def expand(events: Sequence[LoggedEvent], open_pieces: Iterable[Piece] = (), after: Cursor = START) -> list[Record]:
-    """The records of a stretch of the log that ends where no block is open, or whose open pieces are given.
+    """The records of a part of the log that ends where no block is open, or whose open pieces are given.
 
     Args:
         events: in order, without gaps.
         open_pieces: the pieces so far of the blocks that are still open at the end of `events`.
-        after: records up to here are left out.
+        after: records up to this position are left out.
     """
     records: list[Record] = list(open_pieces)
     for logged in events:

@@ -1,18 +1,18 @@
-"""Which names are time zones that events may be in. Pure, but for the list of zones.
+"""Valid time zone names. Pure, except for the list of zones.
 
-The list is the package `tzdata`'s, beside the machine's own: some machines have none, others have left out older names,
-and browsers still send those (`Asia/Calcutta`).
+The list includes that of the package `tzdata`: some machines have no zones, others lack older names such as
+`Asia/Calcutta`, which browsers still send.
 """
 
 from functools import cache
 from zoneinfo import available_timezones
 
 PSEUDO = frozenset({"localtime", "posixrules", "Factory", "posix", "right"})
-"""Names that stand in zone folders and are no zone of the IANA's, or stand for the machine's own."""
+"""Names in zone folders that are not IANA zones or depend on the machine."""
 
 
 def is_zone(name: str) -> bool:
-    """Whether that is the name of an IANA zone, such as `Europe/Berlin`, `UTC` or `Etc/GMT+8`."""
+    """Whether the name is that of an IANA zone, such as `Europe/Berlin`, `UTC` or `Etc/GMT+8`."""
     return name in _names()
 
 

@@ -1,10 +1,10 @@
-"""About how many tokens a text has, where nobody has the model's own tokenizer. Pure."""
+"""Estimates of token counts where the model's own tokenizer is not available. Pure."""
 
 CHARS_PER_TOKEN = 4
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has. Scripts other than Latin take more of them for each character."""
+    """Estimate the number of tokens of a text. Non-Latin scripts need more tokens per character."""
     if text.isascii():
         return len(text) // CHARS_PER_TOKEN + 1
     wide = len(text.encode("utf-8", "replace")) - len(text)

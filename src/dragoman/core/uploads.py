@@ -1,8 +1,8 @@
-"""Uploaded objects: what their paths say, and which bytes are what they are declared to be. Pure.
+"""Uploaded objects: the form of their paths, and the detection of image types. Pure.
 
     agent-inputs/OWNER/THREAD/RUN/NAME.EXTENSION
 
-A user, a thread or a run whose name is no plain word stands there as its digest, so that every path can be a file's.
+The name of a user, a thread or a run that is not safe in a file name is replaced by its digest.
 """
 
 import hashlib
@@ -12,10 +12,10 @@ from dragoman.core.ids import UserId
 
 BUCKET = "dragoman"
 UPLOAD_SCHEME = "upload:"
-"""What stands before the path where a stored message holds an object in place of a URL."""
+"""Prefix of an uploaded object's path in the URL of a stored message."""
 UPLOAD_ROOT = "agent-inputs"
 UNASSIGNED = "-"
-"""The folder of what belongs to no thread, or to no run."""
+"""The folder of objects that belong to no thread or no run."""
 
 _SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 PATH_PATTERN = (
@@ -28,17 +28,17 @@ MIME_TYPES = {extension: mime_type for mime_type, extension in EXTENSIONS.items(
 
 
 def folder_of(name: str) -> str:
-    """The folder's name that stands for a user, a thread or a run. Different names have different folders."""
+    """The folder name of a user, a thread or a run. Different names have different folders."""
     return name if _SAFE_NAME.fullmatch(name) else f"_{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def owner_folder(owner: UserId) -> str:
-    """Where all objects of a user lie."""
+    """The folder of all objects of a user."""
     return f"{UPLOAD_ROOT}/{folder_of(owner)}"
 
 
 def thread_folder(owner: UserId, thread: str | None) -> str:
-    """Where the objects lie that a user uploaded for a thread, or for none."""
+    """The folder of the objects that a user uploaded for a thread, or for none."""
     return f"{owner_folder(owner)}/{UNASSIGNED if thread is None else folder_of(thread)}"
 
 
@@ -49,23 +49,23 @@ def path_for(owner: UserId, thread: str | None, run: str | None, name: str, mime
 
 
 def is_path_of(owner: UserId, path: str) -> bool:
-    """Whether that is a path as we make them, of an object of that user's."""
+    """Whether the path has the form that `path_for` returns and belongs to the user."""
     return _PATH.fullmatch(path) is not None and path.startswith(f"{owner_folder(owner)}/")
 
 
 def mime_type_of(path: str) -> str:
-    """What an object is, by its path."""
+    """The MIME type of an object, by its path."""
     return MIME_TYPES[path.rpartition(".")[2]]
 
 
 def upload_type(url: str) -> str | None:
-    """What an object is that stands in a stored message; None when the URL is of another kind."""
+    """The MIME type of an uploaded object in a stored message; None if the URL is of another kind."""
     path = url.removeprefix(UPLOAD_SCHEME)
     return mime_type_of(path) if path != url and _PATH.fullmatch(path) else None
 
 
 def sniff_image_type(content: bytes) -> str | None:
-    """What the first bytes say that a picture is; None when it is none that we take."""
+    """The MIME type of an image by its first bytes; None if it is not a supported one."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if content.startswith(b"\xff\xd8\xff"):

@@ -1,8 +1,8 @@
-"""The engine: sessions come into memory, runs are played, readers follow, and what a crash cut off is taken up.
+"""The engine: loads sessions, executes runs, serves readers, and recovers what a crash interrupted.
 
-Everything that a protocol needs is a method of `Engine`, or of `Engine.past`, where what happened is read. How input is
-let in stands in `submissions`, how sessions come and go in `sessions`, how runs are played in `runs`. A run never lives
-inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
+Everything that a protocol needs is a method of `Engine`, or of `Engine.history`, which reads the past. Input is
+accepted in `runs/submissions`, runs are executed in `runs/runner`, sessions are loaded in `sessions/registry`. A run
+never lives inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -71,9 +71,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_runs_per_user: int = 0
     """Unfinished runs of one user on this server, running and queued; 0 for no limit."""
     max_attempts: int = 5
-    """How often a run that dies with its server is taken up before it is given up."""
+    """How many processes may die during a run before it ends as interrupted."""
     heartbeat_interval_s: float = 15.0
-    """Silence after which a stream gets a sign of life."""
+    """Silence after which a stream gets a heartbeat."""
     commit_window_s: float = 0.002
 
 
@@ -159,14 +159,14 @@ class Engine:
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the store, and take up the runs that died with the server before."""
+        """Claim the store, and recover the runs that the previous server left unfinished."""
         self._committer.start()
         await self.cluster.start()
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new work, let the runs end for a while, park the rest and end the streams.
+        """Refuse new work, let runs end within the grace period, park the rest, and end the streams.
 
-        A parked run is not ended: the next server that starts on the store takes it up.
+        The next server that starts on the store continues parked runs.
         """
         self.is_draining = self._sessions.is_closed = True
         for reader in self._readers:
@@ -176,7 +176,7 @@ class Engine:
         await self._readers.end(ShuttingDown("the server is stopping"))
 
     async def close(self) -> None:
-        """Write what is left. Called after `drain`."""
+        """Write what is left. Call this after `drain`."""
         self._sessions.close()
         await self._committer.stop()
         await self.cluster.leave()
@@ -191,13 +191,13 @@ class Engine:
 
     @property
     def sessions_in_memory(self) -> int:
-        """Sessions that need not be loaded when somebody asks."""
+        """The number of sessions in memory."""
         return len(self._sessions)
 
     # --- agents ---------------------------------------------------------------------------------------------------
 
     def agent(self, name: str) -> Agent:
-        """The agent of that name or alias. Raises AgentNotFound."""
+        """The agent with a name or an alias. Raises AgentNotFound."""
         agent = self._find_agent(name)
         if agent is None:
             raise AgentNotFound(name, self.agents)
@@ -207,7 +207,7 @@ class Engine:
         return self.agents.get(self._names.get(name, name))
 
     def agent_for(self, session: SessionView) -> Agent:
-        """The agent of a session. Raises AgentNotFound when it is no longer served."""
+        """The agent of a session. Raises AgentNotFound if it is no longer served."""
         return self.agent(session.state.agent)
 
     # --- sessions -------------------------------------------------------------------------------------------------
@@ -220,31 +220,31 @@ class Engine:
         idempotency_key: IdempotencyKey | None = None,
         limits: InputLimits | None = None,
     ) -> SessionView:
-        """Make a session; it is durable when this returns.
+        """Create a session. It is durable when this returns.
 
         Args:
-            owner: whose it is.
-            request: its agent, settings and seeds, and its id or name where the client chose one.
-            once: the client's key for this request, to be kept with it.
-            limits: in place of the engine's own.
+            owner: its owner.
+            request: its agent, settings and seeds, and its id or name if the client chose one.
+            idempotency_key: the client's key for this request, stored with the session.
+            limits: instead of the engine's own.
 
         Raises:
-            IdTaken: there is a session of that id, or the owner has one of that name.
-            AgentNotFound, Invalid, ShuttingDown, StoreUnavailable: nothing was made.
+            IdTaken: a session with that id exists, or the owner has one with that name.
+            AgentNotFound, Invalid, ShuttingDown, StoreUnavailable: nothing was created.
         """
         self._refuse_when_draining()
         agent = self.agent(request.agent)
         session_id = request.session_id or SessionId(self.ids.new())
         name = request.name
         if request.session_id is not None and await self._sessions.get(session_id) is not None:
-            raise IdTaken("there is a session of that id")
+            raise IdTaken("a session with this id exists")
         if name is not None and await self.index.find_by_name(owner, name) is not None:
-            raise IdTaken("there is a session of that name")
+            raise IdTaken("a session with this name exists")
         created = admission.create(agent.spec, request, self._encrypt_secret, limits or self.limits)
         events = await self.attachments.put_seeds(session_id, created)
         await self.cluster.wait_until_joined()
-        if session_id in self._sessions:  # somebody was quicker meanwhile
-            raise IdTaken("there is a session of that id")
+        if session_id in self._sessions:  # another request was faster
+            raise IdTaken("a session with this id exists")
         live = LiveSession.new(
             session_id,
             events,
@@ -261,22 +261,22 @@ class Engine:
         except StoreUnavailable:
             self._sessions.remove(live)
             if name is not None and await self.index.find_by_name(owner, name) is not None:
-                raise IdTaken("there is a session of that name") from None
+                raise IdTaken("a session with this name exists") from None
             if request.session_id is not None and await self._sessions.get(session_id) is not None:
-                raise IdTaken("there is a session of that id") from None  # another server was quicker
+                raise IdTaken("a session with this id exists") from None  # another server was faster
             raise
         return live
 
     def session(self, owner: UserId, name: str, *, include_shared: bool = False) -> SessionLease:
-        """A session of that owner, to be used in `async with`: it stays in memory until then.
+        """Find a session, in `async with`; it stays in memory until the block is left.
 
         Args:
-            owner: who asks.
-            name: its id, or the name that a client of the owner gave it, on any protocol (shared rules, 1).
-            include_shared: also another owner's session that is shared, by its id; for reading.
+            owner: the user who asks.
+            name: its id, or the name that a client of the owner gave it over any protocol (shared rules, 1).
+            include_shared: also find another owner's shared session by its id, for reading.
 
         Raises:
-            SessionNotFound: there is none, or it is another owner's.
+            SessionNotFound: there is none, or it belongs to another owner.
         """
         return FoundSession(self._find_session, owner, name, include_shared=include_shared)
 
@@ -311,7 +311,7 @@ class Engine:
         return live
 
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
-        """Whether there is a session of that id, of another owner. Only for doors that tell so (shared rules, 2)."""
+        """Whether another owner has a session with that id. Only for protocols that reveal it (shared rules, 2)."""
         live = self._sessions.get_loaded(session_id)
         actual = await self.index.find_owner(session_id) if live is None else live.state.owner
         return actual is not None and actual != owner
@@ -321,28 +321,28 @@ class Engine:
             live = await self._sessions.get(session_id)
             if live is None or live.durable_cursor.seq:
                 return live
-            try:  # it is being made: its first commit holds that alone
+            try:  # it is being created: its first commit contains nothing else
                 await live.until_durable(1)
             except StoreUnavailable:
                 if not self.cluster.is_shared:
                     raise
-                self._sessions.remove(live)  # another server may have been quicker with that id
+                self._sessions.remove(live)  # another server may have created that id first
 
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
-        """An owner's sessions, newest first, as they stand now."""
+        """An owner's sessions in their current state, newest first."""
         states = await self.index.page(owner, before, limit)
         return await self._sessions.current_states(states)
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
-        """An owner's sessions by their use, as they stand now; see `SessionIndex.recent`."""
+        """An owner's sessions in their current state, by their last use; filtered by text."""
         found = await self.index.recent(owner, text, offset, limit)
         return msgspec.structs.replace(found, states=await self._sessions.current_states(found.states))
 
     async def until_durable(self, marks: Sequence[tuple[SessionId, int]]) -> None:
-        """Wait until those events of those sessions are durable, as far as the sessions are in memory."""
+        """Wait until these events are durable, for those sessions that are in memory."""
         for session_id, seq in marks:
             live = self._sessions.get_loaded(session_id)
-            if live is not None and live.state.seq >= seq:  # else it came from the store, which another server wrote
+            if live is not None and live.state.seq >= seq:  # else another server wrote the event to the store
                 await live.until_durable(seq)
 
     async def change(self, session: SessionView, change: SettingsChange) -> None:
@@ -366,18 +366,18 @@ class Engine:
     async def create_replay(
         self, source: SessionView, speed: Literal[1, 2, 5], *, protocol: ProtocolName
     ) -> SessionView:
-        """Make a session that shows another one again; its first messages play what was recorded.
+        """Create a session that replays another one.
 
         Raises:
             SessionBusy: a run of the recorded session is active or queued.
-            Conflict: nothing was recorded.
-            ShuttingDown, StoreUnavailable: nothing was made.
+            Conflict: the recorded session has no complete turn.
+            ShuttingDown, StoreUnavailable: nothing was created.
         """
         if admission.is_busy(source.state):
             raise SessionBusy("a run of this session is active")
         await source.until_durable(source.state.seq)
-        recorded = await self.replays.make_recording(source, speed)
-        if not recorded.total:
+        recording = await self.replays.make_recording(source, speed)
+        if not recording.total:
             raise Conflict("the session has no completed turn")
         settings = source.state.settings
         change = SettingsChange(
@@ -386,9 +386,9 @@ class Engine:
             variant=settings.variant,
             env=settings.env,
             options=settings.options,
-            replay=recorded,
+            replay=recording,
         )
-        asked = Create(
+        request = Create(
             protocol=protocol,
             agent=source.state.agent,
             tools=settings.tools,
@@ -396,19 +396,19 @@ class Engine:
             memory_enabled=settings.memory_enabled,
             change=change,
         )
-        live = await self.create(source.state.owner, asked)
+        live = await self.create(source.state.owner, request)
         first = await self.replays.next_turn(live)
         if first is not None and first.mode is not None:
             await self.change(live, SettingsChange(mode=first.mode))
         return live
 
     async def update_replay(self, session: SessionView, replay: Replay) -> None:
-        """Change how a session is replayed, also while it is. Durable when this returns."""
+        """Change how a session is replayed, even while it is being replayed. Durable when this returns."""
         self._refuse_when_draining()
         await self._write_access.update_replay(to_live_session(session), replay)
 
     async def delete(self, session: SessionView) -> None:
-        """End a session and remove everything of it. Its run is stopped first, so that its readers see an end."""
+        """Delete a session and all its data. Its run is stopped first, so that its readers see the end."""
         live = to_live_session(session)
         if await self.stop_run(live):
             await self.cluster.wait_for_remote_readers()
@@ -427,14 +427,14 @@ class Engine:
         await self._log.delete(session_id)
 
     async def _delete(self, live: LiveSession) -> None:
-        if live.failure is not None:  # lost, or deleted by another: this object no longer speaks for the session
+        if live.failure is not None:  # lost or deleted: this object no longer represents the session
             raise live.failure
         if live.is_remote:
             raise SessionBusy("a run of this session is active")
         live.end(SessionNotFound("the session was deleted"))
-        try:  # pictures first: a session that is left can be deleted again, pictures without one could not
+        try:  # attachments first: a leftover session can be deleted again, leftover attachments cannot
             await self.attachments.delete_for_session(live.state.session_id, live.state.owner)
-            await self._log.delete(live.state.session_id)  # until then the ended object keeps others from loading it
+            await self._log.delete(live.state.session_id)  # until then the ended object prevents others from loading it
         finally:
             self._sessions.remove(live)
 
@@ -473,14 +473,15 @@ class Engine:
     async def stop_run(
         self, session: SessionView, run_id: RunId | None = None, *, only_if_unwatched: bool = False
     ) -> bool:
-        """Stop a session's active run, and whatever waits there. Durable when this returns.
+        """Stop a session's runs, and cancel its waiting calls. Durable when this returns.
 
         Args:
-            run_id: only this run; by default whichever is active, with all that are queued.
-            unwatched: only if nobody reads it, at whichever server.
+            session: the session.
+            run_id: stop only this run; by default the active one and all that are queued.
+            only_if_unwatched: only if no stream follows the session, on any server.
 
         Returns:
-            Whether there was something to stop.
+            Whether there was anything to stop.
         """
         return await self._write_access.stop(to_live_session(session), run_id, only_if_unwatched=only_if_unwatched)
 
@@ -493,19 +494,19 @@ class Engine:
             task.add_done_callback(lambda _: callback())
 
     def follow(self, session: SessionView, after: Cursor, *, ends_on_drain: bool = False) -> Reader:
-        """A reader of the session's stream from a position on. Enter it to read.
+        """A reader of the session's stream after a position. Enter it to read.
 
         Args:
             session: the session.
             after: the position.
-            ends_on_drain: end as soon as the server stops, not when the runs have ended.
+            ends_on_drain: end when the server begins to stop, not when the runs have ended.
         """
         if ends_on_drain:
             self._refuse_when_draining()
         return Reader(to_live_session(session), self._log, after, readers=self._readers, ends_on_drain=ends_on_drain)
 
     async def rewind(self, session: SessionView, before_seq: int) -> None:
-        """Go on from an earlier point: what happened from event `before_seq` on leaves the history, not the log.
+        """Continue from an earlier point: events from `before_seq` on leave the history, but not the log.
 
         Durable when this returns.
 
@@ -519,9 +520,9 @@ class Engine:
             await live.until_durable(live.state.seq)
 
     async def switch_branch(self, session: SessionView, hidden: Sequence[tuple[int, int]]) -> None:
-        """Go on in another branch: the history is what stands in none of these ranges of events.
+        """Continue in another branch: the history is what is outside these ranges of events.
 
-        Durable when this returns. What calls still waited for is cancelled.
+        Durable when this returns. Open calls are cancelled.
 
         Raises:
             SessionBusy: a run is active or queued.
@@ -532,34 +533,34 @@ class Engine:
             await live.until_durable(live.state.seq)
 
     async def compact(self, session: SessionView) -> CompactionMade | None:
-        """Sum up a session's older messages now; the agent does it. Durable when this returns.
+        """Have the agent summarize a session's older messages now. Durable when this returns.
 
         Returns:
-            What was made; None when there is nothing to sum up, or the agent cannot.
+            The compaction; None if there is nothing to summarize, or the agent cannot.
 
         Raises:
-            SessionBusy: a run is active or queued, or something happened meanwhile.
+            SessionBusy: a run is active or queued, or the session changed meanwhile.
         """
         self._refuse_when_draining()
         live, agent = to_live_session(session), self.agent_for(session)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        made = await compact_session(agent, self.history, live)
-        if made is None:
+        compaction = await compact_session(agent, self.history, live)
+        if compaction is None:
             return None
         before = live.state.seq
         async with self._write_access.acquire(live):
             if live.state.seq != before:
-                raise SessionBusy("the session went on meanwhile")
-            await live.until_durable(live.append((made,), None))
-        return made
+                raise SessionBusy("the session changed meanwhile")
+            await live.until_durable(live.append((compaction,), None))
+        return compaction
 
-    # --- doing things once ----------------------------------------------------------------------------------------
+    # --- idempotency ----------------------------------------------------------------------------------------------
 
     def reserve_key(
         self, owner: UserId, key: IdempotencyKey, session: SessionView | None = None, message_ids: Collection[str] = ()
     ) -> KeyReservation:
-        """Keep a client's key while its request is answered; `known` in one with it, if asked. See `Onces.hold`."""
+        """Reserve a client's key while its request is processed; see `Idempotency.reserve`."""
         return self._idempotency.reserve(owner, key, None if session is None else session.state.session_id, message_ids)
 
     async def find_run_of(self, record: IdempotencyRecord | None) -> RunLocation | None:
@@ -570,7 +571,7 @@ class Engine:
         return row if row is not None and row.session_id == record.session_id else None
 
     async def find_idempotency_record(self, owner: UserId, name: str) -> IdempotencyRecord | None:
-        """What the request with that key of the owner's did."""
+        """The record of the request with a key of the owner's."""
         return await self._idempotency.find(owner, name)
 
     # --- inside ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Running the calls of a step: each gets exactly one result, in the log before the agent sees it.
+"""Execution of the calls of a step: each gets exactly one result, which is logged before the agent sees it.
 
-A call is in the log before its tool runs, and so is the mark that it is about to run. What a crash cut off after that
-mark is settled by the tool's declared policy, never silently repeated.
+A call is logged before its tool runs, and so is the mark that it is about to run. A call that a crash interrupted after
+that mark is settled by the tool's declared policy and never silently repeated.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
 
 MAX_DEPTH = 8
-"""Sub-agents below one another."""
+"""Maximum nesting of sub-agents."""
 
 log = structlog.get_logger(__name__)
 
 
 class CallingLoop(Protocol):
-    """The loop whose calls are run."""
+    """The loop whose calls are executed."""
 
     live: LiveSession
     agent: Agent
@@ -54,16 +54,16 @@ class CallingLoop(Protocol):
     metadata: RunMetadata
     memory_tool: RunnableTool | None
     secrets: frozenset[str]
-    """Option values that neither the model nor a client may read."""
+    """Option values that neither the model nor a client may see."""
     after_crash: bool
-    """Whether calls that are marked as started were cut off by a crash; `settle` takes note of it once."""
+    """Whether calls that are marked as started were interrupted by a crash; `settle` resets it."""
 
     @property
     def time_zone(self) -> str:
         """The zone of the run's events."""
 
     def append(self, events: Sequence[Event]) -> int:
-        """Add events of this run to the log. Raises CancelledError when the run is over."""
+        """Add events of this run to the log. Raises CancelledError if the run is over."""
 
 
 class CallContext:
@@ -80,24 +80,24 @@ class CallContext:
 
     @property
     def time_zone(self) -> str:
-        """See `ToolContext.time_zone`."""
+        """The IANA zone of the run's events."""
         return self._time_zone
 
 
 ForkRunner = Callable[[CallingLoop, OpenCall, Agent, bool], Awaitable[str]]
-"""Plays a sub-agent below a call until it ends or pauses, after a crash or not; gives its last words."""
+"""Runs the sub-agent of a call until it ends or pauses, after a crash or not; returns its last text."""
 
 
 ForkCloser = Callable[[CallingLoop, CallId], None]
-"""Closes what the sub-agent below a call left open."""
+"""Closes what the sub-agent of a call left open."""
 
 
 LeaseCheck = Callable[[], Awaitable[None]]
-"""Waits until this server surely has its sessions, and no other one."""
+"""Waits until this server certainly owns its sessions."""
 
 
 class CallRunner:
-    """Settles the open calls of loops, as far as that needs no application."""
+    """Settles those open calls of loops that do not need the application."""
 
     def __init__(
         self, ids: Ids, run_fork: ForkRunner, close_fork: ForkCloser, wait_for_valid_lease: LeaseCheck
@@ -110,12 +110,13 @@ class CallRunner:
     async def settle(
         self, run: CallingLoop, tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
     ) -> Mapping[CallId, ToolMessage]:
-        """Run what can be run of a loop's open calls, in parallel, and settle it.
+        """Run those of a loop's open calls that can be run, in parallel, and settle them.
 
-        Calls that the user decided about are settled in the order of the decisions, all others as they get ready.
+        Calls that the user decided about are settled in the order of the decisions, all others as they complete.
 
         Args:
-            brought: tools that came with their calls.
+            run: the loop.
+            tools_by_call: tools that came with their calls.
 
         Raises:
             Paused: calls are left that need the application.
@@ -134,15 +135,15 @@ class CallRunner:
         results: dict[CallId, ToolMessage] = {}
         decided = sorted((call for call in ready if call.granted is not None), key=lambda call: call.answered_seq)
         async with asyncio.TaskGroup() as group:
-            working = [group.create_task(self._result(run, call, tools_by_call, crashed)) for call in decided]
-            group.create_task(self._record_in_order(run, working, results))
+            tasks = [group.create_task(self._result(run, call, tools_by_call, crashed)) for call in decided]
+            group.create_task(self._record_in_order(run, tasks, results))
             for call in ready:
                 if call.granted is None:
                     group.create_task(self._record_when_ready(run, call, tools_by_call, crashed, results))
         left = live.state.calls_in_loop(run.loop)
         answerable = live.state.answerable_calls() if left else {}
         for call in left:
-            if call.call.call_id not in answerable:  # its tool cancelled the very task in which it ran
+            if call.call.call_id not in answerable:  # its tool cancelled the task in which it ran
                 self._record_result(
                     run, settle_call(call, "failed", failed_result("it cancelled itself"), self._new_id), results
                 )
@@ -151,10 +152,10 @@ class CallRunner:
         return results
 
     async def _record_in_order(
-        self, run: CallingLoop, working: list[asyncio.Task[CallSettled | None]], results: dict[CallId, ToolMessage]
+        self, run: CallingLoop, tasks: list[asyncio.Task[CallSettled | None]], results: dict[CallId, ToolMessage]
     ) -> None:
-        for task in working:
-            await asyncio.wait([task])  # which, unlike `await task`, does not end with a task that cancelled itself
+        for task in tasks:
+            await asyncio.wait([task])  # unlike `await task`, this does not raise if the task cancelled itself
             if not task.cancelled():
                 self._record_result(run, task.result(), results)
 
@@ -177,7 +178,7 @@ class CallRunner:
             results[event.result.call_id] = event.result
 
     def _settle_after_crash(self, run: CallingLoop, call: OpenCall) -> None:
-        """Deal with a call that was running when the server died, as its tool's policy says."""
+        """Apply the tool's restart policy to a call that was running when the server died."""
         tool = run.agent.tool(call.call.name)
         policy = tool.declaration.policy.on_restart if tool is not None else "fail"
         if policy == "ask":
@@ -188,7 +189,7 @@ class CallRunner:
     async def _result(
         self, run: CallingLoop, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool
     ) -> CallSettled | None:
-        """A call's result; None when it is a sub-agent that waits for the application."""
+        """A call's result; None for a sub-agent that waits for the application."""
         if call.granted is False:
             return settle_call(call, "denied", denied_result(call.reason), self._new_id)
         if call.kind == "fork":
@@ -209,10 +210,10 @@ class CallRunner:
     ) -> CallSettled:
         try:
             content = result_content(value)
-            shown = redact(content, run.secrets) if run.secrets else content
-            keeps = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
-            raw = to_plain_json(value) if keeps and shown == content else msgspec.UNSET
-            return settle_call(call, outcome, shown, self._new_id, raw=raw)
+            redacted = redact(content, run.secrets) if run.secrets else content
+            has_raw = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
+            raw = to_plain_json(value) if has_raw and redacted == content else msgspec.UNSET
+            return settle_call(call, outcome, redacted, self._new_id, raw=raw)
         except (TypeError, ValueError, RecursionError):
             text = failed_result(f"the tool {declaration.spec.name} returned a value that is no JSON")
             return settle_call(call, "failed", text, self._new_id)
@@ -224,17 +225,17 @@ class CallRunner:
         if _depth(run.live, call) > MAX_DEPTH:
             return settle_call(call, "failed", failed_result("sub-agents are nested too deeply"), self._new_id)
         try:
-            words = await self._run_fork(run, call, child, crashed)
+            text = await self._run_fork(run, call, child, crashed)
         except Paused:
             return None
         except AgentError as error:
             return settle_call(call, "failed", failed_result(error.message), self._new_id)
         except asyncio.CancelledError:
             raise
-        except BaseException:  # a sub-agent's failure is its call's result, whatever it raises
+        except BaseException:  # whatever a sub-agent raises is its call's result
             log.exception("sub-agent failed", call_id=call.call.call_id)
             return settle_call(call, "failed", failed_result("the sub-agent failed"), self._new_id)
-        return settle_call(call, "done", result_content(words), self._new_id)
+        return settle_call(call, "done", result_content(text), self._new_id)
 
 
 def _depth(live: LiveSession, call: OpenCall) -> int:
@@ -245,7 +246,7 @@ def _depth(live: LiveSession, call: OpenCall) -> int:
 
 
 async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallContext) -> tuple[CallOutcome, Json]:
-    """Run a tool within its time. Its failure is a result, whatever it raises; only a cancellation goes on."""
+    """Run a tool within its time limit. Whatever it raises becomes a result, except for a cancellation."""
     timeout_s = tool.declaration.policy.timeout_s
     limit = asyncio.timeout(timeout_s)
     try:
@@ -259,13 +260,13 @@ async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallConte
         return "failed", failed_result(_error_text(error))
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # user code: even a SystemExit of it must not end the server
+    except BaseException as error:  # user code: not even its SystemExit may end the server
         log.warning("tool failed", tool=tool.declaration.spec.name, call_id=context.call_id, exc_info=error)
         return "failed", failed_result(_error_text(error))
 
 
 def _error_text(error: BaseException) -> str:
-    """What an error says; its kind, when it says nothing or cannot even be asked."""
+    """An error's message; its type if the message is empty or `str` fails."""
     try:
         return str(error) or type(error).__name__
     except Exception:  # noqa: BLE001  # user code too

@@ -1,7 +1,6 @@
-"""Tells who keeps the event loop: while somebody computes, or waits without `await`, nobody's stream goes on.
+"""Logs what blocks the event loop: while code computes or waits without `await`, no stream continues.
 
-Nothing can be done about it from inside the loop, and little from outside: it is told while it lasts, with the line of
-code where it happens, so that whoever wrote that line finds it.
+A thread detects the block while it lasts and logs the line of code that causes it.
 """
 
 import asyncio
@@ -17,17 +16,17 @@ import structlog
 from dragoman.engine.runs.run_context import LoopRun
 
 BLOCKED_THRESHOLD_S = 1.0
-"""From here on the loop counts as blocked."""
+"""Time without a heartbeat after which the loop counts as blocked."""
 HEARTBEATS_PER_THRESHOLD = 4
-"""How often in that time the loop shows that it turns, and is looked after."""
+"""Heartbeats and checks per threshold."""
 MAX_STACK_LINES = 6
-"""Lines of the stack that are told, the innermost first."""
+"""Logged lines of the stack, innermost first."""
 
 log = structlog.get_logger(__name__)
 
 
 class LoopWatchdog:
-    """A thread that looks whether the loop still turns. Use it as a context manager, on the loop."""
+    """A thread that checks whether the loop responds. Use it as a context manager, on the loop."""
 
     def __init__(self, threshold_s: float = BLOCKED_THRESHOLD_S) -> None:
         self._threshold_s = threshold_s
@@ -57,23 +56,23 @@ class LoopWatchdog:
     def _watch(self) -> None:
         blocked: float | None = None
         while not self._is_stopped.wait(self._heartbeat_interval_s):
-            beaten = self._last_heartbeat_at
-            if blocked is not None and beaten > blocked:
-                log.warning("the event loop goes on", blocked_s=round(beaten - blocked, 1))
+            last = self._last_heartbeat_at
+            if blocked is not None and last > blocked:
+                log.warning("the event loop continues", blocked_s=round(last - blocked, 1))
                 blocked = None
-            elif blocked is None and time.monotonic() - beaten > self._threshold_s + self._heartbeat_interval_s:
-                blocked = beaten
+            elif blocked is None and time.monotonic() - last > self._threshold_s + self._heartbeat_interval_s:
+                blocked = last
                 frame = sys._current_frames().get(self._loop_thread_id)
                 log.warning(
                     "the event loop is blocked",
-                    note="no stream goes on meanwhile: what computes, or waits without await, must not be async",
+                    note="no stream continues meanwhile: code that computes, or waits without await, must not be async",
                     **_current_run(frame),
                     at=_stack_lines(frame),
                 )
 
 
 def _current_run(frame: FrameType | None) -> dict[str, str]:
-    """The run whose code has the loop, if one's has."""
+    """The run whose code blocks the loop, if any."""
     for each, _ in walk_stack(frame):
         run = each.f_locals.get("run")
         if isinstance(run, LoopRun):

@@ -1,7 +1,7 @@
-"""Recordings shown again: what a session's log holds is played into another session, at speed, and no agent is asked.
+"""Replays: the log of a recorded session is copied into another session, at a speed, without running the agent.
 
-A replay is a session like others: its log holds what was played, so that it is followed, read and found as they are.
-The turns come out of the recorded session's own log, which nobody can change; they are gone when that session is.
+A replay is a session like any other, with a log of its own. The turns are read from the log of the recorded session,
+which cannot change; deleting that session ends the replay.
 """
 
 import asyncio
@@ -39,27 +39,27 @@ from dragoman.ports.log import EventLog
 
 PAGE = 400
 MIN_PAUSE_S = 0.005
-"""Shorter pauses are made up for in one: what follows one another so fast is seen at once."""
+"""Shorter pauses are added up until they reach this length."""
 
 FindSession = Callable[[UserId, str], Awaitable[SessionView]]
-"""The session of that owner. Raises SessionNotFound."""
+"""Finds a session of an owner. Raises SessionNotFound."""
 Sleep = Callable[[float], Awaitable[object]]
 
 
 def is_replay(state: SessionState) -> bool:
-    """Whether the session's runs play a recording."""
+    """Whether the session's runs replay a recording."""
     return state.settings.replay is not None and state.settings.replay.is_on
 
 
 class Replays:
-    """Plays recordings.
+    """Creates and replays recordings.
 
     Args:
-        find: finds recorded sessions.
-        log: where they are.
-        attachments: what they keep beside it.
+        find_session: finds recorded sessions.
+        log: contains their events.
+        attachments: holds their large contents.
         ids: makes ids.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Replays:
         self._ids = ids
 
     async def make_recording(self, source: SessionView, speed: Literal[1, 2, 5] = 1) -> Replay:
-        """A session's active branch as a recording, from its beginning; `total` is 0 when there is nothing to show."""
+        """A session's active branch as a recording; `total` is 0 if it has no complete turn."""
         replay = Replay(
             source=source.state.session_id,
             up_to=source.durable_cursor.seq,
@@ -89,7 +89,7 @@ class Replays:
         return msgspec.structs.replace(replay, total=len([turn.last_seq async for turn in self._turns(replay)]))
 
     async def next_turn(self, live: SessionView) -> RecordedTurn | None:
-        """What a replay plays next, with what was said as it was sent; None when all was played.
+        """The next turn of a replay, with its attachments restored; None at the end.
 
         Raises:
             SessionNotFound: the recorded session is gone.
@@ -97,7 +97,7 @@ class Replays:
         replay = live.state.settings.replay
         if replay is None or replay.position >= replay.total:
             return None
-        await self._find_session(live.state.owner, replay.source)  # its id may be another owner's by now
+        await self._find_session(live.state.owner, replay.source)  # its id may belong to another owner by now
         async with aclosing(self._turns(replay)) as turns:
             turn = await anext(turns, None)
         if turn is None:
@@ -105,66 +105,66 @@ class Replays:
         return turn._replace(user_messages=await self._attachments.restore(replay.source, turn.user_messages))
 
     def player_for(self, agent: Agent) -> Agent:
-        """What answers in place of an agent."""
+        """The agent that replays a recording in place of the session's agent."""
         return ReplayAgent(self, agent)
 
     async def _turns(self, replay: Replay) -> AsyncGenerator[RecordedTurn, None]:
-        """The recorded turns behind event `after`, in order."""
-        recorder, after = TurnSplitter(replay.hidden_ranges), replay.after
+        """The recorded turns after event `after`, in order."""
+        splitter, after = TurnSplitter(replay.hidden_ranges), replay.after
         while after < replay.up_to:
             page = await self._log.events(replay.source, after, min(PAGE, replay.up_to - after))
             if not page:
                 break
             for logged in page:
-                if (turn := recorder.feed(logged)) is not None:
+                if (turn := splitter.feed(logged)) is not None:
                     yield turn
             after = page[-1].seq
-        if (last := recorder.close(replay.up_to)) is not None:
+        if (last := splitter.close(replay.up_to)) is not None:
             yield last
 
     async def play(self, run: LoopRun) -> StopReason:
-        """Play the next turn into the run's session.
+        """Replay the next turn into the run's session.
 
         Raises:
-            AgentError: the recorded run failed; or there is nothing to play.
+            AgentError: the recorded run failed, or the recording is over.
         """
         replay = run.live.state.settings.replay
-        assert replay is not None, "only replays are played"
+        assert replay is not None, "the session is a replay"
         try:
             turn = await self.next_turn(run.live)
         except SessionNotFound as error:
             raise AgentError("recording_gone", "The recorded session was deleted") from error
         if turn is None:
             raise AgentError("recording_over", "The recording is over")
-        begun = msgspec.structs.replace(replay, after=turn.last_seq, position=replay.position + 1)
-        run.append((SettingsChanged(change=SettingsChange(replay=begun)),))
+        advanced = msgspec.structs.replace(replay, after=turn.last_seq, position=replay.position + 1)
+        run.append((SettingsChanged(change=SettingsChange(replay=advanced)),))
         await self._play_turn(run, turn, replay.source)
         run.append(admission.cancel_open_calls(run.live.state, STOPPED_RESULT, self._ids.new))
-        if turn.stop is None or turn.stop.reason == "tool_use":  # what it waited for is settled
+        if turn.stop is None or turn.stop.reason == "tool_use":  # the calls that it waited for are settled
             return "end_turn"
         if turn.stop.reason == "error":
             raise AgentError(turn.stop.code or "agent_error", turn.stop.message or "The agent failed")
         return turn.stop.reason
 
     async def _play_turn(self, run: LoopRun, turn: RecordedTurn, source: SessionId) -> None:
-        retelling = IdRemapper(self._ids.new)
-        owed_s = 0.0
+        remapper = IdRemapper(self._ids.new)
+        pending_s = 0.0
         for pause_s, record in with_delays(turn):
-            owed_s += min(pause_s / _current_speed(run.live), MAX_PAUSE_S)
-            if owed_s >= MIN_PAUSE_S:
-                await self.sleep(owed_s)
-                owed_s = 0.0
-            told = retelling.remap(record)
-            if isinstance(told, Piece):
-                _append_delta(run.live, told.message_id, told.index, told.kind, told.loop, told.text)
+            pending_s += min(pause_s / _current_speed(run.live), MAX_PAUSE_S)
+            if pending_s >= MIN_PAUSE_S:
+                await self.sleep(pending_s)
+                pending_s = 0.0
+            copy = remapper.remap(record)
+            if isinstance(copy, Piece):
+                _append_delta(run.live, copy.message_id, copy.index, copy.kind, copy.loop, copy.text)
                 await run.drain()
-            elif told is not None:
-                await self._play_event(run, told, source)
+            elif copy is not None:
+                await self._play_event(run, copy, source)
 
     async def _play_event(self, run: LoopRun, event: Event, source: SessionId) -> None:
         match event:
             case BlockClosed(block=Text() | Thinking() as block, loop=loop):
-                if loop not in run.live.blocks:  # it never went out in pieces
+                if loop not in run.live.blocks:  # it was not streamed in pieces
                     kind: StreamedBlockKind = "text" if isinstance(block, Text) else "thinking"
                     _append_delta(run.live, event.message_id, event.index, kind, loop, block.text)
                 run.live.close_block(loop, run.run_id)
@@ -174,23 +174,23 @@ class Replays:
                 run.append((event,))
 
     async def _copy_attachments(self, message: ToolMessage, source: SessionId, run: LoopRun) -> ToolMessage:
-        """A message with what it keeps beside the log of one session kept beside that of another."""
-        [whole] = await self._attachments.restore(source, [message])
-        [kept] = await self._attachments.put(run.session_id, [whole])
-        return kept
+        """The message with its attachments copied from one session to another."""
+        [restored] = await self._attachments.restore(source, [message])
+        [stored] = await self._attachments.put(run.session_id, [restored])
+        return stored
 
 
 def _append_delta(
     live: LiveSession, message_id: MessageId, index: int, kind: StreamedBlockKind, loop: LoopId, text: str
 ) -> None:
-    """Add words to a loop's open block, or begin it with them."""
+    """Add text to a loop's open block, or open it."""
     block = live.blocks.get(loop) or live.open_block(message_id, index, kind, loop)
     block.pending_deltas.append(text)
     live.schedule_commit()
 
 
 def _current_speed(live: LiveSession) -> int:
-    """How fast a replay is played; it may change meanwhile."""
+    """The speed of a replay, which may change while it runs."""
     replay = live.state.settings.replay
     return 1 if replay is None else replay.speed
 

@@ -55,14 +55,14 @@ DELTA_COST = 64
 
 
 class StepLimitReached(AgentError):
-    """The run took as many model steps as it may."""
+    """The run reached its limit of model steps."""
 
     def __init__(self, limit: int) -> None:
         super().__init__("max_steps", f"the run reached its limit of {limit} steps")
 
 
 class LoopRun:
-    """See `core.agent.Run`."""
+    """What an agent gets to execute one loop of a run; the engine's implementation of `core.agent.Run`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LoopRun:
         self.live = live
         self.agent = agent
         self.root = root or agent
-        """The session's own agent, of which `agent` may be a sub-agent."""
+        """The session's own agent; `agent` may be a sub-agent of it."""
         self.session_id: SessionId = live.state.session_id
         self.run_id = run_id
         self.loop = loop
@@ -98,7 +98,7 @@ class LoopRun:
         self.parameters: JsonObject = active.parameters if active is not None else {}
         self.metadata: RunMetadata = active.metadata if active is not None else NO_METADATA
         self.memories = ""
-        """See `Run.memories`. Of the root's loop alone: a sub-agent is told what it needs in its task."""
+        """The user's memories as text; only in the root loop, since a sub-agent's task says what it needs."""
         self.memory_tool: RunnableTool | None = None
         self.after_crash = after_crash
         self._calls = calls
@@ -110,35 +110,35 @@ class LoopRun:
         self._block_count = 0
         self._block: OpenBlock | None = None
         self._pending_deltas: list[str] | None = None
-        """The words of the open block since the last commit was begun, when it is a text."""
+        """The deltas of the open text block since the last commit started."""
         self._step_calls: list[tuple[Call, RunnableTool | None]] = []
         self._steps = 0
         self._drain_budget = DRAIN_AFTER
 
     @property
     def time_zone(self) -> str:
-        """See `Run.time_zone`."""
+        """The IANA zone of the run's events."""
         return effective_time_zone(self.metadata)
 
     # --- speaking -------------------------------------------------------------------------------------------------
 
     def emit(self, text: str) -> bool:
-        """See `Run.emit`. Every delta of every answer passes here: an append, and little else."""
-        fresh = self._pending_deltas
-        if fresh is None:
+        """Add text to the answer. This is the hot path of every delta: an append, and little else."""
+        deltas = self._pending_deltas
+        if deltas is None:
             return self._grow("text", text)
-        if not fresh:
+        if not deltas:
             self.live.schedule_commit()
-        fresh.append(text)
+        deltas.append(text)
         self._drain_budget = left = self._drain_budget - DELTA_COST - len(text)
         return left < 0
 
     def think(self, text: str) -> bool:
-        """See `Run.think`."""
+        """Add text to the reasoning."""
         return self._grow("thinking", text)
 
     def add(self, block: Block) -> None:
-        """See `Run.add`."""
+        """Add a complete block, or open a text or thinking block."""
         if isinstance(block, Text | Thinking):
             self._close_block()
             self._grow("text" if isinstance(block, Text) else "thinking", block.text)
@@ -149,25 +149,25 @@ class LoopRun:
         self._block_count += 1
 
     def plan(self, plan: PlanUpdated) -> None:
-        """See `Run.plan`."""
+        """Publish a plan."""
         self.append((PlanUpdated(status=plan.status, steps=plan.steps, loop=self.loop),))
 
     def stage(self, name: str | None) -> None:
-        """See `Run.stage`."""
+        """Enter a stage of the work."""
         self.append((StageChanged(stage=name, loop=self.loop),))
 
     def share(self, state: Json) -> None:
-        """See `Run.share`."""
+        """Replace the shared state. Raises ValueError if it is too deep."""
         if is_too_deep(state):
             raise ValueError(f"a state has at most {DEPTH_LIMIT} levels of lists and objects")
         self.append((SharedStateReplaced(state=state, loop=self.loop),))
 
     def card(self, card: Json) -> None:
-        """See `Run.card`."""
+        """Add a user interface to the answer."""
         self.append((CardUpdated(card=card, loop=self.loop),))
 
     async def drain(self) -> None:
-        """See `Run.drain`."""
+        """Yield to other tasks, and wait while much of this run is not durable."""
         self._drain_budget = DRAIN_AFTER
         self._check_active()
         block = self._block
@@ -191,7 +191,7 @@ class LoopRun:
         return self._drain_budget < 0
 
     def _ensure_open_message(self) -> MessageId:
-        """The open message; begins one when there is none. Raises StepLimit."""
+        """The id of the open message, which is opened if there is none. Raises StepLimitReached."""
         self._check_active()
         if self._message is None:
             limit = self.agent.spec.max_steps
@@ -210,40 +210,39 @@ class LoopRun:
             self._block_count += 1
             self.live.close_block(self.loop, self.run_id)
 
-    # --- calling --------------------------------------------------------------------------------------------------
+    # --- calls ----------------------------------------------------------------------------------------------------
 
     def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
-        """See `Run.call`."""
+        """Request a call, which `end_step` executes."""
         call_id = CallId(self._ids.new())
         self._step_calls.append((Call(call_id=call_id, name=name, input=arguments), tool))
         return call_id
 
     async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
-        """See `Run.end_step`."""
+        """Close the model step, execute its calls and return their results in order."""
         message_id = self._ensure_open_message()
         self._close_block()
-        asked, self._step_calls = self._step_calls, []
+        requested, self._step_calls = self._step_calls, []
         events: list[CallOpened | MessageClosed] = []
-        brought: dict[CallId, RunnableTool] = {}
-        for index, (call, brought_tool) in enumerate(asked, self._block_count):
-            kind = self._call_kind(call.name) if brought_tool is None else "inline"
-            tool = brought_tool
+        tools_by_call: dict[CallId, RunnableTool] = {}
+        for index, (call, tool) in enumerate(requested, self._block_count):
+            kind = self._call_kind(call.name) if tool is None else "inline"
             if kind in ("question", "permission") and self.metadata.headless:
                 kind, tool = "inline", UnattendedTool(call.name, kind)
-            known = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
+            declaration = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
             if tool is not None:
-                brought[call.call_id] = tool
-            server = known.server if known is not None else None
+                tools_by_call[call.call_id] = tool
+            server = declaration.server if declaration is not None else None
             events.append(
                 CallOpened(message_id=message_id, index=index, call=call, kind=kind, loop=self.loop, server=server)
             )
         events.append(MessageClosed(message_id=message_id, loop=self.loop, usage=usage, model=model))
         self.append(events)
         self._message = None
-        if not asked:
+        if not requested:
             return ()
-        results = await self._calls.settle(self, brought)
-        return [results[call.call_id] for call, _ in asked]
+        results = await self._calls.settle(self, tools_by_call)
+        return [results[call.call_id] for call, _ in requested]
 
     def _call_kind(self, name: str) -> CallKind:
         return kind_of_call(name, self.agent.spec, self.live.state.effective_settings(), self._root_spec)
@@ -253,46 +252,46 @@ class LoopRun:
         return None if self.root is self.agent else self.root.spec
 
     def offered_tools(self) -> Sequence[ToolSpec]:
-        """See `Run.offered`."""
+        """The enabled tools, as a model receives them."""
         return offered_tools(self.agent.spec, self.live.state.effective_settings(), self._root_spec)
 
-    # --- remembering ----------------------------------------------------------------------------------------------
+    # --- history --------------------------------------------------------------------------------------------------
 
     async def turn(self) -> Sequence[Message]:
-        """See `Run.turn`."""
+        """The loop's messages since the last user message, that one included."""
         await self._wait_for_valid_lease()
         return await self._attachments.restore(self.session_id, await self._history.turn(self.live, self.loop))
 
     def history(self) -> AsyncIterator[Message]:
-        """See `Run.history`."""
+        """The session's root messages, newest first."""
         return self._history.root_messages_newest_first(self.live)
 
     async def summary(self) -> str | None:
-        """See `Run.summary`."""
-        compacted = self.live.state.compaction
-        return None if compacted is None else compacted.summary
+        """The summary of the newest compaction."""
+        compaction = self.live.state.compaction
+        return None if compaction is None else compaction.summary
 
     async def context(self, max_messages: int) -> Sequence[Message]:
-        """See `Run.context`."""
+        """The messages that a model should get, oldest first."""
         await self._wait_for_valid_lease()
         placed = await self._history.context(self.live, max_messages)
         return await self._attachments.restore(self.session_id, [each.message for each in placed])
 
     async def compact(self, summary: str, keep_from: MessageId, *, tokens_before: int, tokens_after: int) -> None:
-        """See `Run.compact`. Raises ValueError when there is nothing before that message, or no such message."""
+        """Record a compaction. Raises ValueError if there is nothing before that message, or no such message."""
         up_to, archived = await self._history.extent_before(self.live, keep_from)
         if not up_to:
-            raise ValueError(f"nothing to sum up before message {keep_from} (session {self.session_id})")
-        made = CompactionMade(
+            raise ValueError(f"nothing to summarize before message {keep_from} (session {self.session_id})")
+        compaction = CompactionMade(
             summary=summary,
             up_to=up_to,
             archived_count=archived,
             tokens_before=tokens_before,
             tokens_after=tokens_after,
         )
-        self.append((made,))
+        self.append((compaction,))
 
-    # --- ends -----------------------------------------------------------------------------------------------------
+    # --- end ------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Close a step that the agent left open when it returned."""
@@ -315,7 +314,7 @@ class LoopRun:
         return self.live.append(events, self.run_id)
 
     def _check_active(self) -> None:
-        """Let nobody write who goes on after the run was ended over it: the session may be in its next run."""
+        """Refuse writes of an agent that continues after its run was ended: the session may be in its next run."""
         if self.live.failure is not None:
             raise self.live.failure
         active = self.live.state.run
@@ -324,14 +323,14 @@ class LoopRun:
 
 
 class UnattendedTool:
-    """What comes with a call that would ask somebody, in a run that nobody attends: it fails, and the agent goes on."""
+    """Replaces a call that needs a person in a headless run: it fails, and the agent continues."""
 
     def __init__(self, name: str, kind: CallKind) -> None:
         spec = ToolSpec(name=name, description="", parameters={"type": "object"})
         self.declaration = ServerTool(spec=spec, policy=ToolPolicy(exposed=False))
-        """See `RunnableTool.declaration`."""
+        """A hidden tool without parameters."""
         self._error_message = NO_USER_ANSWER if kind == "question" else APPROVAL_UNAVAILABLE
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
-        """See `RunnableTool.run`."""
+        """Fail."""
         raise ToolFailed(self._error_message)

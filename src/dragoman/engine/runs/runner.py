@@ -1,4 +1,4 @@
-"""Runs: started, played to an end that everybody sees, stopped, parked, and taken up after a crash."""
+"""Runs: starting, executing, stopping and parking them, and recovering them after a crash."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -51,16 +51,16 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
 
 STOP_TIMEOUT_S = 5.0
-"""How long a stopped agent or tool may take to give up; then the run ends over it."""
+"""How long a stopped agent or tool may take to end; then the run ends without it."""
 CANCELLED_BY_FAILED_RUN = "Tool call cancelled: the run failed"
 MAX_SCHEMA_ATTEMPTS = 3
-"""Answers that an agent may give where one has to fit a schema."""
+"""Number of answers that an agent may give to match a schema."""
 
 log = structlog.get_logger(__name__)
 
 
 class Runner:
-    """The runs that are played in this process, and the tasks that play them."""
+    """The runs that are executed in this process, and their tasks."""
 
     def __init__(
         self,
@@ -91,18 +91,18 @@ class Runner:
         self._live_by_owner: dict[UserId, dict[asyncio.Task[None], LiveSession]] = {}
         """The sessions whose runs are executed here."""
         self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
-        """Each with the timer that cancels it, and later ends the run over it."""
+        """Each with the timer that cancels it, and later ends the run without it."""
         self._cancelled_tasks: set[asyncio.Task[None]] = set()
-        """Those of the tasks that were asked to give up."""
+        """The tasks that were cancelled by a stop."""
         self._timed_out_tasks: set[asyncio.Task[None]] = set()
-        """Those that were cancelled because their time was up."""
+        """The tasks that were cancelled by their time limit."""
         self._is_parking = False
 
-    # --- from outside ---------------------------------------------------------------------------------------------
+    # --- control --------------------------------------------------------------------------------------------------
 
     def start(self, live: LiveSession, *, after_crash: bool = False) -> None:
-        """Play the session's active run, which is in the log already."""
-        assert live.state.run is not None, "a run is logged before it is played"
+        """Execute the session's active run, which is already in the log."""
+        assert live.state.run is not None, "a run is logged before it is executed"
         RUNS_STARTED.inc()
         RUNS_ACTIVE.inc()
         run_id = live.state.run.run_id
@@ -118,7 +118,7 @@ class Runner:
         return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
     def take_over(self, live: LiveSession) -> None:
-        """Go on with the run that died with its server, or end it where its agent cannot go on (shared rules, 25)."""
+        """Continue a run whose server died, or end it if its agent cannot continue (shared rules, 25)."""
         run = live.state.run
         if run is None:
             self._start_queued(live)
@@ -135,12 +135,12 @@ class Runner:
                 live, run.run_id, "interrupted", "interrupted", "The server restarted while it answered"
             )
             return
-        log.info("run taken up", session_id=live.state.session_id, run_id=run.run_id, attempt=attempt)
+        log.info("run recovered", session_id=live.state.session_id, run_id=run.run_id, attempt=attempt)
         live.append((RunResumed(run_id=run.run_id, attempt=attempt),), run.run_id)
         self.start(live, after_crash=True)
 
     async def stop(self, live: LiveSession, run_id: RunId | None) -> bool:
-        """See `Engine.stop_run`."""
+        """Stop a run, or all runs, and cancel waiting calls; see `Engine.stop_run`."""
         state, active = live.state, live.state.run
         queued = [each.run_id for each in state.queue if run_id is None or each.run_id == run_id]
         if queued:
@@ -161,7 +161,7 @@ class Runner:
         return stopped
 
     async def drain(self, grace_s: float) -> None:
-        """Let the runs end for a while; what is left is parked: cancelled, without an end in the log."""
+        """Let runs end within the grace period, then park the rest: cancel them without an end in the log."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)
         self._is_parking = True
@@ -174,7 +174,7 @@ class Runner:
         self._cancelled_tasks.add(task)
         task.cancel()
 
-    # --- playing --------------------------------------------------------------------------------------------------
+    # --- execution ------------------------------------------------------------------------------------------------
 
     async def _execute(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> None:
         reason: StopReason
@@ -183,7 +183,7 @@ class Runner:
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
                 run = await self._prepare(live, run_id, after_crash=after_crash)
-                # No deeper than here: every word wakes all coroutines on the way to the agent.
+                # No deeper than here: every delta resumes all coroutines on the way to the agent.
                 reason = await self._finish(run, await run.agent.play(run))
         except Paused:
             reason = "tool_use"
@@ -191,7 +191,7 @@ class Runner:
             reason, code, message = "max_steps", error.code, error.message
         except AgentError as error:
             reason, code, message = "error", error.code, error.message
-        except BaseException as error:  # the root of a run's task: even a SystemExit must not end the server
+        except BaseException as error:  # the root of a run's task: not even a SystemExit may end the server
             if live.failure is not None:
                 return
             if isinstance(error, asyncio.CancelledError) and asyncio.current_task() in self._timed_out_tasks:
@@ -201,8 +201,8 @@ class Runner:
                     log.exception("run failed", session_id=live.state.session_id, run_id=run_id)
                 reason, code, message = "error", "agent_error", "The agent failed"
         if live.failure is not None or not _is_active(live, run_id):
-            return  # it was ended over an agent that did not let itself be cancelled
-        if asyncio.current_task() in self._cancelled_tasks:  # however the agent took it
+            return  # the run was ended without an agent that ignored its cancellation
+        if asyncio.current_task() in self._cancelled_tasks:  # whatever the agent made of it
             if self._is_parking:
                 live.append((RunParked(run_id=run_id),), run_id)
             else:
@@ -211,7 +211,7 @@ class Runner:
         self._end_run(live, run_id, reason, code, message)
 
     async def _prepare(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> LoopRun:
-        """The root loop of a run, up to where its agent goes on."""
+        """The root loop of a run, ready for its agent to start or continue."""
         agent = self._find_agent(live.state.agent)
         if agent is None:
             raise AgentError("agent_gone", f"agent {live.state.agent!r} is no longer served")
@@ -238,7 +238,7 @@ class Runner:
         return run
 
     async def _finish(self, run: LoopRun, reason: StopReason | None) -> StopReason:
-        """Close what the agent left open, and see that its answer is what was asked for."""
+        """Close what the agent left open, and make sure that its answer matches the requested schema."""
         run.finish()
         schema = run.metadata.output_schema
         if schema is not None and reason in (None, "end_turn"):
@@ -246,10 +246,10 @@ class Runner:
         return reason or "end_turn"
 
     async def _retry_until_schema_fits(self, run: LoopRun, schema: Json) -> StopReason:
-        """Have the agent answer again until its answer fits the schema that was asked for.
+        """Have the agent answer again until its answer matches the schema.
 
         Raises:
-            AgentError: it does not after `SCHEMA_TRIES` answers.
+            AgentError: `MAX_SCHEMA_ATTEMPTS` answers did not match.
         """
         reason: StopReason | None = None
         answers = 1
@@ -270,27 +270,27 @@ class Runner:
         return reason or "end_turn"
 
     async def _last_answer(self, run: LoopRun) -> str:
-        """What the agent said last."""
+        """The text of the agent's last message."""
         async for message in self._history.root_messages_newest_first(run.live):
             if isinstance(message, AssistantMessage):
                 return text_of(message.content)
         return ""
 
     async def _load_memories(self, service: MemoryService, run: LoopRun) -> Sequence[Memory]:
-        """What the agent is told of what is remembered of the user: the same in the whole run, also after a crash."""
+        """The memories that the agent gets: the same for the whole run, even after a crash."""
         live, active = run.live, run.live.state.run
         ids = None if active is None else active.memories
         if ids is None:
-            said = next((each for each in await self._history.turn(live, ROOT) if isinstance(each, UserMessage)), None)
-            message = "" if said is None else text_of(said.content)
+            turn = await self._history.turn(live, ROOT)
+            message = next((text_of(each.content) for each in turn if isinstance(each, UserMessage)), "")
             chosen = await service.choose(run.user, message, [tool.spec.name for tool in run.agent.spec.tools])
             run.append((MemoriesInjected(memories=tuple(map(to_memory_use, chosen))),))
             ids = tuple(each.id for each in chosen)
         return await service.recall(run.run_id, run.user, ids)
 
     async def _run_fork(self, parent: CallingLoop, call: OpenCall, agent: Agent, after_crash: bool) -> str:
-        """See `calls.ForkPlayer`."""
-        assert isinstance(parent, LoopRun), "every loop is played here"
+        """Run the sub-agent of a call (`ForkRunner`)."""
+        assert isinstance(parent, LoopRun), "every loop is a LoopRun"
         live = parent.live
         loop = fork_loop(call.call.call_id)
         defaults = {option.name: option.default for option in agent.spec.options}
@@ -312,15 +312,15 @@ class Runner:
             await self._calls.settle(run)
         await agent.play(run)
         run.finish()
-        said = [
+        texts = [
             text_of(message.content)
             for message in await self._history.turn(live, loop)
             if isinstance(message, AssistantMessage)
         ]
-        return next((text for text in reversed(said) if text), "")
+        return next((text for text in reversed(texts) if text), "")
 
     def _close_fork(self, parent: CallingLoop, call_id: CallId) -> None:
-        """See `calls.ForkCloser`. Something is open only when the sub-agent failed, or caught what it should not."""
+        """Close what a sub-agent left open (`ForkCloser`): it failed, or caught an exception that it should not."""
         live, loop = parent.live, fork_loop(call_id)
         self._close_loop(live, parent.run_id, loop, "failed")
         for call in reversed(live.state.calls_in_loop(loop)):
@@ -353,7 +353,7 @@ class Runner:
         code: str | None = None,
         message: str | None = None,
     ) -> None:
-        """Write the run's end, and start the next one that waits."""
+        """Write the run's end, and start the next queued run."""
         self._add_pending_inputs(live, run_id)
         active = live.state.run
         usage = Usage() if active is None else active.usage
@@ -365,21 +365,21 @@ class Runner:
     def _end_run(
         self, live: LiveSession, run_id: RunId, reason: StopReason, code: str | None, message: str | None
     ) -> None:
-        """End a run whose agent is done, one way or another."""
+        """End a run whose agent has returned or failed."""
         if reason not in ("tool_use", "end_turn"):
             self._close_open(live, run_id, "completed" if reason in ("max_tokens", "refusal") else "failed")
             live.append(admission.cancel_open_calls(live.state, CANCELLED_BY_FAILED_RUN, self._ids.new), run_id)
         self._write_run_stopped(live, run_id, reason, code, message)
 
     def _on_timeout(self, live: LiveSession, run_id: RunId, task: asyncio.Task[None]) -> None:
-        """Cancel a run; it has a few seconds to give up."""
+        """Cancel a run; it has a few seconds to end."""
         self._timed_out_tasks.add(task)
         task.cancel()
         later = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, self._end_overdue, live, run_id)
         self._tasks[task] = later
 
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
-        """End a run whose time was up long ago over an agent that did not let itself be cancelled."""
+        """End a run after its time limit without an agent that ignored its cancellation."""
         if live.failure is None and not self._is_parking and _is_active(live, run_id):
             self._end_run(live, run_id, *self._timeout_error())
 
@@ -414,7 +414,7 @@ class Runner:
             live.append([MessageAdded(message=each) for each in live.state.run.pending_inputs], run_id)
 
     def _close_open(self, live: LiveSession, run_id: RunId, status: MessageStatus) -> None:
-        """Close every open message with what it holds."""
+        """Close every open message with its content so far."""
         for loop in list(live.state.open_messages):
             self._close_loop(live, run_id, loop, status)
 
@@ -426,7 +426,7 @@ class Runner:
 
 
 def _unanswerable(state: SessionState) -> list[OpenCall]:
-    """The open calls that neither wait nor stand above one that does; the deepest first."""
+    """The open calls that neither wait nor have one below them that does; the deepest first."""
     answerable = state.answerable_calls()
     return [call for call in reversed(state.calls.values()) if call.call.call_id not in answerable]
 
@@ -438,7 +438,7 @@ def _is_active(live: LiveSession, run_id: RunId) -> bool:
 def effective_options(
     spec: AgentSpec, settings: SessionSettings, decrypt_secret: Callable[[str], str]
 ) -> Mapping[str, str]:
-    """The agent's options as they hold now: the session's values, else the declared defaults; secrets in clear."""
+    """The agent's effective options: the session's values, else the declared defaults. Secrets are in plain text."""
     values: dict[str, str] = {}
     for option in spec.options:
         value = settings.options.get(option.name, option.default)

@@ -1,11 +1,11 @@
-"""Letting input into sessions: what a client sends becomes events of its session, and the run that it asks for starts.
+"""Submissions: a client's input becomes events of its session, and the requested run starts.
 
-    at rest                                  ──► it runs
-    busy, and who asks is not patient        ──► refused
-    busy, to be queued                       ──► it waits, here or at the server that plays the run
-    busy, to be superseded                   ──► what is active is stopped, and it runs
+    at rest                  ──► the run starts
+    busy, policy refuse      ──► refused
+    busy, policy queue       ──► the run is queued, here or on the server that executes the active run
+    busy, policy supersede   ──► the active run is stopped, and the new one starts
 
-What can be refused is checked before anything is stored, and again when the session is had to itself.
+Requests are checked before anything is stored, and again once this server may write to the session.
 """
 
 from typing import Literal
@@ -31,11 +31,11 @@ from dragoman.ports.environment import Ids
 from dragoman.ports.log import LogLookup
 
 BusyPolicy = Literal["refuse", "queue", "supersede"]
-"""What a second input does while a run is active: it is refused, it waits, or the run is stopped for it."""
+"""What happens to input while a run is active: it is refused, it is queued, or the active run is stopped for it."""
 
 
 class SubmitResult(msgspec.Struct, frozen=True):
-    """What became of a request. No run: more answers are needed. `seq` is the run's first event, when it has begun."""
+    """The result of a request. No run: more answers are needed. `seq` is the first event of a run that has started."""
 
     run_id: RunId | None
     seq: int
@@ -43,7 +43,7 @@ class SubmitResult(msgspec.Struct, frozen=True):
 
 
 class Submissions:
-    """Lets input into sessions, wherever their runs are played."""
+    """Accepts input for sessions, whichever server executes their runs."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Submissions:
         idempotency_key: IdempotencyKey | None,
         before_seq: int | None,
     ) -> SubmitResult:
-        """See `Engine.submit`; `spec` is the session's agent."""
+        """Accept a request; `spec` is that of the session's agent. See `Engine.start_run`."""
         request = self._with_profile(request, by)
         change = check_change(spec, live.state.settings, request.change, self._encrypt_secret, self._limits)
         check_messages(spec, request.messages, self._limits)
@@ -103,25 +103,25 @@ class Submissions:
         idempotency_key: IdempotencyKey | None,
         before_seq: int | None,
     ) -> SubmitResult:
-        is_patient = busy != "refuse" and bool(request.messages) and not request.answers
+        may_wait = busy != "refuse" and bool(request.messages) and not request.answers
         async with self._write_access.acquire(live):
-            if admission.is_busy(live.state) and not is_patient:
+            if admission.is_busy(live.state) and not may_wait:
                 raise SessionBusy("a run of this session is active")
             if self._attachments.has_large_content(*request.messages, *request.answers):
                 if not admission.is_busy(live.state):
-                    await self._admit(live, spec, request, change, by)  # what is refused leaves nothing in the store
+                    await self._admit(live, spec, request, change, by)  # a refused request stores nothing
                 request = await self._store_attachments(live, request)
-            while is_patient and admission.is_busy(live.state):
+            while may_wait and admission.is_busy(live.state):
                 if busy == "queue":
                     queued = admission.queue_run(live.state, spec, request, change, self._ids.new, self._limits)
                     submitted = await self._enqueue(live, queued, idempotency_key)
                     if submitted is not None:
                         return submitted
                 else:
-                    await self._write_access.stop(live, None)  # and again, when somebody else was quicker
+                    await self._write_access.stop(live, None)  # and again if another run started meanwhile
                 await self._write_access.claim(live)
             if before_seq is not None:
-                await self._admit(live, spec, request, change, by)  # what is refused leaves the history as it is
+                await self._admit(live, spec, request, change, by)  # a refused request must not change the history
                 await self._branches.rewind(live, before_seq)
             while True:
                 admitted = await self._admit(live, spec, request, change, by)
@@ -136,25 +136,25 @@ class Submissions:
     async def _enqueue(
         self, live: LiveSession, queued: admission.Admission, idempotency_key: IdempotencyKey | None
     ) -> SubmitResult | None:
-        """Let a run wait for the active one's end; None: there is none any more."""
+        """Queue a run behind the active one; None if there is none any more."""
         if not live.is_remote:
             return self._append(live, queued, idempotency_key)
         (event,) = queued.events
-        assert isinstance(event, RunQueued), "it waits"
-        kept = self._idempotency.make_record(live.state.owner, idempotency_key, live.state.session_id, event.run_id)
-        seq = await self._write_access.enqueue(live, event, kept)
+        assert isinstance(event, RunQueued), "it was queued"
+        record = self._idempotency.make_record(live.state.owner, idempotency_key, live.state.session_id, event.run_id)
+        seq = await self._write_access.enqueue(live, event, record)
         return None if seq is None else SubmitResult(event.run_id, seq, is_queued=True)
 
     async def _admit(
         self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId
     ) -> admission.Admission:
-        """What the request does now. Nothing is waited for unless it answers what is not asked."""
+        """Check the request against the current state. This waits only if an answer names a call that is not open."""
         answerable = live.state.answerable_calls() if request.answers else {}
-        first = request.answers[: len(answerable) + 1]  # among more than there are calls, one of these is wrong
-        strange = [each.call_id for each in first if each.call_id not in answerable]
+        first = request.answers[: len(answerable) + 1]  # if there are more answers than calls, one of these is wrong
+        unknown = [each.call_id for each in first if each.call_id not in answerable]
         resolved: set[CallId] = set()
-        if strange:
-            resolved = await self._index.known_calls(live.state.session_id, strange)
+        if unknown:
+            resolved = await self._index.known_calls(live.state.session_id, unknown)
         return admission.admit(
             live.state, spec, request, change, by=by, resolved=resolved, new_id=self._ids.new, limits=self._limits
         )
@@ -163,15 +163,15 @@ class Submissions:
         self, live: LiveSession, admitted: admission.Admission, idempotency_key: IdempotencyKey | None
     ) -> SubmitResult:
         state = live.state
-        kept = self._idempotency.make_record(state.owner, idempotency_key, state.session_id, admitted.run_id)
-        live.append(admitted.events, admitted.run_id, idempotency_record=kept)
+        record = self._idempotency.make_record(state.owner, idempotency_key, state.session_id, admitted.run_id)
+        live.append(admitted.events, admitted.run_id, idempotency_record=record)
         if admitted.run_id is None or admitted.is_queued or state.run is None:
             return SubmitResult(admitted.run_id, state.seq, admitted.is_queued)
         self._runner.start(live)
         return SubmitResult(admitted.run_id, state.run.started_seq)
 
     async def _store_attachments(self, live: LiveSession, request: Submit) -> Submit:
-        """The request with names in place of large contents. Nothing is waited for when there are none."""
+        """The request with references in place of large contents, which are stored."""
         session_id = live.state.session_id
         return msgspec.structs.replace(
             request,
@@ -180,7 +180,7 @@ class Submissions:
         )
 
     def _with_profile(self, request: Submit, by: UserId) -> Submit:
-        """The request with what its user has set for all runs, as it is now (shared rules, 6)."""
+        """The request with the time zone and locale of its user's profile (shared rules, 6)."""
         profile = None if self._profiles is None else self._profiles.for_user(by)
         if profile is None or not (profile.time_zone or profile.locale):
             return request

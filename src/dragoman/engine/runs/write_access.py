@@ -1,7 +1,7 @@
-"""Writing to a session, wherever its run is played: here, or through the server that plays it.
+"""Write access to sessions: directly, or through the server that executes the session's run.
 
 at rest ──claimed──► written here            running here ──► written here
-                                             running elsewhere ──► asked of the server that has it
+                                             running elsewhere ──► a command to that server
 """
 
 from types import TracebackType
@@ -22,7 +22,7 @@ from dragoman.ports.log import IdempotencyRecord, LogLookup
 
 
 class WriteAccess:
-    """See the module. Without neighbours every session is written here, and nothing is waited for."""
+    """Writes to sessions. Without a cluster, every session is written here, and nothing waits."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class WriteAccess:
         self._limits = limits
 
     def acquire(self, live: LiveSession) -> "WriteClaim":
-        """Have a session to oneself to write to it, unless its run is played by another server (`is_remote`).
+        """Claim a session for writing, in `async with`. If another server executes its run, `live.is_remote` is set.
 
-        Entering raises:
+        Raises:
             SessionNotFound: it was deleted.
             StoreUnavailable: it cannot be claimed now.
         """
         return WriteClaim(self, live)
 
     async def claim(self, live: LiveSession) -> None:
-        """Have it again, after a time in which it may have been let go of."""
+        """Claim the session again, after a wait during which the claim may have been released."""
         await self._cluster.claim(live)
 
     def release(self, live: LiveSession) -> None:
@@ -60,7 +60,7 @@ class WriteAccess:
         return self._cluster.may_write(live)
 
     async def stop(self, live: LiveSession, run_id: RunId | None, *, only_if_unwatched: bool = False) -> bool:
-        """See `Engine.stop_run`."""
+        """Stop runs of a session, on whichever server; see `Engine.stop_run`."""
         while not (only_if_unwatched and await self._cluster.is_watched(live)):
             async with self.acquire(live):
                 if not live.is_remote:
@@ -73,15 +73,15 @@ class WriteAccess:
     async def enqueue(
         self, live: LiveSession, queued: RunQueued, idempotency_record: IdempotencyRecord | None
     ) -> int | None:
-        """Let a run wait for the end of one that is played elsewhere; its event. None: there is no such run now."""
+        """Queue a run behind one that another server executes. Returns its event; None if there is no such run."""
         done = await self._cluster.send(live, Enqueue(queued, idempotency_record))
         if done is not None:
             return done.seq
-        row = await self._index.find_run(queued.run_id)  # who was asked may have died between doing it and saying so
+        row = await self._index.find_run(queued.run_id)  # the other server may have died after it queued the run
         return None if row is None else row.first_seq
 
     async def update_replay(self, live: LiveSession, replay: Replay) -> None:
-        """See `Engine.pace`."""
+        """Change how a session is replayed, on whichever server."""
         while True:
             async with self.acquire(live):
                 if not live.is_remote:
@@ -91,25 +91,25 @@ class WriteAccess:
                 return
 
     async def perform(self, live: LiveSession, command: Command) -> Done | Moved:
-        """Do what another server asks of a session whose run is played here."""
+        """Execute a command of another server for a session whose run is executed here."""
         match command:
-            case Stop(run_id, unwatched):
-                is_watched = unwatched and live.reader_count > 0  # who asks for this has looked at all the others
+            case Stop(run_id, only_if_unwatched):
+                is_watched = only_if_unwatched and live.reader_count > 0  # the sender has checked all other servers
                 has_effect = not is_watched and await self._runner.stop(live, run_id)
                 return Done(live.state.seq, has_effect)
             case UpdateReplay(replay):
                 await self._update_replay(live, replay)
                 return Done(live.state.seq)
-            case Enqueue(queued, once):
+            case Enqueue(queued, record):
                 row = await self._index.find_run(queued.run_id)
-                if row is not None:  # it was done before, and its answer did not get through
+                if row is not None:  # it was done before, but the reply was lost
                     return Done(row.first_seq)
                 if not admission.is_busy(live.state):
                     return Moved()
                 if len(live.state.queue) >= self._limits.queued_runs:
                     raise SessionBusy(f"{self._limits.queued_runs} runs of this session wait already")
                 self._run_limit.check(live.state.owner)
-                seq = live.append((queued,), queued.run_id, idempotency_record=once)
+                seq = live.append((queued,), queued.run_id, idempotency_record=record)
                 await live.until_durable(seq)
                 return Done(seq)
             case _ as never:
@@ -122,7 +122,7 @@ class WriteAccess:
 
 
 class WriteClaim:
-    """See `Writers.writing`."""
+    """A claim on a session; see `WriteAccess.acquire`."""
 
     __slots__ = ("_live", "_write_access")
 

@@ -107,7 +107,7 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServ
         ({"cron": "0 0 31 2 *"}, "cron: no such day is in any of these months"),
         ({"cron": "@daily"}, "cron: must have five fields, as in '0 9 * * mon-fri', and at most 100 characters"),
         ({"cron": "61 * * * *"}, "cron: '61' is no minute"),
-        ({"timezone": "Mars/Olympus"}, "timezone: 'Mars/Olympus' is no IANA time zone such as Europe/Berlin"),
+        ({"timezone": "Mars/Olympus"}, "timezone: 'Mars/Olympus' is not an IANA time zone such as Europe/Berlin"),
         ({"expires_at": "2026-11-21T12:00:00Z"}, "expires_at: must be in the future"),
         ({"expires_at": "9999-12-31T23:59:59-10:00"}, "expires_at: is out of range"),
         ({"expires_at": "0001-01-01T00:00:00+10:00"}, "expires_at: is out of range"),
@@ -270,7 +270,7 @@ async def test_the_next_times_are_reported_before_a_task_is_made(alice: Client) 
     assert await alice.request("GET", target) == (200, reply)
     status, body = await alice.request("GET", f"{TASKS}/preview?cron=0+9+*+*+*")
     assert (status, body["timezone"], len(body["occurrences"])) == (200, "UTC", 5)
-    no_zone = "timezone: 'Berlin' is no IANA time zone such as Europe/Berlin"
+    no_zone = "timezone: 'Berlin' is not an IANA time zone such as Europe/Berlin"
     assert await alice.request("GET", f"{TASKS}/preview?cron=0+9+*+*+*&timezone=Berlin") == (422, {"detail": no_zone})
     status, body = await alice.request("GET", f"{TASKS}/preview?cron=0+0+31+2+*")
     assert (status, body["detail"].partition(":")[0]) == (422, "cron")
