@@ -186,16 +186,12 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
         context.engine,
         access.authenticate,
         access.authenticator,
-        http.BladeOptions(
-            server_info=http.ServerInfo(
-                level=settings.blade_level,
-                oldest_client_level=http.OLDEST_CLIENT_LEVEL,
-                server_version=context.version,
-                sharing_enabled=settings.blade_public_sharing,
-                memory_enabled=settings.blade_memory,
-            ),
-            memory_default=settings.blade_memory,
-            sync_patch_interval_s=settings.blade_sync_patch_ms / 1000,
+        http.ServerInfo(
+            level=settings.blade_level,
+            oldest_client_level=http.OLDEST_CLIENT_LEVEL,
+            server_version=context.version,
+            sharing_enabled=settings.blade_public_sharing,
+            memory_enabled=settings.blade_memory,
         ),
         areas=(
             MemoryHandlers(context.memories),
@@ -214,6 +210,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
             ),
         ),
         admit_stream=access.admit_stream,
+        sync_patch_interval_s=settings.blade_sync_patch_ms / 1000,
     )
     return MountedProtocol(
         routes=[Mount("/socket.io", app=blade.socket_server), Mount("/api", app=context.guard(blade.rest, "blade"))],

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
@@ -22,14 +20,6 @@ OLDEST_CLIENT_LEVEL = "0.4.17"
 """The oldest level of the vendor's clients that this implementation was checked against."""
 
 
-class BladeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The protocol's settings."""
-
-    server_info: ServerInfo
-    memory_default: bool = True
-    sync_patch_interval_s: float = 0.0
-
-
 class Blade:
     """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`."""
 
@@ -38,10 +28,11 @@ class Blade:
         engine: Engine,
         authenticate: Authenticate,
         authenticator: Authenticator,
-        options: BladeOptions,
+        server_info: ServerInfo,
         *,
         areas: Sequence[Handlers] = (),
         admit_stream: AdmitStream = admit_all,
+        sync_patch_interval_s: float = 0.0,
     ) -> None:
         """Put the protocol together.
 
@@ -49,20 +40,21 @@ class Blade:
             engine: the engine.
             authenticate: tells who sends a request.
             authenticator: tells who connects, and when a key is revoked.
-            options: the settings.
+            server_info: what the server reports about itself.
             areas: the endpoints of REST besides those of sessions.
             admit_stream: counts a connection against its user's limit.
+            sync_patch_interval_s: how often growing turns are sent whole, as `sync` patches; 0 for never.
         """
         areas = (
-            ServerHandlers(engine, options.server_info),
-            SessionHandlers(engine, memory_default=options.memory_default),
+            ServerHandlers(engine, server_info),
+            SessionHandlers(engine, memory_default=server_info.memory_enabled),
             TurnHandlers(engine),
             ReplayHandlers(engine),
             *areas,
         )
         routes = [route for area in areas for route in area.routes()]
         self.rest = ProtocolApp("blade", routes, ERROR_TABLE, authenticate, write_error=write_error)
-        self._rooms = rooms = Rooms(engine, options.sync_patch_interval_s)
+        self._rooms = rooms = Rooms(engine, sync_patch_interval_s)
         self.socket_server = SocketServer(
             authenticator,
             Inbox(engine, rooms).handlers(),

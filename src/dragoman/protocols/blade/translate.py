@@ -21,7 +21,7 @@ from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, CHAT_OUTCOMES, replay_state_of
 from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire.sessions import check_env, optional_text
+from dragoman.protocols.blade.wire.sessions import optional_text
 
 PROTOCOL = "blade"
 MAX_PARTS_BYTES = 10 * 1024 * 1024
@@ -144,7 +144,7 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
         headless=send.headless or send.output_schema is not None,
         output_schema=send.output_schema,
         model=model,
-        env={**state.settings.env, **check_env(send.runtime_env or {}, "runtime_env")},
+        env={**state.settings.env, **(send.runtime_env or {})},
         protocol=protocol,
     )
     mode: Mode | None = send.mode or ("executing" if send.headless else None)

@@ -67,11 +67,11 @@ class CallList:
         else:
             pending.turn.set_call_status(question, "awaiting_answer")
 
-    def permission_answer(self, answer: AnswerGiven, *, is_trusted: bool) -> Block:
-        """Return the answer to the question whether a call may run."""
+    def permission_answer(self, answer: AnswerGiven, trusted_tools: Container[str]) -> Block:
+        """Return the answer to the question whether a call may run; `trusted_tools` are those after the answer."""
         call = self._pending[answer.call_id].call
         question, arguments = blocks.permission_call(call)
-        label = blocks.PERMISSION_OPTIONS[(1 if is_trusted else 0) if answer.granted else 2]
+        label = blocks.PERMISSION_OPTIONS[(1 if call.name in trusted_tools else 0) if answer.granted else 2]
         answers = [{"question": f"Allow {call.name}?", "labels": [label], "custom": answer.reason}]
         return blocks.answer_block(question.id, arguments, answers)
 
@@ -82,10 +82,6 @@ class CallList:
         assert question is not None, "the question was asked"
         result = {"answers": answer.content["answers"]}
         pending.turn.add_result(question, "done", result, ms_between(pending.started_at, at))
-
-    def name_of(self, call_id: CallId) -> str:
-        """Return the name of a pending call's tool."""
-        return self._pending[call_id].call.name
 
     def settle(self, result: core.ToolMessage, status: CallStatus, at: datetime) -> None:
         """Give a call its result, with the blocks of its `_meta`. A result without its call is ignored."""

@@ -287,9 +287,8 @@ class Projection:
 
     def _on_permission_answer(self, state: SessionState, answer: AnswerGiven, logged: LoggedEvent) -> None:
         self._chats.start_seq = None
-        is_trusted = self._calls.name_of(answer.call_id) in state.settings.trusted_tools
         with self._chats.answering(state, logged):
-            block = self._calls.permission_answer(answer, is_trusted=is_trusted)
+            block = self._calls.permission_answer(answer, state.settings.trusted_tools)
             self._add_answer_turn(block, logged)
             self._calls.settle_permission(answer.call_id, block, logged.at)
 

@@ -21,9 +21,9 @@ _KEY = "/user/api-keys/{key}"
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A key as it is shown. `plaintext` is always null."""
 
-    id: str
+    key_id: str = msgspec.field(name="id")
     name: str
-    masked: str
+    masked_key: str = msgspec.field(name="masked")
     plaintext: None = None
     created_at: datetime
     last_used_at: datetime | None
@@ -54,13 +54,7 @@ class KeyHandlers(Handlers):
         """List your API keys, masked."""
         return [_to_key_info(key) for key in self._key_ring.list_for_user(principal.user)]
 
-    @endpoint(
-        "POST",
-        "/user/api-keys",
-        example={"name": "laptop"},
-        status=201,
-        headers={"Cache-Control": "no-store"},
-    )
+    @endpoint("POST", "/user/api-keys", example={"name": "laptop"}, status=201, headers={"Cache-Control": "no-store"})
     async def create(self, principal: Principal, body: KeyBody) -> CreatedKey:
         """Create an API key, which is shown only in this answer."""
         name = check_text(body.name, "name", MAX_NAME_CHARS)
@@ -92,10 +86,4 @@ def _parse_key_id(text: str) -> KeyId:
 
 
 def _to_key_info(key: ApiKey) -> KeyInfo:
-    return KeyInfo(
-        id=_ID_PREFIX + key.key_id,
-        name=key.name,
-        masked=key.masked_key,
-        created_at=key.created_at,
-        last_used_at=key.last_used_at,
-    )
+    return msgspec.structs.replace(msgspec.convert(key, KeyInfo, from_attributes=True), key_id=_ID_PREFIX + key.key_id)

@@ -5,28 +5,14 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from starlette.responses import Response
 
-from dragoman.protocols.blade.rest.archives import ArchiveHandlers
-from dragoman.protocols.blade.rest.endpoints import Endpoint, Handlers
-from dragoman.protocols.blade.rest.keys import KeyHandlers
-from dragoman.protocols.blade.rest.memories import MemoryHandlers
-from dragoman.protocols.blade.rest.replays import ReplayHandlers
-from dragoman.protocols.blade.rest.schedules import ScheduleHandlers
-from dragoman.protocols.blade.rest.server import ServerHandlers
-from dragoman.protocols.blade.rest.sessions import SessionHandlers
-from dragoman.protocols.blade.rest.sharing import ShareHandlers
-from dragoman.protocols.blade.rest.turns import TurnHandlers
+from dragoman.protocols.blade.rest import archives, keys, memories, replays, schedules, server, sessions, sharing, turns
+from dragoman.protocols.blade.rest.endpoints import Endpoint
 from dragoman.protocols.kit.openapi import Parameter, ResponseSpec, Route
 
-AREAS: tuple[type[Handlers], ...] = (
-    ServerHandlers,
-    SessionHandlers,
-    TurnHandlers,
-    ReplayHandlers,
-    MemoryHandlers,
-    KeyHandlers,
-    ScheduleHandlers,
-    ShareHandlers,
-    ArchiveHandlers,
+AREAS = (
+    *(server.ServerHandlers, sessions.SessionHandlers, turns.TurnHandlers, replays.ReplayHandlers),
+    *(memories.MemoryHandlers, keys.KeyHandlers, schedules.ScheduleHandlers),
+    *(sharing.ShareHandlers, archives.ArchiveHandlers),
 )
 
 

@@ -21,6 +21,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     server_version: str
     sharing_enabled: bool = True
     memory_enabled: bool = True
+    """Whether sessions use memories if neither the client nor the agent says."""
 
 
 class ServerHandlers(Handlers):

@@ -44,7 +44,7 @@ class SessionHandlers(Handlers):
             title=(body.intent or "").strip()[: wire.MAX_INTENT_CHARS] or None,  # clients send whole prompts
             model=wire.optional_text(body.model, "model"),
             variant=wire.optional_text(body.biz_role_id, "biz_role_id"),
-            env=wire.check_env(body.env) if body.env else None,
+            env=body.env or None,
             persistent=body.is_persistent,
         )
         create = Create(
@@ -96,16 +96,10 @@ class SessionHandlers(Handlers):
             await self.engine.delete_unreadable(principal.user, error.session_id)
         return {"deleted": True}
 
-    @endpoint(
-        "PUT",
-        f"{SESSION}/env",
-        access="owner",
-        example={"env": {"NAME": "value"}},
-        body_limit=BODY_LIMIT,
-    )
+    @endpoint("PUT", f"{SESSION}/env", access="owner", example={"env": {"NAME": "value"}}, body_limit=BODY_LIMIT)
     async def put_env(self, live: SessionView, body: wire.Environment) -> SessionDetail:
         """Replace a session's variables."""
-        return await self._change(live, SettingsChange(env=wire.check_env(body.env)))
+        return await self._change(live, SettingsChange(env=body.env))
 
     @endpoint("PATCH", f"{SESSION}/pin", access="owner", example={"pinned": True})
     async def set_pinned(self, live: SessionView, body: wire.Pin) -> SessionDetail:

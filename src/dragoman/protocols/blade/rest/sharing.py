@@ -60,13 +60,7 @@ class ShareHandlers(Handlers):
         routes = super().routes()
         return routes if self._is_enabled else [each._replace(handler=_refuse) for each in routes]
 
-    @endpoint(
-        "POST",
-        f"{SESSION}/share",
-        access="owner",
-        example={"ttl_seconds": 3600},
-        headers=PRIVATE_HEADERS,
-    )
+    @endpoint("POST", f"{SESSION}/share", access="owner", example={"ttl_seconds": 3600}, headers=PRIVATE_HEADERS)
     async def create(self, request: Request, live: SessionView, body: NewShare) -> ShareInfo:
         """Create a link that shows a session."""
         ttl = None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds)

@@ -7,7 +7,7 @@ import msgspec
 from dragoman.core.admission import is_busy
 from dragoman.core.content import JsonObject
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Invalid, NotFound, SessionBusy
+from dragoman.core.refusals import NotFound, SessionBusy
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import branches
@@ -86,26 +86,14 @@ class TurnHandlers(Handlers):
             **{name: getattr(compaction, name) for name in fields},
         )
 
-    @endpoint(
-        "POST",
-        "/sessions/tokenize/prompt",
-        example={"prompt": "hello"},
-        body_limit=BODY_LIMIT,
-    )
+    @endpoint("POST", "/sessions/tokenize/prompt", example={"prompt": "hello"}, body_limit=BODY_LIMIT)
     async def tokenize_prompt(self, body: wire.TokenizePrompt) -> JsonObject:
         """Estimate the tokens of a text."""
         return {"token_count": wire.tokens_of_value(body.prompt), "model": body.model, "approximate": True}
 
-    @endpoint(
-        "POST",
-        "/sessions/tokenize/messages",
-        example={"messages": ["hello"]},
-        body_limit=BODY_LIMIT,
-    )
+    @endpoint("POST", "/sessions/tokenize/messages", example={"messages": ["hello"]}, body_limit=BODY_LIMIT)
     async def tokenize_messages(self, body: wire.TokenizeMessages) -> JsonObject:
         """Estimate the tokens of messages."""
-        if len(body.messages) > wire.MAX_TOKENIZED_MESSAGES:
-            raise Invalid(f"must be at most {wire.MAX_TOKENIZED_MESSAGES}", path="messages")
         counts = [wire.tokens_of_value(each) for each in body.messages]
         return {"token_count": sum(counts), "per_message": counts, "model": body.model, "approximate": True}
 

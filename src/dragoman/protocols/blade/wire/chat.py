@@ -6,9 +6,10 @@ other releases send more. Source: seed 003; specification, sections 2, 3 and 6.
 
 import re
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import CallId, LoopId, RunId, SessionId, forking_call, parse_session_id
@@ -18,6 +19,11 @@ TurnStatus = Literal["streaming", "completed", "paused", "failed", "interrupted"
 CallStatus = Literal["pending", "done", "error", "cancelled", "awaiting_answer"]
 Position = Literal["before", "turn_end"]
 Speed = Literal[1, 2, 5]
+Variables = Annotated[
+    dict[Annotated[str, Meta(min_length=1, max_length=255)], Annotated[str, Meta(max_length=10_000)]],
+    Meta(max_length=200),
+]
+"""Variables of a session or of a chat, by name."""
 
 # --- ids: ours, with Blade's prefixes ---------------------------------------------------------------------------------
 
@@ -297,7 +303,7 @@ class ChatSend(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: Json = None
     whatif: WhatIf | None = None
     replay_decision: Literal["keep_replay", "continue_replay"] | None = None
-    runtime_env: dict[str, str] | None = None
+    runtime_env: Variables | None = None
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,21 +2,16 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryStatus, MemoryTexts, RecordType
+from dragoman.core.memories import Memory, MemoryFilter, MemoryKind, MemoryTexts, RecordType
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.protocols.blade.wire.chat import public_session_id
+from dragoman.protocols.kit.decoding import convert_value
 
-FILTERS = ("keyword", "skill_name", "type", "record_type", "scope", "owner", "topic", "status")
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "type": get_args(MemoryKind),
-    "record_type": get_args(RecordType),
-    "status": get_args(MemoryStatus),
-}
 _MAX_ID = 2**63 - 1
 
 
@@ -102,12 +97,8 @@ def changes_of(body: MemoryBody) -> dict[str, str | None]:
 
 
 def parse_filter(query: Mapping[str, str]) -> MemoryFilter:
-    """Read the filter of a listing. Raises Invalid."""
-    given = {name: query[name] for name in FILTERS if query.get(name)}
-    for name, choices in _CHOICES.items():
-        if name in given and given[name] not in choices:
-            raise Invalid(f"must be {' or '.join(choices)}", path=name)
-    return msgspec.convert(given, MemoryFilter)
+    """Read the filter of a listing. Raises InvalidBody with the parameter at fault."""
+    return convert_value({name: value for name, value in query.items() if value}, MemoryFilter)
 
 
 def parse_memory_id(text: str) -> int:

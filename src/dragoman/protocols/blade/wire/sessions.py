@@ -1,13 +1,14 @@
 """The bodies of Blade's session endpoints. Pure. Source: specification, 5.2 to 5.4."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from dragoman.core.answers import compact_json
 from dragoman.core.content import Json
-from dragoman.core.refusals import Invalid
 from dragoman.core.tokens import estimate_tokens
 from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.wire import chat
@@ -15,11 +16,8 @@ from dragoman.protocols.blade.wire.decoding import check_text
 
 MAX_INTENT_CHARS = 1000
 MAX_NAME_CHARS = 255
-MAX_ENV_VARIABLES = 200
-MAX_ENV_VALUE_CHARS = 10_000
 CHECKPOINT_PREVIEW_CHARS = 80
 MAX_QUERY_CHARS = 500
-MAX_TOKENIZED_MESSAGES = 1000
 
 
 class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +29,7 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     memory_enabled: bool | None = None
     is_persistent: bool | None = None
-    env: dict[str, str] | None = None
+    env: chat.Variables | None = None
     disable_tools: tuple[str, ...] | None = None
     options: dict[str, str] | None = None
     """An addition of ours: values for options that the agent declares."""
@@ -46,7 +44,7 @@ class Rename(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """`PUT …/env`."""
 
-    env: dict[str, str]
+    env: chat.Variables
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +87,7 @@ class TokenizePrompt(msgspec.Struct, frozen=True, kw_only=True):
 class TokenizeMessages(msgspec.Struct, frozen=True, kw_only=True):
     """`POST /api/sessions/tokenize/messages`."""
 
-    messages: tuple[Json, ...]
+    messages: Annotated[tuple[Json, ...], Meta(max_length=1000)]
     model: str | None = None
 
 
@@ -183,18 +181,6 @@ class CompactResult(msgspec.Struct, frozen=True, kw_only=True):
     tokens_after: int
     saved_ratio: float
     trigger: str
-
-
-def check_env(env: Mapping[str, str], path: str = "env") -> dict[str, str]:
-    """Check the number and size of variables. Raises Invalid."""
-    if len(env) > MAX_ENV_VARIABLES:
-        raise Invalid(f"must have at most {MAX_ENV_VARIABLES} variables", path=path)
-    for name, value in env.items():
-        if not name or len(name) > MAX_NAME_CHARS or len(value) > MAX_ENV_VALUE_CHARS:
-            raise Invalid(
-                f"a name has 1 to {MAX_NAME_CHARS} characters, a value at most {MAX_ENV_VALUE_CHARS}", path=path
-            )
-    return dict(env)
 
 
 def optional_text(value: str | None, name: str) -> str | None:
