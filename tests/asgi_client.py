@@ -1,8 +1,8 @@
 """A streaming client that runs an ASGI app in the test's own event loop: no socket, no thread, no buffering.
 
-Each chunk is handed over as the app sends it; the client may read slowly, leave at any moment, and ask many things at
-once. The app sees what a server of ASGI 2.3 shows it: a client that left is an `http.disconnect` in `receive`, and what
-is sent to it afterwards vanishes silently.
+Each chunk is passed on as the app sends it. The client may read slowly, disconnect at any moment, and send concurrent
+requests. The app sees an ASGI 2.3 server: `receive` returns `http.disconnect` after the client has disconnected, and
+what is sent afterwards is silently dropped.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 DEADLINE_S = 10.0
-"""The longest that anything in a test may take; a wait that reaches it is a failure."""
+"""Longest time that any wait in a test may take."""
 
 
 class ConnectionClosed(ConnectionError):
-    """The exchange ended before its answer was whole."""
+    """The exchange ended before its response was complete."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. Header names are lower case; the values of a repeated header are joined by a comma."""
+    """A whole response. Header names are in lower case; values of repeated headers are joined by commas."""
 
     status: int
     headers: dict[str, str]
@@ -35,29 +35,29 @@ class Answer:
 
 
 class Stream(Protocol):
-    """An answer that is being read, whatever it comes through."""
+    """A response that is being read, over any transport."""
 
     status: int
     headers: dict[str, str]
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        """All chunks that are still to come."""
+        """Iterate over the remaining chunks."""
 
     def unread(self) -> bytes:
-        """What has come and was not read yet; does not wait."""
+        """What has arrived and was not read yet. Does not wait."""
 
     async def chunk(self) -> bytes | None:
-        """The next bytes; None at the end."""
+        """Read the next chunk; None at the end."""
 
     async def read(self) -> bytes:
-        """The rest."""
+        """Read the rest."""
 
     async def disconnect(self) -> None:
         """Close the connection."""
 
 
 class Exchange:
-    """One request under way, and its answer as far as it came."""
+    """One request, and its response as far as it has arrived."""
 
     def __init__(self, request: list[bytes], window: int | None, *, is_request_truncated: bool = False) -> None:
         self.status = 0
@@ -85,54 +85,54 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            assert self.status == 0, "the app started its answer twice"
+            assert self.status == 0, "the app started its response twice"
             self.status = message["status"]
             for raw_name, raw_value in message.get("headers", ()):
                 name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-                assert name == name.lower(), f"ASGI wants header names in lower case, got {name}"
+                assert name == name.lower(), f"ASGI header names must be in lower case, got {name}"
                 self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
         elif not self._is_disconnected:
             assert self.status != 0, "the app sent a body before its status"
-            assert not self._is_complete, "the app sent more after the end of its answer"
+            assert not self._is_complete, "the app sent more after the end of its response"
             if body := bytes(message.get("body", b"")):
                 self._chunks.append(body)
             self._is_complete = not message.get("more_body", False)
         self._notify()
-        if self._window is not None:  # a reader that does not read blocks its writer
+        if self._window is not None:  # a reader that does not read blocks the writer
             limit = self._window
             await self._until(lambda: self._is_disconnected or len(self.unread()) <= limit)
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the whole body of the request is there."""
+        """Whether the whole body of the request has arrived."""
         return len(self._request) == 1 and not self._is_request_truncated
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """Have it told that the client left."""
+        """Call `callback` when the client disconnects."""
         self._on_disconnect = callback
         if self._is_disconnected:
             callback()
 
     def is_ready(self) -> bool:
-        """Whether the next part of the answer may be written at once: the extension `dragoman.push`."""
+        """Whether `write` may be called now. Part of the extension `dragoman.push`."""
         return not self._is_disconnected and (self._window is None or len(self.unread()) <= self._window)
 
     def write(self, body: bytes) -> None:
-        """Take a part of the answer."""
+        """Accept a part of the response. Part of the extension `dragoman.push`."""
         assert self.status != 0, "the app sent a body before its status"
         assert body, "the app wrote nothing"
-        assert not self._is_complete, "the app sent more after the end of its answer"
+        assert not self._is_complete, "the app sent more after the end of its response"
         self._chunks.append(body)
         self._notify()
 
     async def started(self) -> None:
-        """Wait until the status and the headers are there."""
+        """Wait for the status and the headers."""
         async with asyncio.timeout(DEADLINE_S):
             await self._until(lambda: self.status != 0 or self._ended())
         self._raise_unless(self.status != 0)
 
     async def chunk(self) -> bytes | None:
-        """The next chunk as the app sent it; None at the end of the answer."""
+        """Read the next chunk as the app sent it; None at the end of the response."""
         async with asyncio.timeout(DEADLINE_S):
             await self._until(lambda: bool(self._chunks) or self._is_complete or self._is_disconnected or self._ended())
         if self._chunks:
@@ -147,28 +147,28 @@ class Exchange:
             yield piece
 
     async def read(self) -> bytes:
-        """The rest of the answer."""
+        """Read the rest of the response."""
         return b"".join([piece async for piece in self])
 
     def unread(self) -> bytes:
-        """What has come and was not read yet; does not wait."""
+        """What has arrived and was not read yet. Does not wait."""
         return b"".join(self._chunks)
 
     async def disconnect(self) -> None:
-        """Close the connection now. The app may take its time to notice."""
+        """Close the connection now. The app may notice later."""
         self._is_disconnected = True
         if self._on_disconnect is not None and not self._is_complete:
             self._on_disconnect()
         self._notify()
 
     async def wait_until_released(self) -> None:
-        """Wait until the app has let go of the exchange."""
+        """Wait until the app has finished with the exchange."""
         assert self.task is not None
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.wait({self.task})
 
     def on_task_done(self, task: asyncio.Task[None]) -> None:
-        """The app returned or raised; an error that came after a whole answer is the app's own log's affair."""
+        """The app returned or raised. Errors after a complete response are left to the app's own log."""
         if not task.cancelled():
             task.exception()
         self._notify()
@@ -200,13 +200,13 @@ class Exchange:
 
 
 class AsgiClient:
-    """A client of one app, and the keeper of its lifespan: `async with Bridge(app) as line: await line.request(…)`."""
+    """A client for one app, which also runs its lifespan: `async with AsgiClient(app) as client: …`."""
 
     def __init__(self, app: App, *, host: str = "127.0.0.1:8000") -> None:
         self.app = app
         self.host = host
         self.requests_started = 0
-        """How many requests the app has been given so far."""
+        """How many requests the app has received so far."""
         self._request_waiters: list[tuple[int, asyncio.Event]] = []
         self._state: dict[str, Any] = {}
         self._exchanges: set[Exchange] = set()
@@ -226,7 +226,7 @@ class AsgiClient:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the app: its lifespan ends, then what is still connected is cut."""
+        """End the app's lifespan, then disconnect the remaining exchanges."""
         self._stop.set()
         assert self._lifespan is not None
         async with asyncio.timeout(DEADLINE_S):
@@ -236,7 +236,7 @@ class AsgiClient:
             await exchange.wait_until_released()
 
     async def requests_received(self, count: int) -> None:
-        """Wait until the app has been given so many requests."""
+        """Wait until the app has received that many requests."""
         arrived = asyncio.Event()
         if self.requests_started < count:
             self._request_waiters.append((count, arrived))
@@ -252,7 +252,7 @@ class AsgiClient:
         body: bytes | list[bytes] = b"",
         window: int | None = None,
     ) -> Exchange:
-        """Send a request and come back as soon as its answer has begun. See `begin`."""
+        """Send a request and return as soon as its response has started. Arguments as in `begin`."""
         exchange = self.begin(method, path, headers=headers, body=body, window=window)
         await exchange.started()
         return exchange
@@ -277,14 +277,14 @@ class AsgiClient:
             window: how many unread bytes the connection holds before the app's `send` waits; None for no bound.
             is_cut: more of the body was announced and never comes.
         """
-        sent = [(name.lower(), value) for name, value in headers]
-        named = {name for name, _ in sent}
-        if "host" not in named:
-            sent.append(("host", self.host))
+        all_headers = [(name.lower(), value) for name, value in headers]
+        names = {name for name, _ in all_headers}
+        if "host" not in names:
+            all_headers.append(("host", self.host))
         if isinstance(body, list):
-            sent.append(("transfer-encoding", "chunked"))
-        elif body and "content-length" not in named:
-            sent.append(("content-length", str(len(body))))
+            all_headers.append(("transfer-encoding", "chunked"))
+        elif body and "content-length" not in names:
+            all_headers.append(("content-length", str(len(body))))
         raw_path, _, query = path.partition("?")
         scope: Message = {
             "type": "http",
@@ -296,7 +296,7 @@ class AsgiClient:
             "raw_path": raw_path.encode("latin-1"),
             "query_string": query.encode("latin-1"),
             "root_path": "",
-            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in sent],
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers],
             "client": ("127.0.0.1", 50_000),
             "server": ("127.0.0.1", 8000),
             "state": dict(self._state),
@@ -312,7 +312,7 @@ class AsgiClient:
     async def request(
         self, method: str, path: str, *, headers: Iterable[tuple[str, str]] = (), body: bytes | list[bytes] = b""
     ) -> Answer:
-        """Send a request and read its whole answer."""
+        """Send a request and read the whole response."""
         exchange = await self.open(method, path, headers=headers, body=body)
         content = await exchange.read()
         return Answer(exchange.status, exchange.headers, content)
@@ -329,12 +329,12 @@ class AsgiClient:
             self._exchanges.discard(exchange)
 
     async def _live(self, ready: asyncio.Future[None]) -> None:
-        asked = False
+        has_started = False
 
         async def receive() -> Message:
-            nonlocal asked
-            if not asked:
-                asked = True
+            nonlocal has_started
+            if not has_started:
+                has_started = True
                 return {"type": "lifespan.startup"}
             await self._stop.wait()
             return {"type": "lifespan.shutdown"}

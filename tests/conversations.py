@@ -1,8 +1,8 @@
-"""Conversations as data, in the words of the core: what a person and an application do, and what they see.
+"""Conversations as data, independent of the protocol: what a user and an application do, and what they observe.
 
-A conversation names no protocol. A protocol adds one `Driver` that says the steps in its own words and tells what came
-back; `play` runs any conversation through any driver that can express it, on any server, with restarts between the
-steps where asked. What a protocol has no form for, its driver declares, and `play` leaves it out of what is expected.
+Each protocol has a `Driver` that performs the steps and reports its observations. `play` runs any conversation with any
+driver that can express it, on any server, optionally with restarts between the steps. A driver declares what its
+protocol can express; `play` does not expect the rest.
 """
 
 import json
@@ -13,33 +13,33 @@ from typing import Any, Literal, Protocol
 
 Json = Any
 
-# --- what can be seen -------------------------------------------------------------------------------------------------
+# --- observations -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ObservedPrompt:
-    """A person's message, as the history has it."""
+    """A user's message in the history."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ObservedText:
-    """Text of the agent. What it says in a row is one."""
+    """Text of the agent. Consecutive texts count as one."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ObservedThinking:
-    """The agent's thinking, where it shows it."""
+    """Reasoning of the agent."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ObservedCall:
-    """A call of a tool. Arguments of None: they are the core's affair, and not compared."""
+    """A tool call. Arguments of None are not compared."""
 
     name: str
     arguments: dict[str, Json] | None = None
@@ -47,7 +47,7 @@ class ObservedCall:
 
 @dataclass(frozen=True)
 class ObservedResult:
-    """The result of a call, named by its tool."""
+    """The result of a call, identified by the tool's name."""
 
     name: str
     result: str
@@ -55,7 +55,7 @@ class ObservedResult:
 
 @dataclass(frozen=True)
 class ObservedPlan:
-    """A plan was shown: the titles of its steps."""
+    """A plan, by the titles of its steps."""
 
     titles: tuple[str, ...]
 
@@ -63,19 +63,19 @@ class ObservedPlan:
 Observation = ObservedPrompt | ObservedText | ObservedThinking | ObservedCall | ObservedResult | ObservedPlan
 Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "max_steps", "cancelled", "error"]
 
-# --- what can be done -------------------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A person writes."""
+    """The user sends a message."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Result:
-    """The application ran its tool."""
+    """The application returns the result of its tool."""
 
     name: str
     text: str
@@ -83,14 +83,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Allow:
-    """A person allows a call."""
+    """The user allows a call."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Deny:
-    """A person refuses a call."""
+    """The user denies a call."""
 
     name: str
     reason: str | None = None
@@ -98,7 +98,7 @@ class Deny:
 
 @dataclass(frozen=True)
 class Choose:
-    """A person answers a question."""
+    """The user answers a question."""
 
     selections: tuple[str, ...] = ()
     custom: str | None = None
@@ -109,7 +109,7 @@ Answer = Result | Allow | Deny | Choose
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to all open calls."""
+    """Answers to all open calls."""
 
     answers: tuple[Answer, ...]
 
@@ -119,9 +119,9 @@ Input = Prompt | Answers
 
 @dataclass(frozen=True)
 class Exchange:
-    """An input, and what its run shows until it stops.
+    """An input, and what is observed of its run.
 
-    `unseen` are the results that enter the history without a word: of calls that a new message closed.
+    `expected_in_history`: results that appear in the history only, of calls that a new message closed.
     """
 
     input: Input
@@ -132,7 +132,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Interruption:
-    """A run that somebody ends once it has said something: by deleting the session, or by stopping the run."""
+    """A run that is ended after some text: by deleting the session or by stopping the run."""
 
     input: Prompt
     after_text: str
@@ -141,7 +141,7 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Crash:
-    """The server dies inside a run, once it has said something, and comes back. The reader joins again."""
+    """The server is killed during a run, after some text, and restarted. The client reads on."""
 
     input: Prompt
     after_text: str
@@ -155,7 +155,7 @@ Feature = Literal["client tools", "permissions", "questions", "sub-agents", "del
 
 @dataclass(frozen=True)
 class Setup:
-    """What is switched on in the session, by the names of the rehearsal agent's tools."""
+    """The tools that are enabled in the session, by name."""
 
     trusted: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation with the rehearsal agent, from an empty session on."""
+    """A conversation with the rehearsal agent in a new session."""
 
     name: str
     steps: tuple[Step, ...]
@@ -175,82 +175,85 @@ class Conversation:
         return any(isinstance(step, Crash) for step in self.steps)
 
 
-# --- who does it ------------------------------------------------------------------------------------------------------
+# --- drivers ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Outcome:
-    """What a run showed, and why it stopped, in the core's words."""
+    """What was observed of a run, and why it stopped."""
 
     observed: list[Observation]
     stop: Stop
 
 
 class Driver(Protocol):
-    """One session through one protocol. It reaches the server anew after every restart (`connect`)."""
+    """One session over one protocol. `connect` is called again after every restart."""
 
     features: frozenset[Feature]
     observable: frozenset[type]
-    """The kinds of `Seen` that the protocol has a form for in a stream, and in a history."""
+    """The observations that the protocol can express, in streams and in histories."""
     stops: dict[Stop, Stop]
-    """Reasons that the protocol cannot tell apart from another, by that other."""
+    """Maps stop reasons that the protocol does not have to those that it reports instead."""
 
     def connect(self, server: "Server") -> None:
-        """Go on over this server."""
+        """Use this server from now on."""
 
     async def begin(self, setup: Setup) -> None:
-        """Make the session."""
+        """Create the session."""
 
     async def run(self, user_input: Input) -> Outcome:
-        """Do it and read to the end of the run."""
+        """Send an input and read to the end of the run."""
 
     async def start(self, user_input: Prompt, after_text: str) -> None:
-        """Do it and read until that has been said; the run goes on."""
+        """Send an input and read until this text has arrived; the run continues."""
 
     async def rejoin(self) -> Outcome:
-        """Go on reading what `start` began, over the server as it is now. What was seen before counts."""
+        """Read the rest of the run that `start` began, from the current server. Earlier observations count."""
 
     async def interrupt(self, how: Literal["delete", "stop"]) -> Outcome:
-        """End what `start` began and read the rest."""
+        """End the run that `start` began, and read the rest."""
 
     async def history(self) -> list[Observation]:
-        """The whole history."""
+        """Fetch the whole history."""
 
     async def is_gone(self) -> bool:
         """Whether the session was deleted."""
 
 
 class Server(Protocol):
-    """Where conversations take place. `line` is how requests reach it; it changes with every start."""
+    """The server of a conversation. `connection` sends requests to it, and changes with every start."""
 
     connection: Any
 
     def key(self, name: str) -> str:
-        """The key of that name."""
+        """The API key of that name."""
 
     async def restart(self) -> None:
-        """Stop as told, and start again on the same data."""
+        """Stop gracefully, and start again on the same data."""
 
     async def crash(self) -> None:
-        """Die without a word, and start again on the same data."""
+        """Get killed, and start again on the same data."""
 
 
 async def play(
     conversation: Conversation,
     driver: Driver,
     server: Server,
-    restart_before: Callable[[int], bool] = lambda place: False,
+    restart_before: Callable[[int], bool] = lambda index: False,
 ) -> None:
-    """Hold the conversation and compare all that is seen, step by step, and the history after every step.
+    """Perform a conversation, and compare the observations of each step and the history after it.
 
     Args:
-        restart_before: whether the server is restarted before the step of that place.
+        conversation: the conversation.
+        driver: performs it over a protocol.
+        server: the server.
+        restart_before: whether to restart the server before the step with this index.
     """
     driver.connect(server)
     await driver.begin(conversation.setup)
     history: list[Observation] = []
-    for place, step in enumerate(conversation.steps):
-        if restart_before(place):
+    for index, step in enumerate(conversation.steps):
+        if restart_before(index):
             await server.restart()
             driver.connect(server)
         match step:
@@ -260,7 +263,7 @@ async def play(
             case Interruption():
                 await driver.start(step.input, step.after_text)
                 outcome = await driver.interrupt(step.how)
-                if step.how == "delete":  # what was under way is gone with the session; that it ended has to be seen
+                if step.how == "delete":  # the text is deleted with the session; only the end is observable
                     outcome.observed = [ObservedText(step.after_text)]
                 expect(outcome, (ObservedText(step.after_text),), "cancelled", driver)
             case Crash():
@@ -274,35 +277,35 @@ async def play(
             return
         history += history_entries(step)
         if "history" in driver.features:
-            told = comparable(await driver.history(), driver.observable)
-            assert told == comparable(history, driver.observable), (conversation.name, place)
+            actual = comparable(await driver.history(), driver.observable)
+            assert actual == comparable(history, driver.observable), (conversation.name, index)
 
 
 def expect(outcome: Outcome, expected: Iterable[Observation], stop: Stop, driver: Driver) -> None:
-    """The run showed what it should, as far as the protocol can show it."""
+    """Check a run's observations, as far as the protocol can express them."""
     assert comparable(outcome.observed, driver.observable) == comparable(expected, driver.observable)
     assert outcome.stop == driver.stops.get(stop, stop)
 
 
 def history_entries(step: Step) -> list[Observation]:
     """What a step adds to the history."""
-    sees: tuple[Observation, ...] = (
+    observed: tuple[Observation, ...] = (
         (ObservedText(step.after_text),) if isinstance(step, Interruption) else step.expected
     )
     match step.input:
         case Prompt(text):
-            unseen = step.expected_in_history if isinstance(step, Exchange) else ()
-            return [*unseen, ObservedPrompt(text), *sees]
+            hidden = step.expected_in_history if isinstance(step, Exchange) else ()
+            return [*hidden, ObservedPrompt(text), *observed]
         case Answers(answers):
-            given = [ObservedResult(each.name, each.text) for each in answers if isinstance(each, Result)]
+            results = [ObservedResult(each.name, each.text) for each in answers if isinstance(each, Result)]
             chosen = [ObservedResult("AskUserQuestion", "") for each in answers if isinstance(each, Choose)]
-            return [*given, *chosen, *sees]
+            return [*results, *chosen, *observed]
 
 
 def comparable(observed: Iterable[Observation], observable: frozenset[type]) -> list[Observation]:
-    """What can be compared: only what the protocol shows, words in a row joined, a question's own result blank.
+    """Normalize observations: drop what the protocol cannot express, join texts, blank the results of questions.
 
-    Results in a row are sorted: calls that ran or were closed together have no order among each other.
+    Consecutive results are sorted: calls that ran or were closed together have no fixed order.
     """
     result: list[Observation] = []
     for each in observed:
@@ -330,17 +333,17 @@ def comparable(observed: Iterable[Observation], observable: frozenset[type]) -> 
 
 
 def script(*steps: dict[str, Json]) -> str:
-    """What makes the rehearsal agent play these steps."""
+    """A message that makes the rehearsal agent perform these steps."""
     return json.dumps({"script": steps}, ensure_ascii=False)
 
 
 def call(name: str, **arguments: Json) -> dict[str, Json]:
-    """A script's step with one call."""
+    """A step with one call."""
     return {"call": {"name": name, "input": arguments}}
 
 
 def calls(*named: tuple[str, dict[str, Json]]) -> dict[str, Json]:
-    """A script's step with several calls at once."""
+    """A step with several concurrent calls."""
     return {"calls": [{"name": name, "input": arguments} for name, arguments in named]}
 
 
@@ -372,7 +375,7 @@ CONVERSATIONS = (
         (HELLO, Exchange(Prompt("Grüße, 🧑‍🚀"), (ObservedText("You said: Grüße, 🧑‍🚀"),)), HELLO),
     ),
     Conversation(
-        "thinking aloud",
+        "reasoning",
         (Exchange(Prompt("think"), (ObservedThinking("Let me think."), ObservedText("Done thinking."))), HELLO),
     ),
     Conversation(
@@ -476,7 +479,7 @@ CONVERSATIONS = (
         frozenset({"client tools", "permissions"}),
     ),
     Conversation(
-        "a question, answered from the list and in one's own words",
+        "a question, answered with an option and with free text",
         (
             QUESTION_ASKED,
             Exchange(Answers((Choose(("production",)),)), (ObservedText("You chose production."),)),
@@ -513,7 +516,7 @@ CONVERSATIONS = (
         ),
     ),
     Conversation(
-        "runs that end early, and go on",
+        "runs that end early, and the session continues",
         (
             Exchange(Prompt(script({"say": "half"}, {"fail": "internal words"})), (ObservedText("half"),), "error"),
             Exchange(
@@ -544,7 +547,7 @@ CONVERSATIONS = (
         needs=frozenset({"stop"}),
     ),
     Conversation(
-        "a server that dies while it speaks",
+        "a server that is killed during a run",
         (
             HELLO,
             Crash(

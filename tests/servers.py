@@ -1,6 +1,6 @@
-"""Servers for tests: the real app on a data folder of its own, in process, over a socket, or as a program.
+"""Servers for tests: the real app on a data folder of its own, in process, over a socket, or as a process.
 
-`build` below is the only place that knows how the app is put together.
+Only `build` knows how the app is built.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ USERS = {
     "bob": ("bob", "use"),
     "admin": ("admin", "admin"),
 }
-"""The keys that every house has: by name, their user and their scope."""
+"""The keys of every test server: user and scope by name."""
 
 
 class ManualClock:
-    """A clock that stands still until it is moved."""
+    """A clock that stands still until the test advances it."""
 
     def __init__(self) -> None:
         self._now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -52,13 +52,13 @@ class ManualClock:
 
 
 def build(settings: Settings, agents: Sequence[Agent], clock: ManualClock | None) -> App:
-    """The real app."""
+    """Build the real app."""
     return app.build(settings, agents=agents, clock=clock)
 
 
 def settings_for(folder: Path, **changes: Any) -> Settings:
-    """Settings of a test's server: the rehearsal agents, a folder, and no limit on what the tests do all the time."""
-    given = {
+    """Settings for a test server: rehearsal agents, and no limits that the tests would reach."""
+    settings = {
         "rehearsal": True,
         "data": str(folder),
         "wrong_keys_per_minute": 0,
@@ -67,27 +67,27 @@ def settings_for(folder: Path, **changes: Any) -> Settings:
         "synchronous": "normal",
     }
     if DATABASES:
-        given["database"] = DATABASES[0](folder)
-    return msgspec.convert({**given, **changes}, Settings)
+        settings["database"] = DATABASES[0](folder)
+    return msgspec.convert({**settings, **changes}, Settings)
 
 
 DATABASES: list[Callable[[Path], str]] = []
-"""With `--postgres`: gives the database of each folder's servers."""
+"""With `--postgres`: returns the database for a folder's servers."""
 
 
 async def make_keys(settings: Settings) -> dict[str, str]:
-    """Make the keys of `USERS` in stores at rest, as the command line does."""
+    """Create the keys of `USERS` without a server, as the command line does."""
     stores = open_stores(settings)
     ring = KeyRing(stores.keys, LocalBus(), SystemClock(), RandomIds())
     await ring.start()
     try:
-        made = {
+        created = {
             name: await ring.create(name, user=UserId(user), scopes=(scope,)) for name, (user, scope) in USERS.items()
         }
     finally:
         await ring.close()
         stores.close()
-    return {name: secret for name, (secret, _) in made.items()}
+    return {name: secret for name, (secret, _) in created.items()}
 
 
 class AppServer:
@@ -105,7 +105,7 @@ class AppServer:
         self.connection: AsgiClient
 
     async def prepare(self) -> None:
-        """Make the keys, once."""
+        """Create the keys, once."""
         if self.settings.auth and not self._keys:
             self._keys = await make_keys(self.settings)
 
@@ -118,24 +118,24 @@ class AppServer:
         await self.connection.close()
 
     async def restart(self, agents: Sequence[Agent] | None = None) -> None:
-        """Stop as told, and start again on the same data, perhaps with other agents."""
+        """Stop, and start again on the same data, optionally with other agents."""
         await self.stop()
         self.agents = self.agents if agents is None else agents
         await self.start()
 
     async def crash(self) -> None:
-        raise NotImplementedError("what runs in the test's own process cannot be killed; see `Program`")
+        raise NotImplementedError("a server in the test's own process cannot be killed; use ServerProcess")
 
     def key(self, name: str) -> str:
         return self._keys[name]
 
     def aap_client(self, name: str) -> AapClient:
-        """The AAP face as the holder of that key sees it."""
+        """An AAP client with the key of that name."""
         return AapClient(self.connection, self._keys.get(name))
 
 
 class AppServerFactory(Protocol):
-    """Opens a house of one's own; settings by name, `agents` and `manual_clock` besides."""
+    """Runs an app server. Takes settings by name, and `agents` and `manual_clock`."""
 
     def __call__(
         self, *, agents: Sequence[Agent] = ..., manual_clock: bool = ..., **settings: Any
@@ -144,20 +144,20 @@ class AppServerFactory(Protocol):
 
 @asynccontextmanager
 async def running_server(folder: Path, **changes: Any) -> AsyncIterator[AppServer]:
-    """A house from its start to its end."""
-    house = AppServer(folder, **changes)
-    await house.start()
+    """Run a server in process."""
+    server = AppServer(folder, **changes)
+    await server.start()
     try:
-        yield house
+        yield server
     finally:
-        await house.stop()
+        await server.stop()
 
 
 # --- over a socket ----------------------------------------------------------------------------------------------------
 
 
 class SocketStream:
-    """An answer that comes through a socket."""
+    """A response that arrives through a socket."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code
@@ -177,14 +177,14 @@ class SocketStream:
         return b"".join([piece async for piece in self])
 
     def unread(self) -> bytes:
-        raise NotImplementedError("what the kernel holds for a socket cannot be seen")
+        raise NotImplementedError("the kernel's receive buffer cannot be inspected")
 
     async def disconnect(self) -> None:
         await self._response.aclose()
 
 
 class SocketLine:
-    """Requests through a socket."""
+    """Sends requests through a socket."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -208,7 +208,7 @@ class SocketLine:
 
 
 class NotifyingServer(uvicorn.Server):
-    """A server that says when it listens."""
+    """A server that sets an event when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -220,7 +220,7 @@ class NotifyingServer(uvicorn.Server):
 
 
 class Listener:
-    """An app behind a port of this process."""
+    """Serves an app on a port, in this process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._server = NotifyingServer(config)
@@ -243,7 +243,7 @@ class Listener:
 
 
 class SocketServer:
-    """A server in the test's own loop that is reached through a socket."""
+    """A server in the test's own event loop, reached through a socket."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.app_server = AppServer(folder, **changes)
@@ -271,7 +271,7 @@ class SocketServer:
         await self.start()
 
     async def crash(self) -> None:
-        raise NotImplementedError("what runs in the test's own process cannot be killed; see `Program`")
+        raise NotImplementedError("a server in the test's own process cannot be killed; use ServerProcess")
 
     def key(self, name: str) -> str:
         return self.app_server.key(name)
@@ -279,22 +279,22 @@ class SocketServer:
 
 @asynccontextmanager
 async def running_socket_server(folder: Path, **changes: Any) -> AsyncIterator[SocketServer]:
-    """A house behind a socket, from its start to its end."""
-    house = SocketServer(folder, **changes)
-    await house.start()
+    """Run a server behind a socket."""
+    server = SocketServer(folder, **changes)
+    await server.start()
     try:
-        yield house
+        yield server
     finally:
-        await house.stop()
+        await server.stop()
 
 
-# --- as a program -----------------------------------------------------------------------------------------------------
+# --- as a process -----------------------------------------------------------------------------------------------------
 
 COMMAND = (sys.executable, "-m", "dragoman")
 
 
 class ServerProcess:
-    """The real program in a process of its own, with the rehearsal agents. It can be killed."""
+    """The real program with the rehearsal agents, in a process that can be killed."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
@@ -317,11 +317,11 @@ class ServerProcess:
                 if word == "ready":
                     self.connection = SocketLine(url)
                     return
-        raise RuntimeError(f"the server ended with {await self._process.wait()} before it was ready")
+        raise RuntimeError(f"the server exited with {await self._process.wait()} before it was ready")
 
-    async def end(self, how: signal.Signals) -> None:
+    async def end(self, signal_number: signal.Signals) -> None:
         await self.connection.close()
-        self._process.send_signal(how)
+        self._process.send_signal(signal_number)
         async with asyncio.timeout(DEADLINE_S):
             await self._process.wait()
 
@@ -340,7 +340,7 @@ class ServerProcess:
         return self._keys[name]
 
     async def run(self, *arguments: str) -> str:
-        """Run another command on the same data; the last word that it prints."""
+        """Run another command on the same data; returns the last word of its output."""
         process = await asyncio.create_subprocess_exec(
             *COMMAND, *arguments, *self._flags, stdout=asyncio.subprocess.PIPE
         )
@@ -352,10 +352,10 @@ class ServerProcess:
 
 @asynccontextmanager
 async def server_process(folder: Path, *flags: str) -> AsyncIterator[ServerProcess]:
-    """The program, from its start to its end."""
-    running = ServerProcess(folder, *flags)
-    await running.start()
+    """Run the program."""
+    server = ServerProcess(folder, *flags)
+    await server.start()
     try:
-        yield running
+        yield server
     finally:
-        await running.stop()
+        await server.stop()

@@ -1,6 +1,6 @@
-"""One session on every protocol at once: what one does, all others show and continue (shared rules, 1, 11, 17, 20).
+"""One session over every protocol: what one protocol does, all others show and can continue.
 
-`Doors` sees one server through all five doors with one key. Each test plays in one and looks through the rest.
+`ProtocolClients` has a client for each protocol of one server. Each test acts over one and checks the others.
 """
 
 import json
@@ -12,7 +12,7 @@ import pytest
 
 from tests.protocols.aap.client import AapClient, Session, call, enabled_tools, grant, script, user
 from tests.protocols.agentscope.client import AgentScopeClient, approval, pending, request_body
-from tests.protocols.agentscope.client import texts as said
+from tests.protocols.agentscope.client import texts as text_of
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, StreamReader, run_input
 from tests.protocols.blade.client import RestClient, SocketClient
@@ -23,7 +23,7 @@ Json = Any
 
 
 class ProtocolClients:
-    """A server as the holder of one key sees it."""
+    """The clients of one key, one per protocol."""
 
     def __init__(self, server: SocketServer, name: str) -> None:
         key = server.key(name)
@@ -35,7 +35,7 @@ class ProtocolClients:
         self.tab = SocketClient(url_of(server), key)
 
     async def histories_by_protocol(self, session_id: str) -> dict[str, list[str]]:
-        """What the user and the agent have said, as each door tells it that can show a whole history."""
+        """The texts of the user and the agent, from each protocol that has a history."""
         aap = await Session(self.aap, session_id).history()
         ag_ui = await self.ag_ui.messages(session_id)
         service = (await self.runs.get(f"/history?threadId={session_id}")).json["messages"]
@@ -51,7 +51,7 @@ class ProtocolClients:
 
 
 def message_text(content: Json) -> str:
-    """The words of a message, in whichever form."""
+    """The text of a message, in any protocol's form."""
     if isinstance(content, str):
         return content
     return "".join(each.get("text") or each.get("content") or "" for each in content if each["type"] == "text")
@@ -59,8 +59,8 @@ def message_text(content: Json) -> str:
 
 @pytest.fixture(scope="module")
 async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
-    async with running_socket_server(tmp_path_factory.mktemp("doors")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def protocol_clients(app_server: SocketServer) -> ProtocolClients:
     return ProtocolClients(app_server, "alice")
 
 
-async def test_every_protocol_continues_what_another_began_and_all_report_the_same(
+async def test_every_protocol_continues_a_session_and_all_histories_are_the_same(
     protocol_clients: ProtocolClients,
 ) -> None:
     session = await protocol_clients.aap.create()
@@ -80,49 +80,49 @@ async def test_every_protocol_continues_what_another_began_and_all_report_the_sa
     await protocol_clients.tab.connect()
     await protocol_clients.tab.send(f"sess_{session.id}", "over Blade")
     await protocol_clients.tab.leave()
-    asked = ["over AAP", "over AG-UI", "over the run service", "over the Agent API", "over Blade"]
-    told = await protocol_clients.histories_by_protocol(session.id)
-    assert [each for each in told["aap"] if each in asked] == asked
-    assert len(told["aap"]) == 10
-    assert told == dict.fromkeys(told, told["aap"])
+    prompts = ["over AAP", "over AG-UI", "over the run service", "over the Agent API", "over Blade"]
+    histories = await protocol_clients.histories_by_protocol(session.id)
+    assert [each for each in histories["aap"] if each in prompts] == prompts
+    assert len(histories["aap"]) == 10
+    assert histories == dict.fromkeys(histories, histories["aap"])
 
 
 @pytest.mark.parametrize("name", ["my own chat", "日本語", "a/b?c", "0d8f5c1e-3a52-4a0e-9a5b-0f8a4f0c2b11"])
-async def test_what_a_client_calls_a_session_names_it_through_every_protocol(
+async def test_a_clients_name_for_a_session_works_over_every_protocol(
     protocol_clients: ProtocolClients, name: str
 ) -> None:
     await protocol_clients.agentscope.run("first", session_id=name)
     assert [message_text(each["content"]) for each in await protocol_clients.ag_ui.messages(name)][:1] == ["first"]
-    assert said(await protocol_clients.agentscope.run("second", session_id=name))
+    assert text_of(await protocol_clients.agentscope.run("second", session_id=name))
     listed = (await protocol_clients.blade.get("sessions?limit=1"))["items"]
-    (found,) = [each["id"].removeprefix("sess_") for each in listed]
-    history = await Session(protocol_clients.aap, found).history()
+    (session_id,) = [each["id"].removeprefix("sess_") for each in listed]
+    history = await Session(protocol_clients.aap, session_id).history()
     assert [message_text(each["content"]) for each in history if each["role"] == "user"] == ["first", "second"]
 
 
-async def test_a_question_that_one_protocol_shows_is_answered_through_another(
+async def test_a_permission_requested_over_one_protocol_is_given_over_another(
     protocol_clients: ProtocolClients,
 ) -> None:
     session = await protocol_clients.aap.create(server_tools=enabled_tools("stamp", trust=False))
-    asked = await session.run(script(call("stamp", text="it"), {"say": "done: {result}"}))
-    assert asked.stop == "tool_use"
-    (call_id,) = [each.id for each in asked.calls]
-    seen = await protocol_clients.ag_ui.hydrate(session.id)
-    (interrupt,) = seen.events[-1]["outcome"]["interrupts"]
+    turn = await session.run(script(call("stamp", text="it"), {"say": "done: {result}"}))
+    assert turn.stop == "tool_use"
+    (call_id,) = [each.id for each in turn.calls]
+    hydrated = await protocol_clients.ag_ui.hydrate(session.id)
+    (interrupt,) = hydrated.events[-1]["outcome"]["interrupts"]
     assert interrupt["toolCallId"] == call_id
     turns = await protocol_clients.blade.messages(f"sess_{session.id}")
     assert [each["status"] for turn in turns for each in turn["tool_calls"] if each["id"] == f"tc_{call_id}"] == [
         "awaiting_answer"
     ]
     response = await protocol_clients.agentscope.run(approval(call_id, approve=True), session_id=session.id)
-    assert said(response).startswith("done: ")
+    assert text_of(response).startswith("done: ")
     again = await protocol_clients.agentscope.assert_refused(
         "POST", "/process", request_body(approval(call_id, approve=True), session_id=session.id)
     )
     assert again == "NOTHING_PENDING"
-    told = await protocol_clients.histories_by_protocol(session.id)
-    spoken = {door: list(filter(None, each)) for door, each in told.items()}
-    assert spoken == dict.fromkeys(spoken, spoken["blade"])
+    histories = await protocol_clients.histories_by_protocol(session.id)
+    texts = {protocol: list(filter(None, each)) for protocol, each in histories.items()}
+    assert texts == dict.fromkeys(texts, texts["blade"])
     assert (await session.info())["_meta"]["status"] == "idle"
 
 
@@ -142,14 +142,14 @@ def scripted(*steps: Json) -> Json:
     return {"script": list(steps)}
 
 
-async def test_a_run_that_one_protocol_began_is_seen_live_and_stopped_through_the_others(
+async def test_a_run_started_over_one_protocol_is_watched_and_stopped_over_the_others(
     protocol_clients: ProtocolClients,
 ) -> None:
     session = await protocol_clients.aap.create()
-    gate = script({"say": "begun "}, {"emit": {"count": 100_000, "text": "x", "every_ms": 20}})
-    turn = await session.open(gate, mode="delta")
-    watching = StreamReader(await protocol_clients.runs.open(session.id))
-    await watching.until("TEXT_MESSAGE_CONTENT")
+    endless = script({"say": "begun "}, {"emit": {"count": 100_000, "text": "x", "every_ms": 20}})
+    turn = await session.open(endless, mode="delta")
+    watcher = StreamReader(await protocol_clients.runs.open(session.id))
+    await watcher.until("TEXT_MESSAGE_CONTENT")
     assert (await protocol_clients.ag_ui.run(an_input("me too", thread=session.id))).events[0]["code"] == "thread_busy"
     assert (
         await protocol_clients.agentscope.assert_refused(
@@ -159,7 +159,7 @@ async def test_a_run_that_one_protocol_began_is_seen_live_and_stopped_through_th
     )
     assert (await session.post([user("me too")])).status == 409
     assert await protocol_clients.agentscope.stop(session_id=session.id)
-    frames = await watching.until("RUN_FINISHED")
+    frames = await watcher.until("RUN_FINISHED")
     assert frames[-1].event["outcome"] == {"type": "cancelled"}
     assert (await turn.read_to_end())[-1].event == "turn_stop"
     assert [
@@ -169,7 +169,7 @@ async def test_a_run_that_one_protocol_began_is_seen_live_and_stopped_through_th
     ] == []
 
 
-async def test_what_waits_in_the_queue_keeps_the_other_protocols_busy(protocol_clients: ProtocolClients) -> None:
+async def test_a_queued_run_keeps_the_session_busy_for_other_protocols(protocol_clients: ProtocolClients) -> None:
     thread = str(uuid4())
     slow = json.dumps(scripted({"say": "slow"}, {"emit": {"count": 100_000, "text": "x", "every_ms": 20}}))
     await protocol_clients.runs.submit(run_input(thread, slow, "r-1"))
@@ -181,11 +181,11 @@ async def test_what_waits_in_the_queue_keeps_the_other_protocols_busy(protocol_c
     assert (await protocol_clients.runs.post(f"/runs/{thread}/cancel?runId=r-1", b"")).json["accepted"] is True
     frames = await protocol_clients.runs.events(thread, "r-2")
     assert frames[-1].type == "RUN_FINISHED"
-    told = await protocol_clients.histories_by_protocol(thread)
-    assert told["aap"][-2] == "next"
+    histories = await protocol_clients.histories_by_protocol(thread)
+    assert histories["aap"][-2] == "next"
 
 
-async def test_a_session_that_is_deleted_through_one_protocol_is_gone_from_all(
+async def test_a_session_deleted_over_one_protocol_is_gone_from_all(
     protocol_clients: ProtocolClients,
 ) -> None:
     session = await protocol_clients.aap.create()
@@ -197,7 +197,7 @@ async def test_a_session_that_is_deleted_through_one_protocol_is_gone_from_all(
     assert (await protocol_clients.runs.get(f"/history?threadId={session.id}")).status == 404
 
 
-async def test_nobody_else_finds_any_of_it(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
+async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
     session = await protocol_clients.aap.create()
     await session.run("mine")
     bob = ProtocolClients(app_server, "bob")
@@ -207,15 +207,15 @@ async def test_nobody_else_finds_any_of_it(protocol_clients: ProtocolClients, ap
     assert (await bob.runs.post("/runs", run_input(session.id))).status == 403
     own = await bob.agentscope.run("hello", session_id=session.id)
     assert own["status"] == "completed"
-    told = await protocol_clients.histories_by_protocol(session.id)
-    assert told["aap"][0] == "mine"
-    assert len(told["aap"]) == 2
+    histories = await protocol_clients.histories_by_protocol(session.id)
+    assert histories["aap"][0] == "mine"
+    assert len(histories["aap"]) == 2
 
 
-async def test_a_large_picture_shows_through_every_protocol_as_what_it_is(protocol_clients: ProtocolClients) -> None:
+async def test_a_large_image_is_shown_over_every_protocol(protocol_clients: ProtocolClients) -> None:
     session = await protocol_clients.aap.create()
-    picture = "data:image/png;base64," + "iVBO" * 20_000
-    await session.run([user([{"type": "text", "text": "look"}, {"type": "image", "url": picture}])])
+    image = "data:image/png;base64," + "iVBO" * 20_000
+    await session.run([user([{"type": "text", "text": "look"}, {"type": "image", "url": image}])])
     (block,) = [
         each
         for each in (await protocol_clients.blade.messages(f"sess_{session.id}"))[0]["blocks"]
@@ -226,7 +226,7 @@ async def test_a_large_picture_shows_through_every_protocol_as_what_it_is(protoc
     (part,) = [
         each for each in (await protocol_clients.ag_ui.messages(session.id))[0]["content"] if each["type"] == "image"
     ]
-    assert part["source"] == {"type": "data", "value": picture.partition(",")[2], "mimeType": "image/png"}
+    assert part["source"] == {"type": "data", "value": image.partition(",")[2], "mimeType": "image/png"}
     (message, _) = (await protocol_clients.runs.get(f"/history?threadId={session.id}")).json["messages"]
-    assert message["attachments"] == [{"mimeType": "image/png", "url": picture}]
-    assert (await session.history())[0]["content"][1]["url"] == picture
+    assert message["attachments"] == [{"mimeType": "image/png", "url": image}]
+    assert (await session.history())[0]["content"][1]["url"] == image

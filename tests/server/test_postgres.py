@@ -55,7 +55,7 @@ async def status(server: AppServer, path: str) -> tuple[int, str]:
 async def test_a_conversation_survives_a_restart_before_every_step(
     app_server: AppServer, conversation: Conversation
 ) -> None:
-    await play(conversation, AapDriver("delta", aap_client_of), app_server, restart_before=lambda place: place > 0)
+    await play(conversation, AapDriver("delta", aap_client_of), app_server, restart_before=lambda index: index > 0)
 
 
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
