@@ -371,9 +371,7 @@ async def test_the_placeholder_does_not_scroll_on_a_phone(console_page: ConsoleP
     session = await start_conversation(console_page, "ask me")
     await console_page.resize(390, 800)
     await console_page.open("conversations", session)
-    await console_page.until(
-        "document.querySelector('.composer textarea')?.placeholder.startsWith('Answer the question')"
-    )
+    await console_page.until("document.querySelector('.composer textarea')?.placeholder.startsWith('Respond above')")
     assert await console_page.run(
         "(() => { const it = document.querySelector('.composer textarea');"
         " return it.scrollHeight <= it.clientHeight; })()"

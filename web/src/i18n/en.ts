@@ -73,7 +73,7 @@ export const en = {
 
     "chat.message": "Message",
     "chat.placeholder": "Message {agent}…",
-    "chat.placeholder-waiting": "Answer the question above, or send a different message…",
+    "chat.placeholder-waiting": "Respond above, or send a different message…",
     "chat.keys": "Enter to send, Shift+Enter for a new line",
     "chat.send": "Send",
     "chat.stop": "Stop",

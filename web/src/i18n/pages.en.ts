@@ -125,7 +125,7 @@ export const pagesEn = {
     "memories.replaced": "replaced by #{id}",
     "memories.about-topic": "Topic: {topic}",
     "memories.about-tool": "Tool: {tool}",
-    "memories.used": "used {count} times",
+    "memories.used": "Uses: {count}",
     "memories.source": "Source conversation",
     "memories.because": "Reason: {reason}",
     "memories.content": "Content",

@@ -120,7 +120,7 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "memories.replaced": "已被 #{id} 取代",
     "memories.about-topic": "主题：{topic}",
     "memories.about-tool": "工具：{tool}",
-    "memories.used": "已使用 {count} 次",
+    "memories.used": "使用次数：{count}",
     "memories.source": "来源对话",
     "memories.because": "原因：{reason}",
     "memories.content": "内容",

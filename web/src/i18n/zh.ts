@@ -74,7 +74,7 @@ export const zh: Record<keyof typeof en, string> = {
 
     "chat.message": "消息",
     "chat.placeholder": "给 {agent} 发消息…",
-    "chat.placeholder-waiting": "请回答上方的问题，或发送其他消息…",
+    "chat.placeholder-waiting": "请在上方回应，或发送其他消息…",
     "chat.keys": "按 Enter 发送，Shift+Enter 换行",
     "chat.send": "发送",
     "chat.stop": "停止",
