@@ -1,4 +1,4 @@
-"""An MCP server as somebody would write it, with the official SDK: `python mcp_program.py stdio | http FD`."""
+"""An ordinary MCP server based on the official SDK: `python mcp_program.py stdio | http FD`."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ PIXEL = base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAA=")
 
 
 def note(text: str) -> None:
-    """Tell the test, which listens there."""
+    """Notify the test, which listens there."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(os.environ["NOTES"])
         line.sendall(text.encode())
@@ -57,13 +57,13 @@ def fail() -> str:
 
 @server.tool()
 def environment(name: str) -> str:
-    """Tell a variable."""
+    """Return an environment variable."""
     return os.environ.get(name, "unset")
 
 
 @server.tool()
 async def wait() -> str:
-    """Wait for ever."""
+    """Wait forever."""
     note("waiting")
     try:
         await asyncio.Event().wait()
@@ -96,7 +96,7 @@ def forecast() -> list[str]:
 
 @server.tool(name="dotted.name")
 def odd() -> str:
-    """Have a name that models do not take."""
+    """Have a name that models do not accept."""
     return "odd"
 
 

@@ -1,4 +1,4 @@
-"""Agents that are functions: straight-line code that waits for people, on the real engine."""
+"""Agents that are functions, on the real engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""MCP servers as tools: real processes, written with the official SDK, over stdio and streamable HTTP."""
+"""MCP servers as tools: processes based on the official SDK, over stdio and streamable HTTP."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.agents.test_tool import Context
 PROGRAM = str(Path(__file__).with_name("mcp_program.py"))
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA="
 SLOW_S = 60.0
-"""A process that imports the SDK on a busy machine."""
+"""Time for a process to import the SDK on a busy machine."""
 
 
 def program(folder: Path, **options: Any) -> McpServer:
@@ -45,7 +45,7 @@ async def started(server: McpServer) -> AsyncIterator[McpServer]:
 
 @pytest.fixture(scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[McpServer]:
-    """One server for the tests that leave it as it was."""
+    """One server for all tests that do not change it."""
     async with started(program(tmp_path_factory.mktemp("mcp"))) as server:
         yield server
 
@@ -57,7 +57,7 @@ async def run(server: McpServer, name: str, /, **arguments: object) -> object:
 
 
 def children() -> set[int]:
-    """The processes that this one started."""
+    """The child processes of this process."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -308,7 +308,7 @@ async def test_agents_call_mcp_tools_and_wait_for_approval(tmp_path: Path) -> No
 
 @asynccontextmanager
 async def http_program(port: int) -> AsyncIterator[int]:
-    """The program on a port, of the system's choice if it is 0. Who connects before it is ready has to wait."""
+    """Run the program on a port; 0 is any free port. Early connections wait until it is ready."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""The rehearsal agent plays every step of its table."""
+"""The rehearsal agent: every step of its scripts."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ def calls(*names: str) -> Json:
 
 
 async def blocks(*steps: Json, **settings: Any) -> list[list[Block]]:
-    """The model steps that a script makes."""
+    """The model steps that a script produces."""
     playing = session(**settings)
     assert await playing.send(script(*steps)) == "end_turn"
     return playing.blocks()
@@ -240,7 +240,7 @@ async def test_without_a_pause_no_other_task_runs_between_deltas(step: Json) -> 
 async def test_pauses_follow_the_schedule_of_the_script(
     step: Json, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here everybody wakes 2 ms late; the next pause makes up for it."""
+    """Every sleep ends 2 ms late, and the next pause compensates for it."""
     slept: list[float] = []
     now_ms = 0.0
 

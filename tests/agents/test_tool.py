@@ -347,7 +347,7 @@ async def test_a_result_that_json_cannot_represent_is_a_failure(value: object) -
 
 
 class Ended(BaseException):
-    """As severe as SystemExit, but pytest lets it pass."""
+    """A base exception like SystemExit, but one that pytest does not act on."""
 
 
 @pytest.mark.parametrize("is_async", [False, True])

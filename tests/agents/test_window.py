@@ -1,4 +1,4 @@
-"""What of a conversation is sent to a model: whole pairs, in order, within the budget."""
+"""The conversation that is sent to a model: complete pairs, in order, within the budget."""
 
 from collections.abc import Sequence
 
@@ -59,7 +59,7 @@ def ids(messages: Sequence[Message]) -> list[str]:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
-    """Messages as a log has them: results after their calls, others between, some calls open."""
+    """Messages as in a log: results after their calls, other messages in between, some calls without a result."""
     found: list[Message] = []
     open_calls: list[str] = []
     for number in range(draw(st.integers(1, 25))):
@@ -81,7 +81,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 def assert_paired(messages: Sequence[Message]) -> None:
-    """Each call is followed by its result before anything else is said, and no result stands alone."""
+    """Each call is followed by its result before any other message, and no result is unpaired."""
     awaited: list[str] = []
     for message in messages:
         if isinstance(message, ToolMessage):

@@ -92,7 +92,7 @@ async def test_client_tools_run_concurrently_and_their_results_are_sent(client: 
         "1 of red",
         '{"mixed":"a+b"}',
         "Tool execution failed: all over the floor",
-        "Tool execution failed: colour: missing; c: unknown argument (known are: colour, coats)",
+        "Tool execution failed: colour: missing; c: unknown argument (known arguments: colour, coats)",
     ]
     assert reply.text == ", ".join(results)
     assert [each.name for each in reply.calls] == ["paint", "mix", "spill", "paint"]

@@ -1,6 +1,6 @@
-"""The three adapters on one stage: each is told what the model is to do, in its own way.
+"""Harnesses for the three adapters. Each makes its model play a scene, in its own way.
 
-The embedded model cannot be told: it is a real one. It plays along where the scene is one that any model can give.
+The embedded model is real and cannot be scripted, so it supports only the scenes that any model can play.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from dragoman.models.providers import ProviderModel
 from dragoman.models.registry import ManagedModel
 from tests.models.fake_openai_server import DONE, Answer, FakeOpenAIServer, call_delta, chunk, fake_openai_server, usage
 
-Scene = Literal["words", "endless", "calls", "thinking", "broken arguments"]
-"""What the model does: says some words; says words until it is stopped; calls `add` twice; thinks before it speaks;
-calls `add` with arguments that are no JSON."""
+Scene = Literal["text", "endless", "calls", "thinking", "broken arguments"]
+"""What the model does: write a short text; write until it is stopped; call `add` twice; think before it writes; call
+`add` with arguments that are not JSON."""
 
 CALLS = {"c1": {"a": 1, "b": 2}, "c2": {"a": 3, "b": 4}}
 BROKEN = '{"a": 1,'
@@ -38,7 +38,7 @@ class AdapterHarness(Protocol):
     def model(self) -> ManagedModel: ...
 
     def expect(self, scene: Scene) -> None:
-        """The next call plays this scene."""
+        """Let the next call play this scene."""
 
 
 class OpenAIHarness:
@@ -51,7 +51,7 @@ class OpenAIHarness:
 
     def _parts(self, scene: Scene) -> list[bytes | asyncio.Event]:
         match scene:
-            case "words":
+            case "text":
                 return [chunk({"content": "Hello, "}), chunk({"content": "you."}), chunk({}, "stop")]
             case "endless":
                 return [chunk({"content": "on and "}), chunk({"content": "on "}), asyncio.Event()]
@@ -79,7 +79,7 @@ class ProviderHarness:
         self, messages: list[ModelMessage], info: AgentInfo
     ) -> AsyncIterator[str | DeltaToolCalls | DeltaThinkingCalls]:
         match self._scenes.pop(0):
-            case "words":
+            case "text":
                 yield "Hello, "
                 yield "you."
             case "endless":
@@ -102,7 +102,7 @@ class EmbeddedHarness:
         self.model = model
 
     def expect(self, scene: Scene) -> None:
-        assert scene in {"words", "endless"}
+        assert scene in {"text", "endless"}
 
 
 @asynccontextmanager

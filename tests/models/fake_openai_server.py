@@ -1,4 +1,4 @@
-"""A small real OpenAI-compatible server on loopback that plays what a test writes for it."""
+"""A small OpenAI-compatible server on loopback that sends the answers that a test provides."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ def usage(prompt: int, completion: int) -> bytes:
 
 
 def call_delta(index: int | None, arguments: str, **more: str) -> dict[str, Any]:
-    """A delta of one call; `id` and `name` as the server gives them."""
+    """A delta of one call, with `id` and `name` if the server sends them."""
     function = {"arguments": arguments} | ({"name": more["name"]} if "name" in more else {})
     wire: dict[str, Any] = {"function": function}
     if index is not None:
@@ -38,7 +38,7 @@ DONE = b"data: [DONE]\n\n"
 
 @dataclass
 class Answer:
-    """What the server does with one request.
+    """The server's response to one request.
 
     `parts` are written one after another; an `asyncio.Event` among them is waited for. With `is_cut` the connection
     ends there, in the middle of the body.
@@ -64,14 +64,14 @@ class Received:
 
 
 class FakeOpenAIServer:
-    """Answers its requests in the order of `answers`; `dropped` makes it hang up on so many requests before."""
+    """Responds with `answers` in order. The first `dropped` requests are answered by closing the connection."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.received: list[Received] = []
         self.connections = 0
         self.disconnects = asyncio.Event()
-        """A client hung up while it was being answered."""
+        """Set when a client closes the connection during a response."""
         self.connections_to_drop = 0
         self.port = 0
         self._arrival = asyncio.Condition()
@@ -81,7 +81,7 @@ class FakeOpenAIServer:
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def has_received(self, count: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until that many requests have arrived."""
         async with self._arrival:
             await self._arrival.wait_for(lambda: len(self.received) >= count)
 
@@ -130,7 +130,7 @@ class FakeOpenAIServer:
         return True
 
     async def _wait_for_event(self, event: asyncio.Event, reader: asyncio.StreamReader) -> bool:
-        """Wait for the test's event; False if the client leaves first."""
+        """Wait for the test's event. Returns False if the client disconnects first."""
         waiting = asyncio.ensure_future(event.wait())
         leaving = asyncio.ensure_future(reader.read(1))
         try:
@@ -144,7 +144,7 @@ class FakeOpenAIServer:
 
 @asynccontextmanager
 async def fake_openai_server() -> AsyncIterator[FakeOpenAIServer]:
-    """The server, on a free port, while the block lasts."""
+    """Run the server on a free port."""
     played = FakeOpenAIServer()
     server = await asyncio.start_server(played.serve, "127.0.0.1", 0)
     async with server:

@@ -1,4 +1,4 @@
-"""Values that the tests of the models make, and the one way in which they listen to a model."""
+"""Builders of requests, and functions that collect the events of a call, for the tests of models."""
 
 import asyncio
 from contextlib import aclosing
@@ -52,7 +52,7 @@ async def events_of(model: Model, request: ModelRequest) -> list[ModelEvent]:
 
 
 async def events_until(model: Model, request: ModelRequest, count: int) -> list[ModelEvent]:
-    """The first events of a call that is then left."""
+    """The first events of a call, which is then abandoned."""
     events: list[ModelEvent] = []
     async with asyncio.timeout(TIMEOUT_S), aclosing(model.stream(request)) as stream:
         async for event in stream:
@@ -63,7 +63,7 @@ async def events_until(model: Model, request: ModelRequest, count: int) -> list[
 
 
 async def events_and_failure(model: Model, request: ModelRequest) -> tuple[list[ModelEvent], ModelFailed | None]:
-    """The events of a call that breaks off, and how it did."""
+    """The events of a call that fails, and its error."""
     events: list[ModelEvent] = []
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -1,4 +1,4 @@
-"""What every model holds to, whatever is behind it: one suite for all adapters."""
+"""The contract of every model: one suite for all adapters."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ def text_of(events: list[ModelEvent]) -> str:
 
 @every_model
 async def test_an_answer_consists_of_deltas_and_one_end_with_usage(harness: AdapterHarness) -> None:
-    harness.expect("words")
+    harness.expect("text")
     *deltas, last = await events_of(harness.model, a_request("Say hello."))
     assert deltas
     assert all(isinstance(delta, TextDelta) and delta.text for delta in deltas)
@@ -61,18 +61,18 @@ async def test_an_answer_consists_of_deltas_and_one_end_with_usage(harness: Adap
 async def test_a_conversation_can_have_many_calls(harness: AdapterHarness) -> None:
     spoken = [user("Say hello.")]
     for _ in range(3):
-        harness.expect("words")
+        harness.expect("text")
         text = text_of(await events_of(harness.model, a_request(*spoken)))
         spoken += [assistant(text), user("Say it again.")]  # type: ignore[list-item]  # a list of one kind so far
 
 
 @every_model
 async def test_abandoned_answers_release_their_resources(harness: AdapterHarness) -> None:
-    """More answers are left than the model can give at once."""
+    """More answers are abandoned than the model can generate concurrently."""
     for _ in range(5):
         harness.expect("endless")
         assert text_of(await events_until(harness.model, a_request("Count to one thousand."), 2))
-    harness.expect("words")
+    harness.expect("text")
     assert text_of(await events_of(harness.model, a_request("Say hello.", max_tokens=20)))
 
 
@@ -92,13 +92,13 @@ async def test_a_cancelled_call_ends_and_leaves_the_model_working(harness: Adapt
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    harness.expect("words")
+    harness.expect("text")
     assert text_of(await events_of(harness.model, a_request("Say hello.", max_tokens=20)))
 
 
 @every_model
 async def test_unpaired_calls_and_results_do_not_break_a_conversation(harness: AdapterHarness) -> None:
-    harness.expect("words")
+    harness.expect("text")
     request = a_request(
         result("lost", "1"), user("Hi."), assistant(call("c1"), call("c2")), result("c2", "2"), user("Say hello.")
     )
@@ -122,7 +122,7 @@ async def test_a_closed_model_is_unavailable(harness: AdapterHarness) -> None:
 @every_model
 async def test_the_first_call_starts_the_model(kind: str) -> None:
     async with HARNESSES[kind]() as stage:
-        stage.expect("words")
+        stage.expect("text")
         assert text_of(await events_of(stage.model, a_request("Say hello.", max_tokens=20)))
         await stage.model.aclose()
 
@@ -133,8 +133,8 @@ async def test_parallel_calls_are_complete_and_have_the_providers_ids(harness: A
     events = await events_of(harness.model, a_request("Add.", tools=[ADD]))
     assert text_of(events) == "I add."
     calls = [event for event in events if isinstance(event, CallRequested)]
-    assert {asked.id: asked.input for asked in calls} == CALLS
-    assert {asked.name for asked in calls} == {"add"}
+    assert {each.id: each.input for each in calls} == CALLS
+    assert {each.name for each in calls} == {"add"}
     assert isinstance(events[-1], Finished)
     assert events[-1].stop == "tool_use"
 

@@ -1,4 +1,4 @@
-"""The embedded model: a real one, in its own process."""
+"""The embedded model, in its own process."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ async def test_the_model_knows_the_capital_of_france(model: EmbeddedModel) -> No
 
 
 async def test_the_model_reads_the_previous_conversation(model: EmbeddedModel) -> None:
-    """That a small model uses what it reads is luck; that it read it shows in the tokens."""
+    """A small model may ignore what it reads; the token count shows that it read it."""
     alone, after = [
         (await events_of(model, a_request(*conversation, max_tokens=1)))[-1]
         for conversation in (["And now?"], [user("My name is Ann. " * 10), assistant("Hello, Ann."), user("And now?")])
@@ -94,13 +94,13 @@ async def test_tools_and_images_are_not_sent(model: EmbeddedModel) -> None:
 
 
 async def test_concurrent_conversations_do_not_mix(model: EmbeddedModel) -> None:
-    """Eight want the two places; a grammar makes each of them say its own word."""
-    words = [" ".join([word] * 12) for word in ("sea", "dog", "music", "snow", "bread", "moon", "horse", "gold")]
+    """Eight conversations share two slots; a grammar makes each one say its own word."""
+    lines = [" ".join([word] * 12) for word in ("sea", "dog", "music", "snow", "bread", "moon", "horse", "gold")]
 
     async def sings(text: str) -> str:
         return await collect_text(model, "Sing.", parameters={"grammar": f'root ::= "{text}"'})
 
-    assert await asyncio.gather(*map(sings, words)) == words
+    assert await asyncio.gather(*map(sings, lines)) == lines
 
 
 async def test_two_conversations_run_concurrently_and_a_third_waits(model: EmbeddedModel) -> None:
@@ -122,7 +122,7 @@ async def test_the_queue_is_bounded(model: EmbeddedModel, monkeypatch: pytest.Mo
 
 
 async def test_abandoned_answers_free_their_slots(model: EmbeddedModel) -> None:
-    """Ten long stories would take minutes, if they went on."""
+    """Ten long answers would take minutes if they continued."""
     for _ in range(10):
         assert len(await events_until(model, a_request("Tell me a long story."), 2)) == 2
     assert await collect_text(model, "Say hello.", max_tokens=5)
@@ -143,7 +143,7 @@ async def test_a_call_fails_when_the_process_dies_and_the_next_one_restarts_it(m
 
 
 async def test_signals_to_the_process_group_do_not_stop_the_model(model: EmbeddedModel) -> None:
-    """Conversations are drained by the server; it decides when the model goes."""
+    """The server drains the conversations, and decides when the model stops."""
     os.kill(process_of(model), signal.SIGTERM)
     os.kill(process_of(model), signal.SIGINT)
     assert await collect_text(model, "Say hello.", max_tokens=5)
@@ -285,7 +285,7 @@ def test_the_engine_prints_nothing_to_the_servers_standard_output_and_exits_clea
 
 
 def has_ended(process: int) -> bool:
-    """Whether a process ends within the patience of a test; it may be nobody's child."""
+    """Whether a process ends within the deadline. It need not be a child process."""
     try:
         watched = os.pidfd_open(process)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The adapter to OpenAI-compatible servers, against a real small server that plays what each test writes."""
+"""The adapter for OpenAI-compatible servers, against a small server with scripted answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def server() -> AsyncIterator[FakeOpenAIServer]:
 
 @pytest.fixture
 async def retry_delays() -> list[float]:
-    """What the model waited between two tries, in seconds; nobody really waits."""
+    """The delays before retries in seconds, recorded instead of waited for."""
     return []
 
 
@@ -107,12 +107,12 @@ async def test_concurrent_conversations_do_not_mix(model: OpenAIModel, server: F
         Answer([chunk({"content": f"{n} "}), go_on, chunk({"content": f"{n}"}, "stop"), DONE]) for n in range(count)
     ]
 
-    async def words() -> str:
+    async def answer_text() -> str:
         events = await events_of(model, a_request())
         return "".join(event.text for event in events if isinstance(event, TextDelta))
 
     async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
-        calls = [tasks.create_task(words()) for _ in range(count)]
+        calls = [tasks.create_task(answer_text()) for _ in range(count)]
         await server.has_received(count)  # all of them are open now
         go_on.set()
     assert sorted(call.result() for call in calls) == sorted(f"{n} {n}" for n in range(count))
@@ -170,15 +170,15 @@ async def test_an_unreachable_server_is_unavailable(retry_delays: list[float]) -
 async def test_a_silent_server_is_unavailable_and_not_retried(
     retry_delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be at work: asking again would double its load."""
+    """The server may still be working, and a retry would double its load."""
     monkeypatch.setattr(openai, "READ_TIMEOUT_S", 0.05)
-    held = asyncio.Event()
+    released = asyncio.Event()
 
     async def pause(seconds: float) -> None:
         retry_delays.append(seconds)
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await held.wait()
+        await released.wait()
         writer.close()
 
     silent = await asyncio.start_server(hold, "127.0.0.1", 0)
@@ -188,7 +188,7 @@ async def test_a_silent_server_is_unavailable_and_not_retried(
         with pytest.raises(ModelUnavailable, match="no answer within"):
             await events_of(impatient, a_request())
         assert retry_delays == []
-        held.set()
+        released.set()
         await impatient.aclose()
 
 
@@ -279,8 +279,8 @@ async def test_a_call_with_invalid_arguments_has_their_raw_text(model: OpenAIMod
 
 
 async def test_errors_never_contain_the_key(model: OpenAIModel, server: FakeOpenAIServer) -> None:
-    words = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
-    server.answers = [refusal(401, words), Answer([chunk(error=words["error"])])]
+    body = {"error": {"message": f"Incorrect API key provided: {KEY}."}}
+    server.answers = [refusal(401, body), Answer([chunk(error=body["error"])])]
     for _ in range(2):
         with pytest.raises(ModelFailed, match=r"provided: \*\*\*\.") as failed:
             await events_of(model, a_request())

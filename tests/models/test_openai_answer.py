@@ -1,4 +1,4 @@
-"""Answers of OpenAI-compatible servers, as they come in."""
+"""Parsing the answers of OpenAI-compatible servers."""
 
 import pytest
 from hypothesis import given
@@ -26,8 +26,8 @@ from tests.models.fake_openai_server import DONE, call_delta, chunk, event, usag
 
 
 def read(*chunks: bytes) -> list[ModelEvent]:
-    """The events of a whole answer."""
-    reader = AnswerReader(new_id=lambda: "made")
+    """The events of a complete answer."""
+    reader = AnswerReader(new_id=lambda: "new")
     events = [event for data in chunks for event in reader.feed(data.removeprefix(b"data: ").strip())]
     return events + reader.close()
 
@@ -103,8 +103,8 @@ def test_calls_with_wrong_indexes_are_distinguished(chunks: list[bytes]) -> None
 def test_calls_without_ids_get_new_ones() -> None:
     chunks = [chunk(call_delta(None, "{}", name="add")), chunk(call_delta(None, "{}", name="sub"))]
     assert read(*chunks, chunk({}, "stop")) == [
-        call_requested("made", "{}"),
-        call_requested("made", "{}", "sub"),
+        call_requested("new", "{}"),
+        call_requested("new", "{}", "sub"),
         Finished(stop="tool_use"),
     ]
 
@@ -178,7 +178,7 @@ def test_an_invalid_chunk_is_a_failure_with_a_short_message(data: bytes) -> None
 
 
 def test_an_excessive_answer_is_stopped() -> None:
-    reader = AnswerReader(new_id=lambda: "made")
+    reader = AnswerReader(new_id=lambda: "new")
     for number in range(MAX_CALLS):
         reader.feed(chunk(call_delta(number, "{}", id=f"c{number}", name="add"))[6:])
     with pytest.raises(ModelFailed, match=f"more than {MAX_CALLS} calls"):
@@ -194,7 +194,7 @@ def test_an_excessive_answer_is_stopped() -> None:
         ({"message": "try later", "code": 503}, ModelUnavailable),
         ({"message": "busy", "type": "overloaded_error"}, ModelUnavailable),
         ({"message": "too long", "code": "context_length_exceeded"}, ContextTooLong),
-        ("just words", ModelFailed),
+        ("just text", ModelFailed),
     ],
 )
 def test_an_error_inside_a_stream_is_classified(error: object, kind: type[ModelFailed]) -> None:

@@ -1,4 +1,4 @@
-"""Requests to OpenAI-compatible servers, as they go out."""
+"""Encoding requests to OpenAI-compatible servers."""
 
 import json
 from typing import Any
@@ -140,7 +140,7 @@ def test_a_note_replaces_content_that_the_server_does_not_support() -> None:
 
 
 def test_images_of_results_follow_after_all_results_of_the_step() -> None:
-    """A `tool` message takes text only, and nothing may stand between the results of one step."""
+    """`tool` messages accept only text, and nothing may come between the results of one step."""
     messages: list[Message] = [
         user("Look."),
         assistant(call("c1", "shot"), call("c2", "shot")),
@@ -224,7 +224,7 @@ def test_a_step_with_only_thinking_is_not_sent() -> None:
 
 
 def test_a_lone_surrogate_can_be_sent() -> None:
-    """A lone surrogate can stand in any tool's output, but not in UTF-8."""
+    """The output of a tool may contain lone surrogates, which UTF-8 cannot encode."""
     body = sent(a_request("a\ud800b", assistant(call("c1", text="\udfff")), result("c1", "x\ud801")))
     assert [message["content"] for message in body["messages"]] == ["a?b", None, "x?"]
 

@@ -1,4 +1,4 @@
-"""The wide layer of providers: what is said to Pydantic AI and what it says, over its own OpenAI client too."""
+"""Providers through Pydantic AI: translation in both directions, and calls over its OpenAI client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -64,7 +64,7 @@ PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
 def parts_of(message: theirs.ModelMessage) -> list[Any]:
-    """The parts of a message of theirs, without the times in which they were made."""
+    """The parts of a Pydantic AI message, without their timestamps."""
     return [
         {name: value for name, value in vars(part).items() if name in {"content", "tool_name", "tool_call_id", "args"}}
         for part in message.parts
@@ -261,18 +261,18 @@ async def test_an_abandoned_call_over_pydantic_ais_client_closes_the_connection(
 
 
 async def test_the_event_loop_is_not_blocked_while_the_library_is_imported() -> None:
-    made, ticked = asyncio.Event(), asyncio.Event()
+    created, ticked = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def make() -> TestModel:
         loop.call_soon_threadsafe(ticked.set)
         asyncio.run_coroutine_threadsafe(ticked.wait(), loop).result(TIMEOUT_S)  # fails if the loop stands still
-        loop.call_soon_threadsafe(made.set)
+        loop.call_soon_threadsafe(created.set)
         return TestModel(custom_output_text="Hi")
 
     model = ProviderModel("test:test", {}, model_factory=make)
     await model.start()
-    assert made.is_set()
+    assert created.is_set()
     assert (await events_of(model, a_request()))[-1] == Finished(stop="end_turn", usage=Usage(51, 1))
     await model.aclose()
 

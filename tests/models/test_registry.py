@@ -1,4 +1,4 @@
-"""Models by name."""
+"""Resolving model names, and the default model."""
 
 import subprocess
 import sys
@@ -142,7 +142,7 @@ def test_a_key_whose_packages_are_missing_is_ignored_but_reported(monkeypatch: p
 
 
 def test_the_registry_imports_no_adapters() -> None:
-    """A server that starts without a model must not wait for the libraries of all of them."""
+    """A server that starts without a model must not wait for the imports of all adapters."""
     heavy = "{'anthropic', 'httpx2', 'openai', 'pydantic', 'pydantic_ai', 'xllamacpp'}"
     code = f"import sys; import dragoman.models.registry; sys.exit(str(sorted({heavy} & set(sys.modules))))"
     ran = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Server-sent events from model servers."""
+"""Reading server-sent events of model servers."""
 
 from itertools import pairwise
 
