@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ag_ui_validate import create_validator
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dragoman import Agent
@@ -296,10 +296,18 @@ REQUESTS = shaped(
     },
 )
 
+A_TEXT: Json = {"type": "text", "text": "t", "source": {"type": "teleport", "value": "x"}}
+TEXT_WITH_A_SOURCE: Json = {
+    "threadId": "t",
+    "runId": "r",
+    "messages": [{"id": "m", "role": "user", "content": [A_TEXT]}],
+}
+
 
 @requirement("ag-ui-b:input:unknown", "ag-ui-b:input:snake-case")
 @settings(max_examples=300, deadline=None)
 @given(REQUESTS)
+@example(TEXT_WITH_A_SOURCE)
 def test_the_fast_decoder_agrees_with_the_tolerant_one(request: Json) -> None:
     body = json.dumps(request).encode()
     once = _decode_canonical(body)

@@ -169,7 +169,7 @@ class _Normalizer:
             self.dropped.append(f"part {kind[:40]}")
             return None
         source = part.get("source")
-        if isinstance(source, dict):
+        if kind != "text" and isinstance(source, dict):  # of a text it is an unknown member
             part["source"] = source = _camel_case_names(source)
             if isinstance(source.get("type"), str) and source["type"] not in SOURCES:
                 self.dropped.append(f"source {source['type'][:40]}")
