@@ -1,4 +1,4 @@
-"""One session over every protocol: what one protocol does, all others show and can continue.
+"""One session over every protocol: what one does, all others show and can continue (shared rules 1, 11, 17, 20).
 
 `ProtocolClients` has a client for each protocol of one server. Each test acts over one and checks the others.
 """

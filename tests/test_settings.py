@@ -211,11 +211,11 @@ def test_without_keys_not_every_origin_can_be_allowed(tmp_path: Path) -> None:
 def test_the_output_of_config_show_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
     chosen = {"port": "1234", "cors_origins": "https://a.example", "default_model": "openai:x", "drain_s": "0.5"}
     loaded = load(chosen, {}, folder=tmp_path)
-    shown = format_settings(loaded)
-    again = load({"config": str(write(tmp_path, shown))}, {}, folder=tmp_path)
+    output = format_settings(loaded)
+    again = load({"config": str(write(tmp_path, output))}, {}, folder=tmp_path)
     assert again.settings == loaded.settings
-    assert re.search(r"^port = 1234 +# flag --port$", shown, re.MULTILINE)
-    assert set(tomllib.loads(shown)) | set(re.findall(r"^# (\w+) is not set", shown, re.MULTILINE)) == {
+    assert re.search(r"^port = 1234 +# flag --port$", output, re.MULTILINE)
+    assert set(tomllib.loads(output)) | set(re.findall(r"^# (\w+) is not set", output, re.MULTILINE)) == {
         setting.name for setting in all_settings()
     }
 

@@ -135,15 +135,15 @@ async def test_a_client_that_opens_a_session_can_answer_with_its_own_tools(clien
     ids=["yes", "allow", "no", "deny"],
 )
 async def test_a_callback_decides_about_a_permission(client: AsyncClient, decision: Any, result: str) -> None:
-    asked: list[Permission] = []
+    requests: list[Permission] = []
 
     def decide(permission: Permission) -> Any:
-        asked.append(permission)
+        requests.append(permission)
         return decision
 
     session = await client.create("rehearsal", on_permission=decide)
     reply = await session.ask(STAMP)
-    assert [(each.name, each.arguments) for each in asked] == [("stamp", {"text": "x"})]
+    assert [(each.name, each.arguments) for each in requests] == [("stamp", {"text": "x"})]
     kinds = [type(event) for event in reply.events if not isinstance(event, Text)]
     assert kinds == [ToolCall, Permission, ToolResult, Ended]
     assert reply.text == f"so: {result}"
@@ -151,16 +151,16 @@ async def test_a_callback_decides_about_a_permission(client: AsyncClient, decisi
 
 @pytest.mark.parametrize("protocol", ["ag-ui", "blade"])
 async def test_a_tool_that_is_always_allowed_is_not_asked_about_again(client: AsyncClient) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def decide(permission: Permission) -> Allow:
-        asked.append(permission.name)
+        requests.append(permission.name)
         return Allow(always=True)
 
     session = await client.create("rehearsal", on_permission=decide)
     await session.ask(STAMP)
     assert (await session.ask(STAMP)).text == "so: stamped x"
-    assert asked == ["stamp"]
+    assert requests == ["stamp"]
 
 
 @pytest.mark.parametrize("protocol", ["blade"])
@@ -207,15 +207,15 @@ async def test_a_callback_that_returns_none_leaves_the_run_waiting_for_an_answer
     ids=["label", "labels", "free-text", "choice"],
 )
 async def test_a_callback_answers_a_question(client: AsyncClient, returned: Any, chosen: str) -> None:
-    asked: list[Question] = []
+    requests: list[Question] = []
 
     async def choose(question: Question) -> Any:
-        asked.append(question)
+        requests.append(question)
         return returned
 
     session = await client.create("rehearsal", on_question=choose)
     reply = await session.ask("ask me")
-    assert [[option.label for option in each.questions[0].options] for each in asked] == [["staging", "production"]]
+    assert [[option.label for option in each.questions[0].options] for each in requests] == [["staging", "production"]]
     assert reply.text == f"You chose {chosen}."
     assert [type(event) for event in reply.events if not isinstance(event, Text)] == [Question, Ended]
 

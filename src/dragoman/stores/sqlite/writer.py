@@ -158,9 +158,7 @@ class Writer:
             self._wal_inode = found
         elif self._wal_inode != found and self._wal_inode:
             self._wal_inode = 0
-            log.error(
-                "the database's write-ahead log was deleted", path=str(self._wal_path), mend="start the server again"
-            )
+            log.error("the database's write-ahead log was deleted", path=str(self._wal_path), hint="restart the server")
         return self._wal_inode != 0
 
     def _checkpoint(self) -> None:
