@@ -1,10 +1,10 @@
-"""Schedules at work: each time that comes due is claimed in the store, and then played in a session of its own.
+"""The scheduler: each due time of a schedule is claimed in the store, then runs in a session of its own.
 
     due ──claimed──► running ──session at rest──► completed, failed
              │
-             └──► failed at once: missed, or the one before still runs
+             └──► failed at once: missed, or the previous one still runs
 
-The claim names the session before there is one, so that a server that died in between makes it, and only once.
+The claim contains the id of the session before it exists, so that after a crash it is created once.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ from dragoman.ports.environment import Clock, Ids
 
 PROTOCOL = "blade"
 CHECK_INTERVAL_S = 30.0
-"""How often the clock is looked at, however far the next time is: it may be set."""
+"""How often the clock is checked, however far the next time is: the clock may be set."""
 CLUSTER_CHECK_INTERVAL_S = 5.0
-"""The same where other servers may change the schedules, or die while they keep one."""
+"""The interval in a cluster, where other servers may change schedules or die during a fire."""
 RETRY_DELAY_S = 1.0
 MAX_SCHEDULES_PER_USER = 1000
 """Schedules of one user."""
@@ -62,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 
 class Occurrences(msgspec.Struct, frozen=True):
-    """When a schedule is due within a span; of very many times, the first."""
+    """The times when a schedule is due within a span; only the first ones of very many."""
 
     schedule: Schedule
     times: list[datetime]
@@ -70,7 +70,7 @@ class Occurrences(msgspec.Struct, frozen=True):
 
 
 class Scheduler:
-    """All schedules, in memory; the store is the truth, and where several servers share it, is looked at again."""
+    """All schedules, cached in memory. The store is authoritative; in a cluster it is read again."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class Scheduler:
         cluster_store: ScheduleClaims | None = None,
     ) -> None:
         """Args:
-        store: where they are.
-        engine: plays them.
-        clock: tells what is due.
+        store: stores them.
+        engine: runs them.
+        clock: decides what is due.
         ids: for schedules, fires and sessions.
-        at_once: how many fires may run; the others wait.
-        memory_enabled: whether memory is on in their sessions, where the agent does not say.
-        nodes: the other servers on the store; None where there can be none.
+        max_concurrent_fires: further fires wait.
+        memory_enabled: whether memory is on in their sessions, if the agent does not declare it.
+        cluster_store: the other servers on the store; None if there can be none.
         """
         self._cluster_store = cluster_store
         self._known_version = -1
-        """The number of the changes that are known here; before the first reading, none."""
+        """The version of the schedules that are cached; -1 before the first read."""
         self._store = store
         self._engine = engine
         self._clock = clock
@@ -103,20 +103,20 @@ class Scheduler:
         self._slots = asyncio.Semaphore(max_concurrent_fires)
         self._schedules: dict[ScheduleId, Schedule] = {}
         self._lock = asyncio.Lock()
-        """Held while a schedule is changed or moves on, so that neither undoes the other."""
+        """Held while a schedule is changed or advanced, so that neither overwrites the other."""
         self._fire_tasks: dict[asyncio.Task[None], ScheduleId] = {}
         self._own_fires: set[FireId] = set()
-        """Those that are played here."""
+        """The fires that run on this server."""
         self._worker: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self, *, run_timer: bool = True) -> None:
-        """Read what there is, and go on with the fires that a server before left behind.
+        """Load the schedules, and continue the fires that a previous server left unfinished.
 
         Args:
-            by_itself: keep the times; else `tick` is called from outside.
+            run_timer: check the times; else the caller calls `tick`.
         """
         await self.refresh()
         await self._take_over_fires()
@@ -176,18 +176,18 @@ class Scheduler:
         return [schedule for schedule in self._schedules.values() if schedule.user == user]
 
     def get(self, user: UserId, schedule_id: ScheduleId) -> Schedule:
-        """A schedule of the user's. Raises NotFound."""
+        """A schedule of the user. Raises NotFound."""
         schedule = self._schedules.get(schedule_id)
         if schedule is None or schedule.user != user:
             raise NotFound("there is no such scheduled task")
         return schedule
 
     async def change(self, user: UserId, schedule_id: ScheduleId, **changes: object) -> Schedule:
-        """Change some fields. Where cron, zone or `enabled` change, the next time is found anew.
+        """Change some fields. If cron, zone or `enabled` change, the next time is computed again.
 
         Raises:
             NotFound, Invalid: nothing changed.
-            Conflict: it was to be enabled, and has expired.
+            Conflict: an expired schedule cannot be enabled.
         """
         async with self._lock:
             await self.refresh()
@@ -205,7 +205,7 @@ class Scheduler:
             return self._schedules[schedule_id]
 
     async def remove(self, user: UserId, schedule_id: ScheduleId) -> None:
-        """Remove a schedule; what it has started goes on. Raises NotFound."""
+        """Remove a schedule. What it has started continues. Raises NotFound."""
         async with self._lock:
             await self.refresh()
             self.get(user, schedule_id)
@@ -213,13 +213,13 @@ class Scheduler:
             del self._schedules[schedule_id]
 
     async def fires(self, user: UserId, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
-        """What became of its times, newest first. Raises NotFound."""
+        """The fires of a schedule, newest first. Raises NotFound."""
         await self.refresh()
         self.get(user, schedule_id)
         return await self._store.fires(schedule_id, offset, limit)
 
     async def calendar(self, user: UserId, first: datetime, end: datetime) -> list[Occurrences]:
-        """When the user's enabled schedules are due from `first` up to, not including, `end`."""
+        """The times when the user's enabled schedules are due, from `first` up to but not including `end`."""
         await self.refresh()
         enabled = [schedule for schedule in self.for_user(user) if schedule.enabled]
         return await asyncio.to_thread(lambda: [_occurrences(schedule, first, end) for schedule in enabled])
@@ -232,7 +232,7 @@ class Scheduler:
     # --- the times ------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do what is due now."""
+        """Start what is due now."""
         if self._engine.is_draining:
             return
         async with self._lock:
@@ -246,7 +246,7 @@ class Scheduler:
                 await self._advance(schedule, now, is_running=schedule.schedule_id in running)
 
     async def _running_schedules(self) -> frozenset[ScheduleId]:
-        """The schedules of which a time is being kept, here or by another server."""
+        """The schedules with a fire that is running, on any server."""
         if self._cluster_store is None:
             return frozenset(self._fire_tasks.values())
         return frozenset(fire.schedule_id for fire in await self._store.running_fires())
@@ -273,7 +273,7 @@ class Scheduler:
                 self._schedules[schedule.schedule_id] = moved
                 if error:
                     SCHEDULE_FIRES.labels(outcome="missed" if error == MISSED else "skipped").inc()
-                    log.warning("schedule not kept", schedule_id=schedule.schedule_id, due_at=due_at, why=error)
+                    log.warning("schedule not fired", schedule_id=schedule.schedule_id, due_at=due_at, why=error)
                 elif is_ours:
                     self._start_fire(fire, moved)
 
@@ -283,17 +283,17 @@ class Scheduler:
             try:
                 await self.tick()
             except Unavailable as error:
-                log.warning("schedules not looked at", cause=repr(error.__cause__))
+                log.warning("schedules not checked", cause=repr(error.__cause__))
                 await asyncio.sleep(RETRY_DELAY_S)
-            except Exception:  # the root of a task that must go on
-                log.exception("schedules not looked at")
+            except Exception:  # the root of a task that must continue
+                log.exception("schedules not checked")
                 await asyncio.sleep(RETRY_DELAY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_due()):
                     await self._changed.wait()
 
     def _until_due(self) -> float:
-        """Seconds to wait."""
+        """Seconds until the next check."""
         longest = CHECK_INTERVAL_S if self._cluster_store is None else CLUSTER_CHECK_INTERVAL_S
         due = min((each.next_at for each in self._schedules.values() if each.enabled and each.next_at), default=None)
         if due is None or self._engine.is_draining:
@@ -313,7 +313,7 @@ class Scheduler:
         self._own_fires.discard(fire_id)
 
     async def _run_fire(self, fire: Fire, schedule: Schedule) -> None:
-        """See a fire to its end. What the store or a stop keeps from its end is gone on with later."""
+        """Run a fire to its end. If the store fails, it is tried again; after a stop, the next server continues."""
         while True:
             try:
                 status, error = await self._fire_result(fire, schedule)
@@ -347,7 +347,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def _started_session(self, session_id: SessionId, schedule: Schedule) -> AsyncIterator[LiveSession]:
-        """The session: made, and sent the prompt, as far as neither was done before."""
+        """The fire's session, which is created and gets the prompt unless that was done before."""
         engine = self._engine
         try:
             await engine.find_session(schedule.user, session_id)
@@ -381,7 +381,7 @@ class Scheduler:
     async def _wait_until_rest(
         self, live: LiveSession, fire: Fire, schedule: Schedule
     ) -> tuple[FireStatus, str | None]:
-        """Wait until the session is at rest; answer what it asks, if it shall not wait for its user."""
+        """Wait until the session is at rest. Answer its calls if it should not wait for its user."""
         while True:
             if live.failure is not None:
                 raise live.failure
@@ -402,16 +402,16 @@ class Scheduler:
             for logged in reversed(page):
                 if isinstance(logged.event, RunStopped):
                     return logged.event
-        raise SessionNotFound("the session has no run any more")
+        raise SessionNotFound("the session has no run")
 
     async def _answer(self, live: LiveSession, user: UserId) -> None:
         answers = tuple(_unattended_answer(call) for call in live.state.waiting_calls())
-        with suppress(SessionBusy):  # somebody else was quicker
+        with suppress(SessionBusy):  # another answer was faster
             await self._engine.start_run(live, Submit(protocol=PROTOCOL, answers=answers), by=user)
 
 
 def _unattended_answer(call: OpenCall) -> Answer:
-    """What is answered where nobody is there to ask."""
+    """The answer to a call if nobody can be asked."""
     call_id = call.call.call_id
     if call.parked or call.kind == "permission":
         return Decision(call_id=call_id, granted=True)

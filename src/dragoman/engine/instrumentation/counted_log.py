@@ -22,20 +22,20 @@ class CountedLog:
         self.events_before = log.events_before
         self.delete = log.delete
         self.is_failing = False
-        """Whether the last commit was not taken by the store."""
+        """Whether the store refused the last commit."""
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
-        """See `EventLog.commit`."""
-        begun = time.perf_counter()
+        """Commit a batch, and count it."""
+        started_at = time.perf_counter()
         try:
-            taken = await self._log.commit(batch)
+            accepted = await self._log.commit(batch)
         except StoreUnavailable:
             self.is_failing = True
             _FAILED.inc()
             raise
-        COMMIT_SECONDS.observe(time.perf_counter() - begun)
+        COMMIT_SECONDS.observe(time.perf_counter() - started_at)
         self.is_failing = False
         _WRITTEN.inc()
         EVENTS.inc(sum(len(append.events) for append in batch))
         PIECES.inc(sum(len(append.pieces) for append in batch))
-        return taken
+        return accepted

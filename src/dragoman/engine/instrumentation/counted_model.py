@@ -1,4 +1,4 @@
-"""A model whose calls are counted and traced. It changes nothing of what the model says."""
+"""A model whose calls are counted and traced. Its output is unchanged."""
 
 import asyncio
 import time
@@ -11,11 +11,11 @@ from dragoman.ports.models import Finished, Model, ModelEvent, ModelFailed, Mode
 
 
 class CountedModel:
-    """`Model` around another one.
+    """Wraps a model.
 
     Args:
         model: the model.
-        name: what it is called in metrics and spans, such as `openai:gpt-5-mini`.
+        name: its name in metrics and spans, such as `openai:gpt-5-mini`.
     """
 
     def __init__(self, model: Model, name: str) -> None:
@@ -24,12 +24,12 @@ class CountedModel:
 
     @property
     def context_window(self) -> int | None:
-        """See `Model.context_window`."""
+        """The context window of the wrapped model, in tokens."""
         return self._model.context_window
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """See `Model.stream`."""
-        begun, outcome, span = time.perf_counter(), "cancelled", model_span(self._name)
+        """Stream the answer of the wrapped model."""
+        started_at, outcome, span = time.perf_counter(), "cancelled", model_span(self._name)
         finished: Finished | None = None
         is_first = True
         try:
@@ -37,7 +37,7 @@ class CountedModel:
                 async for event in events:
                     if is_first:
                         is_first = False
-                        MODEL_SECONDS.labels(model=self._name).observe(time.perf_counter() - begun)
+                        MODEL_SECONDS.labels(model=self._name).observe(time.perf_counter() - started_at)
                     if type(event) is Finished:
                         finished = event
                     yield event

@@ -1,7 +1,7 @@
-"""What the server counts, in one place: the names are an interface to its operators (docs/observability.md).
+"""The server's metrics, in one place. Their names are an interface for operators (docs/observability.md).
 
-Counting happens on the event loop alone, so that a count is one addition of Python's. The Prometheus client, whose
-import and locks the hot paths save, only writes the numbers down when somebody asks for them.
+Metrics change only on the event loop, so counting is one addition without locks. The Prometheus client is imported only
+when the metrics are requested.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ _ALL_METRICS: "list[_Labelled]" = []
 
 
 class _Labelled(ABC):
-    """A metric: its own number when it has no labels, else one for each combination of their values."""
+    """A metric: one number without labels, else one for each combination of label values."""
 
     def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:  # noqa: A002  # Prometheus's word
         self.name = name
@@ -31,7 +31,7 @@ class _Labelled(ABC):
             _ALL_METRICS.append(self)
 
     def labels(self, **values: str) -> Self:
-        """The part of the metric with these labels. Values must be few: never an id, a name of a client's, a path."""
+        """The number with these labels. Values must be few: never an id, a client's name, or a path."""
         key = tuple(values[name] for name in self.label_names)
         child = self.children.get(key)
         if child is None:
@@ -41,13 +41,13 @@ class _Labelled(ABC):
 
     @abstractmethod
     def family(self) -> "Metric":
-        """The metric as the Prometheus client takes it."""
+        """The metric in the form of the Prometheus client."""
 
     def _child(self) -> Self:
         return type(self)("", "")
 
     def _parts(self) -> Iterator[tuple[tuple[str, ...], Self]]:
-        """The metric by the values of its labels."""
+        """The numbers with the values of their labels."""
         if self.label_names:
             yield from self.children.items()
         else:
@@ -55,18 +55,18 @@ class _Labelled(ABC):
 
 
 class Counter(_Labelled):
-    """Only grows. Its name is written with `_total`."""
+    """A metric that only grows. Its exposed name ends in `_total`."""
 
     def __init__(self, name: str, help: str, labels: Sequence[str] = ()) -> None:  # noqa: A002  # Prometheus's word
         super().__init__(name, help, labels)
         self.value = 0.0
 
     def inc(self, by: float = 1) -> None:
-        """Count."""
+        """Increase the number."""
         self.value += by
 
     def family(self) -> "Metric":
-        """See `_Labelled.family`."""
+        """The metric in the form of the Prometheus client."""
         from prometheus_client.metrics_core import CounterMetricFamily
 
         counter = CounterMetricFamily(self.name, self.help, labels=self.label_names)
@@ -76,18 +76,18 @@ class Counter(_Labelled):
 
 
 class Gauge(Counter):
-    """Goes up and down."""
+    """A metric that goes up and down."""
 
     def dec(self, by: float = 1) -> None:
-        """Count down."""
+        """Decrease the number."""
         self.value -= by
 
     def set(self, value: float) -> None:
-        """Note the present value."""
+        """Set the current value."""
         self.value = value
 
     def family(self) -> "Metric":
-        """See `_Labelled.family`."""
+        """The metric in the form of the Prometheus client."""
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         gauge = GaugeMetricFamily(self.name, self.help, labels=self.label_names)
@@ -97,7 +97,7 @@ class Gauge(Counter):
 
 
 class Histogram(_Labelled):
-    """How often values fell below each bound."""
+    """Counts of values below each bound."""
 
     def __init__(
         self,
@@ -113,12 +113,12 @@ class Histogram(_Labelled):
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Note a value."""
+        """Record a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     def family(self) -> "Metric":
-        """See `_Labelled.family`."""
+        """The metric in the form of the Prometheus client."""
         from prometheus_client.metrics_core import HistogramMetricFamily
 
         histogram = HistogramMetricFamily(self.name, self.help, labels=self.label_names)
@@ -179,7 +179,7 @@ ALL_METRICS: tuple[_Labelled, ...] = tuple(_ALL_METRICS)
 
 
 def exposition() -> bytes:
-    """The metrics as Prometheus reads them, those of the process included."""
+    """The metrics in the Prometheus text format, including those of the process."""
     from prometheus_client import generate_latest
 
     return generate_latest(_registry())
@@ -198,7 +198,7 @@ def _registry() -> "CollectorRegistry":
 
 
 class _Collector:
-    """Our metrics, as the client's registry collects them."""
+    """Provides our metrics to the client's registry."""
 
     def collect(self) -> "Iterator[Metric]":
         for metric in ALL_METRICS:

@@ -1,7 +1,7 @@
-"""Large contents of messages, kept beside the log: it holds a name in their place, and they come back when read.
+"""Attachments: large contents of messages, which are stored outside the log and restored when read.
 
-A picture as a `data:` URI can have megabytes; in the log it would be read again with every page of the history. What
-a message holds is stored before the message is, and goes with its session.
+An image as a `data:` URI can have megabytes, and in the log it would be read with every page of the history. Contents
+are stored before the message that has them, and deleted with its session.
 """
 
 from base64 import b64encode
@@ -20,27 +20,27 @@ from dragoman.core.uploads import mime_type_of, thread_folder
 from dragoman.ports.blobs import BlobStore
 
 ATTACHMENT_THRESHOLD_CHARS = 32 * 1024
-"""Characters from which on a `data:` URI is kept beside the log."""
+"""A `data:` URI with more characters is stored outside the log."""
 
 HasContent = TypeVar("HasContent", bound=Message | UserInput | Result)
 
 
 class Attachments:
-    """The contents that sessions keep beside their logs. Equal contents of a session are kept once."""
+    """The attachments of all sessions. Equal contents of a session are stored once."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
     def has_large_content(self, *holders: UserInput | Answer) -> bool:
-        """Whether something of these is kept beside the log."""
+        """Whether any of these has content to store outside the log."""
         return any(not isinstance(each, Choice | Decision) and _is_large(each) for each in holders)
 
     async def put(self, session_id: SessionId, holders: Sequence[HasContent]) -> tuple[HasContent, ...]:
-        """The messages or inputs, with names in place of what was put away."""
+        """Store large contents. Returns the messages or inputs with references to them."""
         return tuple([await self._put_one(session_id, each) for each in holders])
 
     async def put_seeds(self, session_id: SessionId, created: Sequence[Event]) -> Sequence[Event]:
-        """A new session's events, with names in place of what its seeds had put away."""
+        """Store large contents of a new session's seeds. Returns the events with references to them."""
         return [
             MessageAdded(message=await self._put_one(session_id, event.message))
             if isinstance(event, MessageAdded)
@@ -49,19 +49,19 @@ class Attachments:
         ]
 
     async def put_answers(self, session_id: SessionId, answers: Sequence[Answer]) -> tuple[Answer, ...]:
-        """The answers, with names in place of what was put away."""
+        """Store large contents of answers. Returns the answers with references to them."""
         return tuple([await self._put_one(session_id, each) if isinstance(each, Result) else each for each in answers])
 
     async def restore(
         self, session_id: SessionId, messages: Sequence[HasContent], *, with_uploads: bool = True
     ) -> Sequence[HasContent]:
-        """The messages as they were sent; uploaded pictures as `data:` URIs, unless they are to stay as they are."""
+        """The messages as they were sent; with `with_uploads`, uploaded images as `data:` URIs."""
         if not any(_has_reference(message) for message in messages):
             return messages
         return [await self._restore_one(session_id, message, with_uploads) for message in messages]
 
     async def delete_for_session(self, session_id: SessionId, owner: UserId) -> None:
-        """Remove everything that a session kept, and what its owner uploaded for it."""
+        """Delete all attachments of a session, and what its owner uploaded for it."""
         await self._blobs.delete(f"sessions/{session_id}")
         await self._blobs.delete(thread_folder(owner, session_id))
 
@@ -71,9 +71,9 @@ class Attachments:
         blocks: list[object] = []
         for block in holder.content:
             if isinstance(block, Image | File) and _is_large_block(block):
-                kept = blob_ref_for(block.url)
-                await self._blobs.put(f"sessions/{session_id}/{kept.digest}", block.url.encode())
-                blocks.append(msgspec.structs.replace(block, url=str(kept)))
+                ref = blob_ref_for(block.url)
+                await self._blobs.put(f"sessions/{session_id}/{ref.digest}", block.url.encode())
+                blocks.append(msgspec.structs.replace(block, url=str(ref)))
             else:
                 blocks.append(block)
         return msgspec.structs.replace(holder, content=tuple(blocks))
@@ -82,10 +82,10 @@ class Attachments:
         if not _has_reference(holder):
             return holder
         blocks: list[object] = []
-        takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a name means nothing
+        takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a URL means nothing
         for block in holder.content:
-            if isinstance(block, Image | File) and (kept := parse_blob_ref(block.url)):
-                content = await self._blobs.get(f"sessions/{session_id}/{kept.digest}")
+            if isinstance(block, Image | File) and (ref := parse_blob_ref(block.url)):
+                content = await self._blobs.get(f"sessions/{session_id}/{ref.digest}")
                 blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
             elif isinstance(block, Image) and takes_uploads and block.url.startswith(UPLOAD):
                 blocks.append(Image(await self._data_uri(block.url.removeprefix(UPLOAD))))
@@ -94,7 +94,7 @@ class Attachments:
         return msgspec.structs.replace(holder, content=tuple(blocks))
 
     async def _data_uri(self, path: str) -> str:
-        """An uploaded picture for a model; nothing when it was removed with its thread."""
+        """An uploaded image as a `data:` URI; empty if it was removed with its thread."""
         content = await self._blobs.get(path)
         return "" if content is None else f"data:{mime_type_of(path)};base64,{b64encode(content).decode()}"
 

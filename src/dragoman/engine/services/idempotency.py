@@ -1,4 +1,4 @@
-"""Doing things once: what the request with a client's own key did, told again when the key comes again."""
+"""Idempotency keys: a repeated request gets the stored result."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -13,24 +13,24 @@ from dragoman.ports.environment import Clock
 from dragoman.ports.log import IdempotencyIndex, IdempotencyRecord
 
 RETENTION = timedelta(hours=24)
-"""How long a key is remembered, unless it lasts as long as its session."""
+"""How long a key is remembered, unless it is kept as long as its session."""
 
 RETRY_DELAY_S = 0.05
-"""How often it is looked whether another server has answered."""
+"""Interval of attempts to lock a key that another server holds."""
 RESERVATION_TIMEOUT_S = 20.0
-"""How long that is waited for; also for a lease of this server's own, without which it keeps no key from others."""
+"""How long to wait for the lock of a key, or for this server's own lease, without which it cannot lock keys."""
 RELEASE_RETRY_DELAY_S = 0.5
 MAX_RELEASE_ATTEMPTS = 60
-"""How often it is tried to let go of a key; after half a minute the store does so by itself."""
+"""Attempts to unlock a key; after half a minute the store unlocks it by itself."""
 
 
 class IdempotencyKey(NamedTuple):
-    """A client's key for what is to be done once.
+    """A client's key for a request.
 
     Args:
         name: the key; unique for each owner.
-        fingerprint: a digest of the request, so that another one under the same key is found out.
-        lasts: remembered as long as the session, not for 24 hours: the client's own id of a run.
+        fingerprint: a digest of the request, to detect another request with the same key.
+        lasts: keep it as long as the session, not for 24 hours. For a client's own id of a run.
     """
 
     name: str
@@ -45,11 +45,11 @@ class _KeyLock:
         self.lock = asyncio.Lock()
         self.reference_count = 0
         self.cluster_reservation: tuple[ClusterStore, str] | None = None
-        """Where it is kept from other servers, and under which name of this one."""
+        """Where the key is locked for this server, and under which node id."""
 
 
 class Idempotency:
-    """The keys of all owners. Who holds one keeps others with the same key waiting."""
+    """The keys of all owners. While a request with a key is processed, others with the same key wait."""
 
     def __init__(
         self, index: IdempotencyIndex, clock: Clock, store_unless_alone: Callable[[], ClusterStore | None]
@@ -63,18 +63,18 @@ class Idempotency:
     def make_record(
         self, owner: UserId, key: IdempotencyKey | None, session_id: SessionId, run_id: RunId | None
     ) -> IdempotencyRecord | None:
-        """What is stored with the deed.
+        """The record to store together with the effect of the request.
 
         Raises:
-            StoreUnavailable: this server's lease ended since the key was kept; another one may be doing it now.
+            StoreUnavailable: this server lost its lease since, so another one may be processing the request.
         """
         if key is None:
             return None
-        held = self._key_locks.get((owner, key.name))
-        if held is not None and held.cluster_reservation is not None:
-            nodes, name = held.cluster_reservation
-            if nodes.node_id != name or nodes.lease_remaining_s() <= 0:
-                raise StoreUnavailable("this server lost its lease while it answered: send the request again")
+        key_lock = self._key_locks.get((owner, key.name))
+        if key_lock is not None and key_lock.cluster_reservation is not None:
+            nodes, node_id = key_lock.cluster_reservation
+            if nodes.node_id != node_id or nodes.lease_remaining_s() <= 0:
+                raise StoreUnavailable("this server lost its lease while processing the request: send it again")
         return IdempotencyRecord(
             owner=owner,
             key=key.name,
@@ -86,15 +86,15 @@ class Idempotency:
         )
 
     async def find(self, owner: UserId, name: str) -> IdempotencyRecord | None:
-        """What the request with that key did."""
+        """The record of the request with that key."""
         return self._unless_expired(await self._index.find_idempotency_record(owner, name))
 
     async def find_with_messages(
         self, owner: UserId, name: str, session_id: SessionId, ids: Collection[str]
     ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
         """The same, and which of these ids are of messages of a session; see `LogLookup.find_messages`."""
-        once, known = await self._index.find_request(owner, name, session_id, ids)
-        return self._unless_expired(once), known
+        record, known = await self._index.find_request(owner, name, session_id, ids)
+        return self._unless_expired(record), known
 
     def _unless_expired(self, idempotency_record: IdempotencyRecord | None) -> IdempotencyRecord | None:
         if (
@@ -108,24 +108,24 @@ class Idempotency:
     def reserve(
         self, owner: UserId, key: IdempotencyKey, session_id: SessionId | None = None, message_ids: Collection[str] = ()
     ) -> "KeyReservation":
-        """Keep a key, in `async with`; gives what the earlier request with it did, if there was one.
+        """Reserve a key, in `async with`, which returns the record of an earlier request with the key, if any.
 
         Args:
-            owner: whose key it is.
+            owner: the owner of the key.
             key: the key.
-            session_id: the session that the request is about, when it brings messages.
-            ids: of the messages: `Holding.known` tells which the session's log has.
+            session_id: the session of the request, if it has messages.
+            message_ids: their ids; `KeyReservation.known_messages` has those in the session's log.
 
         Raises:
-            KeyReused: the earlier request was another.
+            IdempotencyKeyReused: the earlier request was a different one.
         """
         return KeyReservation(self, self._key_locks, owner, key, session_id, message_ids)
 
     async def reserve_in_cluster(self, owner: UserId, name: str) -> tuple[ClusterStore, str] | None:
-        """Keep other servers from answering with a key, once none of them does; None where there are none.
+        """Lock a key against other servers, once none of them has it locked.
 
         Returns:
-            Where it is kept, and under which name of this server.
+            Where it is locked, and under which node id; None if there are no other servers.
         """
         others = self._store_unless_alone()
         if others is None:
@@ -133,47 +133,47 @@ class Idempotency:
         try:
             async with asyncio.timeout(RESERVATION_TIMEOUT_S):
                 node = others.node_id
-                while not await others.lock_idempotency_key(owner, name):  # another server lets go of it
+                while not await others.lock_idempotency_key(owner, name):  # until another server unlocks it
                     await asyncio.sleep(RETRY_DELAY_S)
                     node = others.node_id
-        except BaseException as error:  # nobody knows whether it is kept
+        except BaseException as error:  # it is unknown whether the key is locked
             self._release_later(others, owner, name)
             if isinstance(error, TimeoutError):
-                raise StoreUnavailable("the same request is being answered by another server") from None
+                raise StoreUnavailable("another server is processing the same request") from None
             raise
         return others, node
 
     async def release_in_cluster(self, cluster_store: ClusterStore, owner: UserId, name: str) -> None:
-        """Let other servers have a key: now, or when the store works again."""
+        """Unlock a key for other servers: now, or when the store is available again."""
         try:
             await cluster_store.unlock_idempotency_key(owner, name)
         except StoreUnavailable:
             self._release_later(cluster_store, owner, name)
 
     def _release_later(self, cluster_store: ClusterStore, owner: UserId, name: str) -> None:
-        task = asyncio.create_task(self._retry_release(cluster_store, owner, name), name="free a key")
+        task = asyncio.create_task(self._retry_release(cluster_store, owner, name), name="unlock a key")
         self._release_tasks.add(task)
         task.add_done_callback(self._release_tasks.discard)
 
     async def _retry_release(self, cluster_store: ClusterStore, owner: UserId, name: str) -> None:
         for _ in range(MAX_RELEASE_ATTEMPTS):
             await asyncio.sleep(RELEASE_RETRY_DELAY_S)
-            held = self._key_locks.setdefault((owner, name), _KeyLock())
-            held.reference_count += 1
+            key_lock = self._key_locks.setdefault((owner, name), _KeyLock())
+            key_lock.reference_count += 1
             try:
-                async with held.lock:  # whoever has it here meanwhile keeps it
+                async with key_lock.lock:  # a request that has it here meanwhile keeps it
                     await cluster_store.unlock_idempotency_key(owner, name)
                     return
             except StoreUnavailable:
                 continue
             finally:
-                held.reference_count -= 1
-                if not held.reference_count:
+                key_lock.reference_count -= 1
+                if not key_lock.reference_count:
                     del self._key_locks[owner, name]
 
 
 class KeyReservation:
-    """A key that is kept: whoever comes with the same one waits."""
+    """A reserved key: other requests with the same key wait."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class KeyReservation:
         message_ids: Collection[str],
     ) -> None:
         self.known_messages: dict[str, int] = {}
-        """Those of the ids that the session's log has, with the event that completed each message."""
+        """The message ids that the session's log has, with the event that completed each message."""
         self._session_id = session_id
         self._message_ids = message_ids
         self._idempotency = idempotency
@@ -193,24 +193,25 @@ class KeyReservation:
         self._owner = owner
         self._key = key
         self._cluster_store: ClusterStore | None = None
-        """Where it is kept from other servers too."""
+        """Where the key is also locked against other servers."""
 
     async def __aenter__(self) -> IdempotencyRecord | None:
-        held = self._key_locks.setdefault((self._owner, self._key.name), _KeyLock())
-        held.reference_count += 1
+        key_lock = self._key_locks.setdefault((self._owner, self._key.name), _KeyLock())
+        key_lock.reference_count += 1
         try:
-            await held.lock.acquire()
+            await key_lock.lock.acquire()
         except BaseException:
-            self._drop_reference(held)
+            self._drop_reference(key_lock)
             raise
         try:
-            held.cluster_reservation = await self._idempotency.reserve_in_cluster(self._owner, self._key.name)
-            self._cluster_store = None if held.cluster_reservation is None else held.cluster_reservation[0]
+            reservation = await self._idempotency.reserve_in_cluster(self._owner, self._key.name)
+            key_lock.cluster_reservation = reservation
+            self._cluster_store = None if reservation is None else reservation[0]
             earlier = await self._find()
             if earlier is not None and earlier.fingerprint != self._key.fingerprint:
                 raise IdempotencyKeyReused("this key was used with another request")
         except BaseException:
-            await self._release(held)
+            await self._release(key_lock)
             raise
         return earlier
 
@@ -230,7 +231,7 @@ class KeyReservation:
 
     async def _release(self, key_lock: _KeyLock) -> None:
         try:
-            if self._cluster_store is not None:  # also when whoever asks is being cancelled
+            if self._cluster_store is not None:  # also when the request is being cancelled
                 await asyncio.shield(
                     self._idempotency.release_in_cluster(self._cluster_store, self._owner, self._key.name)
                 )

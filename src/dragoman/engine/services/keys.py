@@ -1,8 +1,8 @@
-"""API keys: made, shown once, recognised, revoked. What is kept is a digest that nobody can call with.
+"""API keys: creation, authentication and revocation. Only digests of keys are stored.
 
-A key is 256 random bits, so nobody finds one by trying, and a plain digest of it is as safe as a slow one would be.
-For the same reason the lookup need not take constant time: what a caller could learn from its time is how far the
-SHA-256 of its own guess agrees with a stored digest, and no guess can be steered by that.
+A key has 256 random bits, so it cannot be guessed, and a plain digest is as safe as a slow one. For the same reason the
+lookup need not take constant time: a caller could only learn how far the SHA-256 of its own guess agrees with a stored
+digest, which does not help to make a better guess.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Clock, Ids
 
 PREFIX = "sk-dragoman-"
-"""Begins the keys of the command line; doors that make keys have prefixes of their own. It is part of the key."""
+"""Prefix of keys that the command line creates, as part of the key. Protocols that create keys have their own."""
 LOCAL_USER = UserId("local")
-"""The user of a server without keys, and of keys that name none: so the sessions stay when keys are switched on."""
+"""The user of a server without keys, and of keys without a user, so that sessions remain when keys are enabled."""
 KEYS_CHANGED_SUBJECT = "keys"
-"""What the bus says when a key came, went or got another name."""
+"""The bus subject for keys that were created, revoked or renamed."""
 
 MAINTENANCE_INTERVAL_S = 2.0
-"""How often the ring looks after its keys: an expiry acts within this time, a hint of the bus at once."""
+"""Interval of the key ring's maintenance. An expiry takes effect within this time, a message of the bus at once."""
 LAST_USE_WRITE_INTERVAL_S = 30.0
-"""How often the last uses are written."""
+"""Interval for writing the times of last use."""
 MAX_KEY_CHARS = 512
 MAX_NAME_CHARS = 200
 
@@ -43,35 +43,35 @@ log = structlog.get_logger(__name__)
 
 
 class Authenticator(Protocol):
-    """Tells who calls."""
+    """Authenticates callers."""
 
     def authenticate(self, header: str | None, address: str) -> Principal:
-        """Who sent a request.
+        """The sender of a request.
 
         Args:
-            header: the `Authorization` header; None when there is none.
-            address: where the request came from.
+            header: the `Authorization` header; None if there is none.
+            address: the client's address.
 
         Raises:
-            Unauthenticated: there is no key, or none of ours.
-            Exhausted: the address has sent too many wrong keys. Never for a right one.
+            Unauthenticated: there is no key, or it is not valid.
+            LimitReached: the address has sent too many wrong keys. A valid key is never refused.
         """
 
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `told` once when the principal's key stops to be valid. Returns what ends that."""
+        """Call `callback` once when the principal's key is no longer valid. Returns a function that cancels this."""
 
 
 class NoKeys:
-    """A server without keys: everybody is the local user, whatever the header says."""
+    """A server without keys: every caller is the local user, whatever the header says."""
 
     _PRINCIPAL = Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
 
     def authenticate(self, header: str | None, address: str) -> Principal:
-        """See `Doorkeeper.authenticate`."""
+        """The local user."""
         return self._PRINCIPAL
 
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `Doorkeeper.on_revoked`."""
+        """Do nothing: there is no key to revoke."""
         return lambda: None
 
 
@@ -88,17 +88,17 @@ class _CachedKey:
 
 
 class KeyRing:
-    """All keys, in memory by their digests; the store is the truth."""
+    """All keys, cached by their digests; the store is authoritative."""
 
     def __init__(
         self, store: ApiKeyStore, bus: Bus, clock: Clock, ids: Ids, *, wrong_key_limit: RateLimit | None = None
     ) -> None:
         """Args:
-        store: where the keys are.
-        bus: tells of keys that came or went elsewhere.
+        store: stores the keys.
+        bus: announces changes on other servers.
         clock: for expiries and last uses.
         ids: for the keys' ids.
-        wrong: how many wrong keys an address may send.
+        wrong_key_limit: how many wrong keys an address may send.
         """
         self._store = store
         self._bus = bus
@@ -108,26 +108,26 @@ class KeyRing:
         self._by_digest: dict[bytes, _CachedKey] = {}
         self._by_id: dict[KeyId, _CachedKey] = {}
         self._lock = asyncio.Lock()
-        """Held from a read or write of the store until the memory says the same, so that neither undoes the other."""
+        """Held from a read or write of the store until the cache agrees, so that neither overwrites the other."""
         self._unwritten_uses: dict[_CachedKey, datetime] = {}
-        """The keys that were used since the last uses were written, with the first time of each."""
+        """The keys that were used since times of last use were written, with the first use of each."""
         self._is_stale = asyncio.Event()
-        """Set when a key came, went or got another name elsewhere."""
+        """Set when another server created, revoked or renamed a key."""
         self._reload_failed = False
-        """Whether the store did not answer when the keys were to be read again."""
+        """Whether the last reload failed."""
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
 
     # --- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the keys, and begin to look after them."""
+        """Load the keys, and start the maintenance."""
         await self.reload()
         self._unsubscribe = self._bus.subscribe(KEYS_CHANGED_SUBJECT, self._on_change)
         self._task = asyncio.create_task(self._run(), name="keys")
 
     async def close(self) -> None:
-        """Write the last uses and end."""
+        """Stop the maintenance, and write the times of last use."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
@@ -137,46 +137,46 @@ class KeyRing:
             await self.write_last_uses()
 
     async def reload(self) -> None:
-        """Read the keys again; tell those who hold one that is gone."""
+        """Reload the keys, and notify holders of keys that are gone."""
         async with self._lock:
             self._is_stale.clear()
             try:
                 stored = {key.key_id: key for key in await self._store.all()}
             except BaseException:
-                self._reload_failed = True  # the next round tries again
+                self._reload_failed = True  # the next maintenance tries again
                 raise
             self._reload_failed = False
             for key_id in self._by_id.keys() - stored.keys():
                 self._evict(key_id)
             for key_id, key in stored.items():
-                held = self._by_id.get(key_id)
-                if held is None:
+                cached = self._by_id.get(key_id)
+                if cached is None:
                     self._cache(key)
-                else:  # it may be called otherwise, or have been used later elsewhere
-                    held.key = key
+                else:  # it may have been renamed, or used on another server
+                    cached.key = key
 
     async def run_maintenance(self) -> None:
-        """One round: read the keys again if some came or went elsewhere, and tell the holders of expired ones."""
+        """Reload the keys if they changed on another server, and notify holders of expired ones."""
         if self._is_stale.is_set() or self._reload_failed:
             await self.reload()
         now = self._clock.now()
-        for held in self._by_digest.values():
-            if held.revocation_callbacks and held.expires_at is not None and held.expires_at <= now:
-                _notify_revoked(held)
+        for cached in self._by_digest.values():
+            if cached.revocation_callbacks and cached.expires_at is not None and cached.expires_at <= now:
+                _notify_revoked(cached)
 
     async def write_last_uses(self) -> None:
-        """Write when keys were last used. Exact to `NOTE_S`, because the calls themselves do not look at the clock."""
+        """Write the times of last use, which are exact to `LAST_USE_WRITE_INTERVAL_S`."""
         if self._unwritten_uses:
             used = tuple(self._unwritten_uses.items())
-            await self._store.touch([(held.key.key_id, at) for held, at in used])
-            for held, at in used:
-                self._unwritten_uses.pop(held, None)
-                held.key = msgspec.structs.replace(held.key, last_used_at=at)
+            await self._store.touch([(cached.key.key_id, at) for cached, at in used])
+            for cached, at in used:
+                self._unwritten_uses.pop(cached, None)
+                cached.key = msgspec.structs.replace(cached.key, last_used_at=at)
 
-    # --- callers --------------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------------
 
     def authenticate(self, header: str | None, address: str) -> Principal:
-        """See `Doorkeeper.authenticate`."""
+        """The sender of a request, by its key; see `Authenticator.authenticate`."""
         if not header:
             raise Unauthenticated("a key is needed: send the header Authorization: Bearer KEY")
         scheme, _, secret = header.partition(" ")
@@ -186,32 +186,32 @@ class KeyRing:
         return self.principal_for(secret, address)
 
     def principal_for(self, secret: str, address: str) -> Principal:
-        """The owner of a key that came outside of a header. Raises as `authenticate` does."""
-        held = self._by_digest.get(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
-        if held is None:
+        """The owner of a key that was not sent in a header. Raises the same errors as `authenticate`."""
+        cached = self._by_digest.get(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
+        if cached is None:
             self._wrong_key_limit.consume(client_network(address))
             raise Unauthenticated("this key is not known here")
-        if held.expires_at is not None and held.expires_at <= self._clock.now():
+        if cached.expires_at is not None and cached.expires_at <= self._clock.now():
             raise Unauthenticated("this key has expired")
-        if held not in self._unwritten_uses:
-            self._unwritten_uses[held] = self._clock.now()
-        return held.principal
+        if cached not in self._unwritten_uses:
+            self._unwritten_uses[cached] = self._clock.now()
+        return cached.principal
 
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `Doorkeeper.on_revoked`."""
-        held = None if principal.key_id is None else self._by_id.get(principal.key_id)
-        if held is None:  # it went between the request's first line and this one
+        """Call `callback` once when the principal's key is no longer valid; see `Authenticator.on_revoked`."""
+        cached = None if principal.key_id is None else self._by_id.get(principal.key_id)
+        if cached is None:  # the key was revoked after the request was authenticated
             callback()
             return lambda: None
-        place = object()
-        held.revocation_callbacks[place] = callback
+        handle = object()
+        cached.revocation_callbacks[handle] = callback
 
         def end() -> None:
-            held.revocation_callbacks.pop(place, None)
+            cached.revocation_callbacks.pop(handle, None)
 
         return end
 
-    # --- keeping --------------------------------------------------------------------------------------------------
+    # --- management -----------------------------------------------------------------------------------------------
 
     async def create(
         self,
@@ -222,18 +222,18 @@ class KeyRing:
         expires_at: datetime | None = None,
         prefix: str = PREFIX,
     ) -> tuple[str, ApiKey]:
-        """Make a key. Returns it, for the only time, and what is kept of it.
+        """Create a key. Returns the key itself, which is not stored, and its record.
 
         Raises:
-            Invalid: name, user, a scope or the expiry cannot be so.
+            Invalid: the name, the user, a scope or the expiry is invalid.
         """
         now = self._clock.now()
         _check("name", name)
         _check("user", user)
-        strange = set(scopes) - set(get_args(Scope))
-        if strange or not scopes:
-            asked = ", ".join(sorted(strange)) or "none"
-            raise Invalid(f"scopes are {', '.join(get_args(Scope))}; got {asked}", path="scopes")
+        unknown = set(scopes) - set(get_args(Scope))
+        if unknown or not scopes:
+            given = ", ".join(sorted(unknown)) or "none"
+            raise Invalid(f"scopes are {', '.join(get_args(Scope))}; got {given}", path="scopes")
         if expires_at is not None and expires_at <= now:
             raise Invalid("a key must expire in the future", path="expires_at")
         secret = prefix + secrets.token_urlsafe(32)
@@ -251,61 +251,61 @@ class KeyRing:
             await self._store.add(key)
             self._cache(key)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
-        log.info("key made", key_id=key.key_id, user=key.user, name=key.name)
+        log.info("key created", key_id=key.key_id, user=key.user, name=key.name)
         return secret, key
 
     def all(self) -> list[ApiKey]:
         """All keys, oldest first."""
-        return sorted((held.key for held in self._by_digest.values()), key=lambda key: (key.created_at, key.key_id))
+        return sorted((cached.key for cached in self._by_digest.values()), key=lambda key: (key.created_at, key.key_id))
 
     def list_for_user(self, user: UserId) -> list[ApiKey]:
-        """The keys of a user, oldest first, with their last uses as far as they are known."""
-        of_user = [held for held in self._by_digest.values() if held.key.user == user]
-        shown = [msgspec.structs.replace(held.key, last_used_at=self._last_use(held)) for held in of_user]
-        return sorted(shown, key=lambda key: (key.created_at, key.key_id))
+        """The keys of a user, oldest first, with their last uses."""
+        of_user = [cached for cached in self._by_digest.values() if cached.key.user == user]
+        keys = [msgspec.structs.replace(cached.key, last_used_at=self._last_use(cached)) for cached in of_user]
+        return sorted(keys, key=lambda key: (key.created_at, key.key_id))
 
     def _last_use(self, cached: _CachedKey) -> datetime | None:
         return self._unwritten_uses.get(cached, cached.key.last_used_at)
 
     async def rename(self, caller: Principal, key_id: KeyId, name: str) -> ApiKey:
-        """Call a key of the caller's otherwise.
+        """Rename a key of the caller.
 
         Raises:
             NotFound: the caller has no such key.
-            Forbidden: it may more than the caller's own.
-            Invalid: a key cannot be called so.
+            Forbidden: the key has more scopes than the caller's.
+            Invalid: the name is invalid.
         """
         _check("name", name)
         async with self._lock:
-            held = self._find_owned(caller, key_id)
+            cached = self._find_owned(caller, key_id)
             await self._store.rename(key_id, name)
-            held.key = msgspec.structs.replace(held.key, name=name)
+            cached.key = msgspec.structs.replace(cached.key, name=name)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key_id)
-        return msgspec.structs.replace(held.key, last_used_at=self._last_use(held))
+        return msgspec.structs.replace(cached.key, last_used_at=self._last_use(cached))
 
     async def revoke_owned(self, caller: Principal, key_id: KeyId) -> None:
-        """Remove a key of the caller's for good; who calls with it is told. Raises as `rename` does."""
+        """Revoke a key of the caller, and notify its holders. Raises the same errors as `rename`."""
         await self._remove(self._find_owned(caller, key_id).key)
 
     def _find_owned(self, caller: Principal, key_id: KeyId) -> _CachedKey:
-        held = self._by_id.get(key_id)
-        if held is None or held.key.user != caller.user:
+        cached = self._by_id.get(key_id)
+        if cached is None or cached.key.user != caller.user:
             raise NotFound("there is no such key")
         for scope in get_args(Scope):
-            if scope in held.key.scopes:
+            if scope in cached.key.scopes:
                 caller.require(scope)
-        return held
+        return cached
 
     def is_valid(self, secret: str) -> bool:
-        """Whether this is a key in force."""
-        held = self._by_digest.get(secret_digest(secret))
-        return held is not None and (held.expires_at is None or held.expires_at > self._clock.now())
+        """Whether this is a valid key."""
+        cached = self._by_digest.get(secret_digest(secret))
+        return cached is not None and (cached.expires_at is None or cached.expires_at > self._clock.now())
 
     async def revoke(self, which: str) -> ApiKey:
-        """Remove a key for good; who calls with it is told.
+        """Revoke a key, and notify its holders.
 
         Args:
-            which: its id, its masked form, the key itself, or its name if only one is called so.
+            which: its id, its masked form, the key itself, or its name if that is unique.
 
         Raises:
             NotFound: there is no such key.
@@ -336,45 +336,45 @@ class KeyRing:
         self._by_digest[key.digest] = self._by_id[key.key_id] = _CachedKey(key)
 
     def _evict(self, key_id: KeyId) -> None:
-        held = self._by_id.pop(key_id, None)
-        if held is not None:
-            del self._by_digest[held.key.digest]
-            self._unwritten_uses.pop(held, None)
-            _notify_revoked(held)
+        cached = self._by_id.pop(key_id, None)
+        if cached is not None:
+            del self._by_digest[cached.key.digest]
+            self._unwritten_uses.pop(cached, None)
+            _notify_revoked(cached)
 
     def _on_change(self, _: str) -> None:
         self._is_stale.set()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        noted_at = loop.time()
+        written_at = loop.time()
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(MAINTENANCE_INTERVAL_S):
                     await self._is_stale.wait()
             try:
                 await self.run_maintenance()
-                if loop.time() - noted_at >= LAST_USE_WRITE_INTERVAL_S:
-                    noted_at = loop.time()
+                if loop.time() - written_at >= LAST_USE_WRITE_INTERVAL_S:
+                    written_at = loop.time()
                     await self.write_last_uses()
             except StoreUnavailable as error:
-                log.warning("keys not looked after", cause=repr(error.__cause__))
-            except Exception:  # the root of a task that must go on: without it no key that was revoked elsewhere goes
-                log.exception("keys not looked after")
+                log.warning("key maintenance failed", cause=repr(error.__cause__))
+            except Exception:  # the root of a task that must continue: it applies revocations of other servers
+                log.exception("key maintenance failed")
 
 
 def secret_digest(secret: str) -> bytes:
-    """What is kept of a key."""
+    """The digest of a key, which is stored in its place."""
     return sha256(secret.encode("utf-8", "replace")).digest()
 
 
 def mask(secret: str, prefix: str) -> str:
-    """How a key is shown after its first time: enough to recognise, too little to call with."""
+    """The form in which a key is shown later: enough to recognize it, too little to use it."""
     return f"{prefix}...{secret[-4:]}"
 
 
 def client_network(address: str) -> str:
-    """What wrong keys are counted by: an IPv4 address, or the 64 bits of IPv6 that one subscriber has for itself."""
+    """The network for which wrong keys are counted: an IPv4 address, or the 64-bit prefix of an IPv6 address."""
     if ":" not in address:
         return address
     try:
@@ -392,6 +392,6 @@ def _check(what: str, text: str) -> None:
 
 
 def _notify_revoked(cached: _CachedKey) -> None:
-    told, cached.revocation_callbacks = cached.revocation_callbacks, {}
-    for each in told.values():
-        each()
+    callbacks, cached.revocation_callbacks = cached.revocation_callbacks, {}
+    for callback in callbacks.values():
+        callback()

@@ -1,4 +1,4 @@
-"""How much one caller may take: rates and shares. What is above is refused with the time after which to come again."""
+"""Limits for each caller: rates and concurrency. A refusal says after what time to try again."""
 
 import math
 import time
@@ -9,21 +9,21 @@ import msgspec
 from dragoman.core.refusals import LimitReached
 
 MAX_TRACKED_CALLERS = 10_000
-"""Callers remembered before those are forgotten that have their whole allowance again."""
+"""Callers remembered before those with a full allowance are forgotten."""
 
 
 class RateLimit:
-    """So many a minute for each caller, in bursts of as many.
+    """A number per minute for each caller, which may come in one burst.
 
-    A bucket is one number: the moment at which it will be full again (the "generic cell rate algorithm"). Full buckets
-    need not be remembered.
+    A bucket is one number: the time when it will be full again (the generic cell rate algorithm). Full buckets are not
+    remembered.
     """
 
     def __init__(self, per_minute: int, what: str, *, now: Callable[[], float] = time.monotonic) -> None:
         """Args:
-        per_minute: how many; 0 for no limit.
+        per_minute: the limit; 0 for none.
         what: what is counted, for the refusal.
-        now: seconds of a clock that never goes back.
+        now: seconds of a monotonic clock.
         """
         self._interval_s = 60 / per_minute if per_minute else 0.0
         self._burst_s = 60 - self._interval_s
@@ -32,7 +32,7 @@ class RateLimit:
         self._full_at: dict[str, float] = {}
 
     def consume(self, who: str) -> None:
-        """Count one. Raises Exhausted when the caller has none left; that one is not counted."""
+        """Count one. Raises LimitReached if the caller has none left; then nothing is counted."""
         if not self._interval_s:
             return
         now = self._now()
@@ -48,18 +48,18 @@ class RateLimit:
 
     def _evict(self, now: float) -> None:
         self._full_at = {who: full_at for who, full_at in self._full_at.items() if full_at > now}
-        while len(self._full_at) >= MAX_TRACKED_CALLERS:  # the memory is bounded even when they all come at once
+        while len(self._full_at) >= MAX_TRACKED_CALLERS:  # memory stays bounded even if all callers come at once
             del self._full_at[next(iter(self._full_at))]
 
 
 class ConcurrencyLimit:
-    """So many at the same time for each caller."""
+    """A number at the same time for each caller."""
 
     def __init__(self, limit: int, what: str, *, retry_after_s: int = 5) -> None:
         """Args:
-        limit: how many; 0 for no limit.
+        limit: the limit; 0 for none.
         what: what is counted, for the refusal.
-        retry_after_s: when a place may be free again.
+        retry_after_s: after what time to try again.
         """
         self._limit = limit
         self._what = what
@@ -67,26 +67,26 @@ class ConcurrencyLimit:
         self._in_use: dict[str, int] = {}
 
     def acquire(self, who: str) -> Callable[[], None]:
-        """Take a place. Returns what gives it back, once, however often it is called.
+        """Take a slot. Returns a function that releases it; further calls of that function do nothing.
 
         Raises:
-            Exhausted: the caller holds all its places.
+            LimitReached: the caller has all its slots in use.
         """
-        held = self._in_use.get(who, 0)
-        if self._limit and held >= self._limit:
+        in_use = self._in_use.get(who, 0)
+        if self._limit and in_use >= self._limit:
             raise LimitReached(
                 f"too many {self._what} at the same time: at most {self._limit}", retry_after_s=self._retry_after_s
             )
-        self._in_use[who] = held + 1
+        self._in_use[who] = in_use + 1
         return _Slot(self._in_use, who)
 
     def in_use(self, who: str) -> int:
-        """The places that the caller holds."""
+        """The number of slots that the caller has in use."""
         return self._in_use.get(who, 0)
 
 
 class _Slot:
-    """A caller's place; calling it gives it back. A class, because a closure weighs three times as much."""
+    """A caller's slot; calling it releases it. A class, because a closure takes three times as much memory."""
 
     __slots__ = ("_in_use", "_who")
 
@@ -95,12 +95,12 @@ class _Slot:
         self._who = who
 
     def __call__(self) -> None:
-        held, self._in_use = self._in_use, None
-        if held is None:
+        in_use, self._in_use = self._in_use, None
+        if in_use is None:
             return
-        held[self._who] -= 1
-        if not held[self._who]:
-            del held[self._who]
+        in_use[self._who] -= 1
+        if not in_use[self._who]:
+            del in_use[self._who]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_limits(*, requests_per_minute: int = 0, streams: int = 0) -> Limits:
-    """Limits of so many; 0 for none."""
+    """Create limits; 0 means none."""
     return Limits(
         requests=RateLimit(requests_per_minute, "requests"),
         streams=ConcurrencyLimit(streams, "open streams"),

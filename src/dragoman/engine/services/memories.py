@@ -1,4 +1,4 @@
-"""What is remembered of the users: kept, found, told to agents, and written by them."""
+"""Memories of users: storing, searching, passing them to agents, and the tool by which agents write them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
@@ -33,21 +33,21 @@ class MemoryService:
         self._store = store
         self._clock = clock
 
-    # --- keeping --------------------------------------------------------------------------------------------------
+    # --- storage --------------------------------------------------------------------------------------------------
 
     async def add(
         self, user: UserId, texts: MemoryTexts, *, source: SessionId | None = None, replaces: int | None = None
     ) -> Memory:
-        """Write a memory down; durable when this returns.
+        """Store a memory. It is durable when this returns.
 
         Args:
-            user: whom it is about.
-            texts: what it says.
+            user: the user whom it is about.
+            texts: its texts.
             source: the session in which it was written.
-            replaces: an older memory that no longer holds.
+            replaces: an older memory that it supersedes.
 
         Raises:
-            Invalid: a text is out of bounds.
+            Invalid: a text is too long or empty.
             NotFound: the user has no memory `replaces`.
         """
         memory = Memory(user=user, texts=validate(texts), source_session=source, created_at=self._clock.now())
@@ -57,24 +57,24 @@ class MemoryService:
         return added
 
     async def get(self, user: UserId, memory_id: int) -> Memory:
-        """A memory of the user's. Raises NotFound."""
+        """A memory of the user. Raises NotFound."""
         found = await self._store.get(user, (memory_id,))
         if not found:
             raise NotFound(f"there is no memory {memory_id}")
         return found[0]
 
     async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
-        """The user's memories that fit, newest first, from a place on; and how many fit in all."""
+        """A page of the user's memories that match, newest first, and the number of all that match."""
         return await self._store.page(user, criteria, offset, limit)
 
     async def change(
         self, user: UserId, memory_id: int, texts: Mapping[str, str | None], *, disabled: bool | None = None
     ) -> Memory:
-        """Change some of a memory's texts, or switch it. An empty text takes it away.
+        """Change some of a memory's texts, or disable or enable it. An empty text removes the text.
 
         Raises:
             NotFound: the user has no such memory.
-            Invalid: a text is out of bounds; nothing changed.
+            Invalid: a text is too long; nothing changed.
         """
         while True:
             memory = await self.get(user, memory_id)
@@ -84,27 +84,27 @@ class MemoryService:
                 disabled=memory.disabled if disabled is None else disabled,
                 updated_at=self._clock.now(),
             )
-            if await self._store.put(changed, expected=memory):  # else another change was quicker, here or elsewhere
+            if await self._store.put(changed, expected=memory):  # else another change was faster, on any server
                 return changed
 
     async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool) -> int:
-        """Disable or enable memories; unknown ones are passed over. How many were otherwise before."""
+        """Disable or enable memories; unknown ids are ignored. Returns the number of those that changed."""
         return await self._store.set_disabled(user, ids, disabled=disabled, at=self._clock.now())
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
-        """Remove memories for good; unknown ones are passed over. How many there were."""
+        """Delete memories permanently; unknown ids are ignored. Returns the number of those deleted."""
         return await self._store.remove(user, ids)
 
-    # --- telling --------------------------------------------------------------------------------------------------
+    # --- agents ---------------------------------------------------------------------------------------------------
 
     async def choose(self, user: UserId, message: str, tools: Collection[str]) -> Sequence[Memory]:
-        """The memories that an agent is told of. See `core.memories.chosen`."""
+        """The memories that an agent gets; see `core.memories.select_memories`."""
         return select_memories(await self._store.candidates(user, trigrams(message)), message, tools)
 
     async def recall(self, run_id: RunId, user: UserId, ids: Sequence[int]) -> Sequence[Memory]:
-        """The memories that an agent is told of in a run, in this order; counted, of one run only once.
+        """The memories that an agent gets in a run, in this order. Their use is counted once per run.
 
-        What was removed since they were chosen is not among them.
+        Memories that were removed since they were chosen are left out.
         """
         if not ids:
             return ()
@@ -129,15 +129,15 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class MemoryTool:
-    """The built-in tool by which an agent writes memories. Whom it is about, and where from, the server knows."""
+    """The built-in tool by which an agent stores memories. The server adds the user and the session."""
 
     def __init__(self, service: MemoryService) -> None:
         self._service = service
         self.declaration = _DECLARATION
-        """See `RunnableTool.declaration`."""
+        """The hidden tool `WriteMemory`."""
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
-        """See `RunnableTool.run`."""
+        """Store a memory. Raises ToolFailed with a message for the model."""
         try:
             note = msgspec.convert(arguments, Note)
         except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The users' profiles: kept in memory, because every run asks for one, and durable before a change is told."""
+"""User profiles: cached in memory, because every run needs one. A change is durable before it is visible."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dragoman.ports.accounts import ProfileStore
 from dragoman.ports.bus import Bus
 
 PROFILES_CHANGED_SUBJECT = "profiles"
-"""What the bus says when a profile changed; not whose."""
+"""The bus subject for changed profiles; the message does not say whose."""
 
 log = structlog.get_logger(__name__)
 
@@ -23,8 +23,8 @@ class ProfileService:
 
     def __init__(self, profiles: ProfileStore, bus: Bus) -> None:
         """Args:
-        profiles: where they are.
-        bus: tells of profiles that changed elsewhere.
+        profiles: stores them.
+        bus: announces changes on other servers.
         """
         self._profiles = profiles
         self._bus = bus
@@ -34,30 +34,30 @@ class ProfileService:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Read what is stored, and again when it changed elsewhere."""
+        """Load the profiles, and reload them when they change on another server."""
         await self.reload()
         self._unsubscribe = self._bus.subscribe(PROFILES_CHANGED_SUBJECT, self._on_change)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reloading."""
         self._unsubscribe()
         for task in self._reload_tasks:
             task.cancel()
 
     async def reload(self) -> None:
-        """Read what is stored."""
+        """Load the profiles from the store."""
         async with self._lock:
             await self._reload_locked()
 
     def for_user(self, user: UserId) -> Profile:
-        """A user's profile; an empty one for a user who has set nothing."""
+        """A user's profile; an empty one if the user has set nothing."""
         return self._cache.get(user) or Profile(user=user)
 
     async def change(self, user: UserId, **settings: str | None) -> Profile:
-        """Set `time_zone`, `locale` or both; None takes a setting back. The new profile is durable.
+        """Set `time_zone`, `locale` or both; None clears a setting. Returns the new profile, which is durable.
 
         Raises:
-            Invalid: a value cannot be what it is; nothing changed.
+            Invalid: a value is invalid; nothing changed.
             StoreUnavailable: it could not be stored.
         """
         async with self._lock:
@@ -79,5 +79,5 @@ class ProfileService:
     async def _reload_after_change(self) -> None:
         try:
             await self.reload()
-        except StoreUnavailable as error:  # whoever looks after the store's changes comes by again
-            log.warning("profiles not read again", cause=repr(error.__cause__))
+        except StoreUnavailable as error:  # the next change, or the check of the store, tries again
+            log.warning("profiles not reloaded", cause=repr(error.__cause__))

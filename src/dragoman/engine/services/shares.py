@@ -1,6 +1,6 @@
-"""Links that show a session to whoever has them: read only, for a time if wanted, until they are revoked.
+"""Public links to sessions: read-only, with an optional expiry, until they are revoked.
 
-A link's token is 256 random bits; what is kept of it is a digest that opens nothing (see `engine.keys`).
+A link's token has 256 random bits. Only its digest is stored (see `services.keys`).
 """
 
 import secrets
@@ -30,15 +30,15 @@ class ShareService:
     async def create(
         self, owner: UserId, session_id: SessionId, lifetime: timedelta | None
     ) -> tuple[str, datetime | None]:
-        """Make a link to a session of that owner's; durable when this returns.
+        """Create a link to a session. It is durable when this returns.
 
         Args:
-            owner: whose session it is.
+            owner: the owner of the session.
             session_id: the session.
-            lasts: how long; None: until it is revoked.
+            lifetime: how long the link is valid; None: until it is revoked.
 
         Returns:
-            The token, for the only time, and when it expires.
+            The token, which is not stored, and when it expires.
         """
         now = self._clock.now()
         token = PREFIX + secrets.token_urlsafe(32)
@@ -48,17 +48,17 @@ class ShareService:
                 digest=secret_digest(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at
             )
         )
-        log.info("link made", session_id=session_id, expires_at=expires_at)
+        log.info("link created", session_id=session_id, expires_at=expires_at)
         return token, expires_at
 
     async def revoke(self, session_id: SessionId, token: str) -> None:
-        """Make a link open nothing any more. Raises NotFound: the session has no such link."""
+        """Revoke a link. Raises NotFound if the session has no such link."""
         if len(token) > MAX_TOKEN_CHARS or not await self._store.remove(session_id, secret_digest(token)):
             raise NotFound("there is no such link")
         log.info("link revoked", session_id=session_id)
 
     async def resolve(self, token: str) -> Share:
-        """What a token shows. Raises NotFound: nothing, or no longer."""
+        """The link of a token. Raises NotFound if there is none, or it has expired."""
         share = await self._store.get(secret_digest(token)) if len(token) <= MAX_TOKEN_CHARS else None
         if share is None or (share.expires_at is not None and share.expires_at <= self._clock.now()):
             raise NotFound("there is no such link")
