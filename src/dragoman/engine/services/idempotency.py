@@ -92,7 +92,7 @@ class Idempotency:
     async def find_with_messages(
         self, owner: UserId, name: str, session_id: SessionId, ids: Collection[str]
     ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
-        """The same, and which of these ids are of messages of a session; see `LogLookup.find_messages`."""
+        """The record, and which of these ids belong to messages of a session, in one query."""
         record, known = await self._index.find_request(owner, name, session_id, ids)
         return self._unless_expired(record), known
 
