@@ -1,1 +1,1 @@
-"""AG-UI's standard endpoint. `wire`, `translate` and `errors` are pure; `http` and `streams` do the IO."""
+"""AG-UI's standard endpoint. `decision` says what a run request does, `threads` does it; `http` reads the requests."""
