@@ -34,13 +34,13 @@ def test_folding_the_patches_gives_every_turn_as_it_ends_and_as_the_messages_hav
     folded = FoldedTurns()
     for event in fold_events(events):
         folded.feed(event)
-    for builder in projection.turns:
+    for builder in projection.turns.all:
         builder.join_text()
         turn = msgspec.json.decode(msgspec.json.encode(builder.turn))
         from_events = folded.turns[turn["turn_id"]]
         assert from_events["blocks"] == turn["blocks"]
         assert from_events["tool_calls"] == turn["tool_calls"]
-        if builder.turn.turn_id not in projection.open_turns:
+        if builder.turn.turn_id not in projection.turns.open:
             assert of_seed(from_events) == of_seed(turn)
 
 
@@ -66,7 +66,7 @@ def test_what_is_only_counted_has_the_same_numbers(scribe: LogGenerator) -> None
 @given(conversations)
 def test_entries_are_numbered_from_0_in_the_order_of_their_start(scribe: LogGenerator) -> None:
     projection, _ = project(scribe, scribe.stream)
-    assert [each.turn.sequence for each in projection.turns] == list(range(len(projection.turns)))
+    assert [each.turn.sequence for each in projection.turns.all] == list(range(len(projection.turns.all)))
 
 
 @requirement("blade:catch-up:snapshot")

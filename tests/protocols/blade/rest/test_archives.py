@@ -96,9 +96,9 @@ def test_any_conversation_is_imported_as_it_was_exported(scribe: LogGenerator) -
     projection = Projection(SessionId(scribe.state.session_id), keeps_finished_turns=True)
     for record in scribe.stream:
         projection.feed(record)
-    for builder in projection.turns:
+    for builder in projection.turns.all:
         builder.join_text()
-    exported = [each.turn for each in projection.turns]
+    exported = [each.turn for each in projection.turns.all]
     archive = read_archive(write_archive({"intent": "tea"}, exported, [], NOON))
     seeds = tuple(messages_of(archive.turns, SequentialIds()))
     create = Create(protocol="blade", agent="agent", seeds=seeds)
@@ -106,9 +106,9 @@ def test_any_conversation_is_imported_as_it_was_exported(scribe: LogGenerator) -
     again = Projection(SessionId("s"), keeps_finished_turns=True)
     for seq, event in enumerate(events, 1):
         again.feed(LoggedEvent(seq, NOON, None, event))
-    assert not again.open_turns, "everything imported is over"
+    assert not again.turns.open, "everything imported is over"
     before = msgspec.json.decode(msgspec.json.encode(exported))
-    after = msgspec.json.decode(msgspec.json.encode([each.turn for each in again.turns]))
+    after = msgspec.json.decode(msgspec.json.encode([each.turn for each in again.turns.all]))
     assert summarize_turns(after) == summarize_turns(before)
 
 

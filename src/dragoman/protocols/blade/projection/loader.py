@@ -27,7 +27,7 @@ async def load_projection(engine: Engine, live: SessionView) -> Projection:
         while reader.cursor < durable:
             for record in await reader.next():
                 projection.feed(record)
-    for builder in projection.turns:
+    for builder in projection.turns.all:
         builder.join_text()
     return projection
 
@@ -35,7 +35,7 @@ async def load_projection(engine: Engine, live: SessionView) -> Projection:
 def active_turns(live: SessionView, projection: Projection) -> Sequence[TurnBuilder]:
     """Return the turns of the active branch, and mark those that a compaction replaces."""
     state = live.state if projection.state is None else projection.state
-    turns = [each for each in projection.turns if state.is_visible(each.first_seq)]
+    turns = [each for each in projection.turns.all if state.is_visible(each.first_seq)]
     for each in turns:
         each.turn.archived = state.compaction is not None and each.first_seq <= state.compaction.up_to
     return turns
@@ -54,5 +54,5 @@ def branches_in(projection: Projection) -> list[Branch]:
 
 def nodes_of(projection: Projection, active: Sequence[TurnBuilder]) -> list[HistoryNode]:
     """Return the entries of all branches as a tree; `active` are the turns of the active branch."""
-    parents, on_branch = branches.parents_of(branches_in(projection), projection.turns), set(active)
-    return [node_of(each, parents[each.turn.turn_id], active=each in on_branch) for each in projection.turns]
+    parents, on_branch = branches.parents_of(branches_in(projection), projection.turns.all), set(active)
+    return [node_of(each, parents[each.turn.turn_id], active=each in on_branch) for each in projection.turns.all]

@@ -10,7 +10,7 @@ missing, is a short chat of its own.
 Source: specification, sections 3, 4, 7 and 8; shared rules, 7, 12, 16, 18, 24.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from types import MappingProxyType
@@ -58,7 +58,7 @@ class Projection:
     Args:
         session_id: the session.
         titles: the tools' names for people.
-        keeps_finished_turns: whether `turns` holds all turns; if not, only those that go on stay in memory.
+        keeps_finished_turns: whether `turns.all` is filled; if not, only turns that go on stay in memory.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Projection:
         self.branch_marks: list[tuple[int, Branched]] = []
         """The events at which the session left a branch."""
         self._session_id = session_id
-        self._turns = TurnList(self.emitter, keeps_finished=keeps_finished_turns)
-        self._calls = CallList(self._turns, self.emitter, titles)
-        self._chats = ChatList(self.emitter, self._turns, self._calls)
+        self.turns = TurnList(self.emitter, keeps_finished=keeps_finished_turns)
+        self._calls = CallList(self.turns, self.emitter, titles)
+        self._chats = ChatList(self.emitter, self.turns, self._calls)
         self._open_steps: dict[MessageId, TurnBuilder] = {}
 
     def feed(self, record: Record) -> list[OutgoingEvent]:
@@ -89,16 +89,6 @@ class Projection:
             assert isinstance(record, LoggedEvent), "a record is a piece or an event"
             self._apply_event(record)
         return self.emitter.take_events()
-
-    @property
-    def turns(self) -> Sequence[TurnBuilder]:
-        """All turns, or none unless `keeps_finished_turns`."""
-        return self._turns.all
-
-    @property
-    def open_turns(self) -> Mapping[str, TurnBuilder]:
-        """The turns that have not ended, by their turn id."""
-        return self._turns.open
 
     @property
     def chat(self) -> Chat | None:
@@ -117,15 +107,7 @@ class Projection:
         """
         if self.chat is None or not self.is_running:
             return []
-        return [self.emitter.make_snapshot_start(self.chat.run_id), *self._turns.snapshot()]
-
-    def sync_events(self) -> list[OutgoingEvent]:
-        """Return the turns that grew since the last call, as `sync` patches.
-
-        They depend on timers and not on the log, so they have no number: each repeats the patches up to its
-        `sequence`, and a client that folds patches drops it. Source: specification, section 7; shared rules, 7.
-        """
-        return self._turns.sync_events()
+        return [self.emitter.make_snapshot_start(self.chat.run_id), *self.turns.snapshot()]
 
     # --- one event ------------------------------------------------------------------------------------------------
 
@@ -197,28 +179,28 @@ class Projection:
             case core.UserMessage():
                 attachments = self.chat.attachments if self.chat is not None and self.is_running else iter(())
                 content = blocks.user_blocks(message, attachments)
-                turn = self._turns.add_complete(message.id, "user", at, seq, blocks=content)
+                turn = self.turns.add_complete(message.id, "user", at, seq, blocks=content)
                 turn.rewind_seq = seq if self._chats.start_seq is None else self._chats.start_seq
                 self._chats.start_seq = None
             case core.SystemMessage(content=text, origin=origin):
                 block = Block("text" if origin == "seed" else "system_notification", text)
-                self._turns.add_complete(message.id, "system", at, seq, blocks=[block])
+                self.turns.add_complete(message.id, "system", at, seq, blocks=[block])
             case core.AssistantMessage():  # of a history that a client sent
-                turn = self._turns.begin(
+                turn = self.turns.begin(
                     message.id, "assistant", at, seq, message.loop, status="streaming", model=message.model
                 )
                 parts = (core.Text(message.content),) if isinstance(message.content, str) else message.content
                 for index, part in enumerate(parts):
                     self._add_content(turn, index, part, at)
-                self._turns.end_step(turn, at)
+                self.turns.end_step(turn, at)
             case core.ToolMessage():
                 self._calls.settle(message, "error" if message.is_error else "done", at)
 
     def _on_message_opened(self, message: MessageOpened, logged: LoggedEvent) -> None:
         self._chats.start_seq = None
-        is_first = message.loop == ROOT and ROOT not in self._turns.newest
+        is_first = message.loop == ROOT and ROOT not in self.turns.newest
         memory_refs = self.chat.memories if self.chat is not None and is_first else None
-        turn = self._turns.begin(
+        turn = self.turns.begin(
             message.message_id,
             "assistant",
             logged.at,
@@ -228,7 +210,7 @@ class Projection:
             memory_refs=memory_refs,
         )
         self._open_steps[message.message_id] = turn
-        self._turns.newest[message.loop] = turn
+        self.turns.newest[message.loop] = turn
         for plan in self._chats.take_plans(message.loop):
             turn.add_block(plan)
 
@@ -264,10 +246,10 @@ class Projection:
             step.awaits_run_end = True  # the run's end says why
         elif message.status == "failed":
             step.turn.failure_reason = SUBAGENT_FAILED_MESSAGE
-        self._turns.end_step(step, at)
+        self.turns.end_step(step, at)
 
     def _on_compaction(self, compaction: CompactionMade, logged: LoggedEvent) -> None:
-        self._turns.add_complete(
+        self.turns.add_complete(
             f"{logged.seq}-compaction",
             "system",
             logged.at,
@@ -314,4 +296,4 @@ class Projection:
         if chat is not None and chat.answer_text is not None:
             content.append(Block("text", chat.answer_text))
             chat.answer_text, chat.has_merged_answer_text = None, True
-        self._turns.add_complete(f"{logged.seq}-answer", "user", logged.at, logged.seq, blocks=content)
+        self.turns.add_complete(f"{logged.seq}-answer", "user", logged.at, logged.seq, blocks=content)

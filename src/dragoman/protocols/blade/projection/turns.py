@@ -209,7 +209,11 @@ class TurnList:
         return [self._emitter.make_turn_event("turn:start", each.turn, each.patch_count) for each in self.open.values()]
 
     def sync_events(self) -> list[OutgoingEvent]:
-        """Return the turns that grew since they were last sent whole, as `sync` patches."""
+        """Return the turns that grew since the last call, as `sync` patches.
+
+        They depend on timers and not on the log, so they have no number: each repeats the patches up to its
+        `sequence`, and a client that folds patches drops it. Source: specification, section 7; rulings, 7.
+        """
         grown = [
             each
             for each in self.open.values()

@@ -64,7 +64,7 @@ class ArchiveHandlers(Handlers):
         """Export a session as a ZIP archive."""
         projection = await load_projection(self.engine, live)
         active = active_turns(live, projection)
-        remove_memories(projection.turns)
+        remove_memories(projection.turns.all)
         detail = translate.detail_of(live.state, None, default_agent_name(self.engine), is_owner=False)
         session = {name: value for name, value in msgspec.to_builtins(detail).items() if name not in PRIVATE_FIELDS}
         turns, nodes = [each.turn for each in active], nodes_of(projection, active)

@@ -104,7 +104,7 @@ class TurnHandlers(Handlers):
         """List the checkpoints of a session."""
         projection = await load_projection(self.engine, live)
         active = set(active_turns(live, projection))
-        return [wire.checkpoint_of(each, active=each in active) for each in projection.turns if each.is_checkpoint]
+        return [wire.checkpoint_of(each, active=each in active) for each in projection.turns.all if each.is_checkpoint]
 
     @endpoint("POST", f"{SESSION}/rewind", access="owner", example=_CHECKPOINT)
     async def rewind(self, live: SessionView, body: wire.CheckpointRequest) -> wire.RewindResult:
@@ -133,7 +133,7 @@ class TurnHandlers(Handlers):
         checkpoint = find_checkpoint(projection, body.checkpoint_id)
         branch = branches.newest_branch_with(branches_in(projection), checkpoint)
         turns = branches.turns_until(
-            branches.turns_in(branch, projection.turns), checkpoint, include_turn=body.position == "turn_end"
+            branches.turns_in(branch, projection.turns.all), checkpoint, include_turn=body.position == "turn_end"
         )
         return wire.CheckoutResult(
             checkpoint_id=body.checkpoint_id, position=body.position, turns=[each.turn for each in turns]
@@ -150,14 +150,14 @@ class TurnHandlers(Handlers):
         branch = branches.newest_branch_with(branches.branches_of(projection.branch_marks, last), checkpoint)
         if branch.end < last:
             await self.engine.switch_branch(live, (*branch.hidden, (branch.end + 1, last)))
-        leaf = branches.turns_in(branch, projection.turns)[-1]
+        leaf = branches.turns_in(branch, projection.turns.all)[-1]
         return wire.SwitchBranchResult(session_id=public_session_id(live.state.session_id), leaf_entry_id=leaf.turn.id)
 
     async def _load_visible(self, live: SessionView, principal: Principal) -> Projection:
         """Load a session's turns, without the memories if the caller is not the owner."""
         projection = await load_projection(self.engine, live)
         if live.state.owner != principal.user:
-            remove_memories(projection.turns)
+            remove_memories(projection.turns.all)
         return projection
 
     def _tools_tokens(self, live: SessionView) -> int:
@@ -169,7 +169,7 @@ class TurnHandlers(Handlers):
 def find_checkpoint(projection: Projection, name: str) -> TurnBuilder:
     """Find the user's turn of a checkpoint. Raises NotFound."""
     seq = parse_checkpoint_id(name)
-    for each in projection.turns:
+    for each in projection.turns.all:
         if each.first_seq == seq and each.is_checkpoint:
             return each
     raise NotFound("there is no such checkpoint")

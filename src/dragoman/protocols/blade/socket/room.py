@@ -247,7 +247,7 @@ class Room:
 
     def _send_syncs(self) -> None:
         self._sync_timer = None
-        self._send(self.projection.sync_events())
+        self._send(self.projection.turns.sync_events())
 
     def _send(self, events: Sequence[OutgoingEvent]) -> None:
         for buffer in self._buffers.values():
