@@ -1,11 +1,13 @@
 """The buses against the contract, and NATS in bad days: away from the start, gone, stalled, foreign, refused."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import nats as nats_driver
 import pytest
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
@@ -188,8 +190,6 @@ async def test_installations_that_share_a_nats_are_apart_by_their_subjects(nats:
 
 
 async def test_what_others_say_on_our_subject_does_no_harm(nats: Nats) -> None:
-    from nats.aio.client import Client
-
     async with server_bus(nats.url) as bus:
         ear = RecordingSubscriber(bus, "log")
         stranger = Client()
@@ -218,6 +218,32 @@ async def test_a_wrong_password_is_logged_and_never_shown() -> None:
 async def test_one_of_several_servers_is_enough(nats: Nats) -> None:
     async with server_bus(f"nats://127.0.0.1:1, {nats.url}") as bus:
         assert bus.is_connected
+
+
+async def test_a_task_of_the_driver_that_fails_while_closing_reports_nothing_to_the_loop(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its exception would surface whenever the task is collected, in whatever runs then."""
+
+    async def fail_when_closed(_: Client) -> None:
+        try:
+            await asyncio.sleep(DEADLINE_S)
+        finally:
+            raise ConnectionResetError("Connection lost")
+
+    monkeypatch.setattr(Client, "_ping_interval", fail_when_closed)
+    reports: list[object] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: reports.append(context))
+    try:
+        async with server_bus(nats.url):
+            pass
+        gc.collect()
+        await asyncio.sleep(0)
+    finally:
+        loop.set_exception_handler(before)
+    assert reports == []
 
 
 async def test_what_was_said_before_the_end_is_still_sent(nats: Nats) -> None:

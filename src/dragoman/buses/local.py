@@ -20,7 +20,7 @@ class LocalBus:
         self._handlers: dict[str, list[Callable[[str], None]]] = {}
 
     def publish(self, subject: str, payload: str) -> None:
-        """See `Bus.publish`."""
+        """Send a payload to every subscriber of the subject, on all servers. Never waits and never raises."""
         for heard in tuple(self._handlers.get(subject, ())):
             try:
                 heard(payload)
@@ -28,7 +28,7 @@ class LocalBus:
                 log.exception("a hint was not heard", subject=subject)
 
     def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
-        """See `Bus.subscribe`."""
+        """Call `handler` with each payload. Returns a function that ends the subscription."""
         self._handlers.setdefault(subject, []).append(handler)
 
         def end() -> None:

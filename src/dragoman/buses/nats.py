@@ -117,7 +117,7 @@ class NatsBus:
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
 
     def publish(self, subject: str, payload: str) -> None:
-        """See `Bus.publish`."""
+        """Send a payload to every subscriber of the subject, on all servers. Never waits and never raises."""
         if not self.is_connected:
             self._lost += 1
         else:
@@ -129,7 +129,7 @@ class NatsBus:
         self._local.publish(subject, payload)
 
     def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
-        """See `Bus.subscribe`."""
+        """Call `handler` with each payload. Returns a function that ends the subscription."""
         if _is_deltas_subject(subject):
             self._deltas_subjects.add(subject)
             self._wake_event.set()
@@ -275,9 +275,21 @@ def display_url(url: str) -> str:
 
 
 async def _close_client(client: Client) -> None:
-    """Close a connection, also one whose other side takes nothing any more."""
+    """Close a connection, even if the other side reads nothing any more.
+
+    The driver's tasks may be closing it at the same time. They then fail because the connection is lost, and must be
+    awaited here: nobody else retrieves their exceptions.
+    """
     with suppress(OSError, nats.errors.Error, TimeoutError):
         await asyncio.wait_for(client.close(), CLOSE_TIMEOUT_S)
     writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
     if writer is not None:
-        writer.transport.abort()  # the driver itself would wait for its last words to be taken
+        writer.transport.abort()  # the driver itself would wait until everything is read
+    tasks = [task for task in (client._reading_task, client._flusher_task, client._ping_interval_task) if task]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()

@@ -69,14 +69,14 @@ class PostgresBus:
             await asyncio.to_thread(thread.join, 2 * STOP_CHECK_INTERVAL_S)
 
     def publish(self, subject: str, payload: str) -> None:
-        """See `Bus.publish`."""
+        """Send a payload to every subscriber of the subject, on all servers. Never waits and never raises."""
         self._local.publish(subject, payload)
         if len(self._queue) < MAX_QUEUED_HINTS:
             self._queue.append(f"{self._sender_id} {subject} {_escape(payload)}")
             self._wake_event.set()
 
     def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
-        """See `Bus.subscribe`."""
+        """Call `handler` with each payload. Returns a function that ends the subscription."""
         return self._local.subscribe(subject, handler)
 
     # --- on the threads -------------------------------------------------------------------------------------------
