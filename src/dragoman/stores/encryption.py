@@ -20,13 +20,13 @@ class FileCipher:
         self._aead = AESGCM(load_or_create_key(path))
 
     def encrypt(self, plaintext: str) -> str:
-        """See `Cipher.seal`."""
+        """Encrypt a secret."""
         nonce = os.urandom(_NONCE_BYTES)
         sealed = self._aead.encrypt(nonce, plaintext.encode("utf-8", "surrogatepass"), _CONTEXT)
         return urlsafe_b64encode(nonce + sealed).decode()
 
     def decrypt(self, ciphertext: str) -> str:
-        """See `Cipher.open`."""
+        """Decrypt a secret. Raises ValueError if it was encrypted with another key."""
         from cryptography.exceptions import InvalidTag
 
         raw = urlsafe_b64decode(ciphertext)
@@ -45,11 +45,11 @@ class LazyCipher:
         self._cipher: FileCipher | None = None
 
     def encrypt(self, plaintext: str) -> str:
-        """See `Cipher.seal`."""
+        """Encrypt a secret."""
         return self._get_cipher().encrypt(plaintext)
 
     def decrypt(self, ciphertext: str) -> str:
-        """See `Cipher.open`."""
+        """Decrypt a secret. Raises ValueError if it was encrypted with another key."""
         return self._get_cipher().decrypt(ciphertext)
 
     def _get_cipher(self) -> FileCipher:

@@ -19,22 +19,22 @@ class FolderBlobs:
         self._folder = folder
 
     async def put(self, name: str, content: bytes) -> None:
-        """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the disk does not take it."""
+        """Store a value durably, replacing any previous one."""
         try:
             await asyncio.to_thread(_write, self._path(name), content)
         except OSError as error:
             raise StoreUnavailable("the data folder takes no writes now") from error
 
     async def get(self, name: str) -> bytes | None:
-        """See `Blobs.get`. Raises ValueError on a bad name."""
+        """Return a value, or None if there is none of that name."""
         return await asyncio.to_thread(_read, self._path(name))
 
     async def delete(self, name: str) -> None:
-        """See `Blobs.delete`. Raises ValueError on a bad name."""
+        """Remove a value and all values whose names start with this one and a `/`."""
         await asyncio.to_thread(_delete, self._path(name))
 
     async def names(self, prefix: str | None = None) -> Sequence[str]:
-        """See `Blobs.names`. Raises ValueError on a bad name."""
+        """List all names in order, or only those that start with a prefix and a `/`."""
         return await asyncio.to_thread(
             _list_names, self._folder, self._folder if prefix is None else self._path(prefix)
         )

@@ -92,14 +92,14 @@ class S3Blobs:
             raise StoreUnavailable(f"the bucket {self._display_url} cannot be used: {_error_summary(error)}") from error
 
     async def put(self, name: str, content: bytes) -> None:
-        """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the bucket does not take it."""
+        """Store a value durably, replacing any previous one."""
         try:  # in one request: parts that nobody joins would stay for ever, and be paid for
             await obstore.put_async(self._store, validate_blob_name(name), content, use_multipart=False)
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
 
     async def get(self, name: str) -> bytes | None:
-        """See `Blobs.get`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be read."""
+        """Return a value, or None if there is none of that name."""
         try:
             found = await obstore.get_async(self._store, validate_blob_name(name))
             return bytes(await found.bytes_async())
@@ -109,7 +109,7 @@ class S3Blobs:
             raise self._unavailable(error) from error
 
     async def delete(self, name: str) -> None:
-        """See `Blobs.delete`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be used."""
+        """Remove a value and all values whose names start with this one and a `/`."""
         try:
             names = [each async for each in self._list(validate_blob_name(name))]
             await obstore.delete_async(self._store, [name, *names])
@@ -119,7 +119,7 @@ class S3Blobs:
             raise self._unavailable(error) from error
 
     async def names(self, prefix: str | None = None) -> Sequence[str]:
-        """See `Blobs.names`. Raises ValueError on a bad name, StoreUnavailable when the bucket cannot be read."""
+        """List all names in order, or only those that start with a prefix and a `/`."""
         try:
             return sorted([each async for each in self._list(None if prefix is None else validate_blob_name(prefix))])
         except (BaseError, OSError) as error:

@@ -30,16 +30,16 @@ class PostgresArchive:
         self._write = database.write
 
     async def count(self) -> int:
-        """See `Archive.count`."""
+        """Count the sessions."""
         ((count,),) = await self._read(lambda connection: connection.execute(_SQL["count"]).fetchall())
         return int(count)
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """See `Archive.sessions`."""
+        """List sessions ordered by id, starting behind `after`."""
         return await self._read(partial(_sessions, after, limit))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
-        """See `Archive.memories`."""
+        """List all users' memories ordered by id, starting behind `after`."""
         values = {"after": after, "limit": limit}
         rows = await self._read(
             lambda connection: connection.cursor(row_factory=dict_row).execute(_SQL["memories"], values).fetchall()
@@ -47,12 +47,12 @@ class PostgresArchive:
         return [decode_memory(row) for row in rows]
 
     async def restore_memories(self, memories: Sequence[Memory]) -> None:
-        """See `Archive.restore`."""
+        """Store memories under their existing ids. Memories created later get greater ids."""
         if memories:
             await self._write(partial(_restore, memories))
 
     async def shares(self) -> Sequence[Share]:
-        """See `Archive.shares`."""
+        """List all share links."""
         rows = await self._read(lambda connection: connection.execute(_SQL["shares"]).fetchall())
         return [
             Share(

@@ -16,12 +16,12 @@ class PostgresBlobs:
         self._database = database
 
     async def put(self, name: str, content: bytes) -> None:
-        """See `Blobs.put`. Raises ValueError on a bad name, StoreUnavailable when the database does not take it."""
+        """Store a value durably, replacing any previous one."""
         values = {"name": validate_blob_name(name), "content": content}
         await self._database.write(lambda connection: connection.execute(_SQL["put"], values))
 
     async def get(self, name: str) -> bytes | None:
-        """See `Blobs.get`. Raises ValueError on a bad name."""
+        """Return a value, or None if there is none of that name."""
         values = {"name": validate_blob_name(name)}
         row = await self._database.read(
             lambda connection: connection.execute(_SQL["get"], values, binary=True).fetchone()
@@ -29,12 +29,12 @@ class PostgresBlobs:
         return None if row is None else bytes(row[0])
 
     async def delete(self, name: str) -> None:
-        """See `Blobs.delete`. Raises ValueError on a bad name."""
+        """Remove a value and all values whose names start with this one and a `/`."""
         values = {"name": validate_blob_name(name), **_name_range(name)}
         await self._database.write(lambda connection: connection.execute(_SQL["delete"], values))
 
     async def names(self, prefix: str | None = None) -> Sequence[str]:
-        """See `Blobs.names`. Raises ValueError on a bad name."""
+        """List all names in order, or only those that start with a prefix and a `/`."""
         statement, values = (
             ("names", {}) if prefix is None else ("names_below", _name_range(validate_blob_name(prefix)))
         )

@@ -59,20 +59,20 @@ class PostgresCluster:
 
     @property
     def node_id(self) -> str:
-        """See `Nodes.node`."""
+        """This server's id. It changes with each `join`."""
         return self._database.node_id or ""
 
     def lease_remaining_s(self) -> float:
-        """See `Nodes.left_s`."""
+        """Seconds for which the lease is certain to be valid. At most 0: other servers may take over."""
         return 0.0 if self._renewer is None else self._renewer.lease_ends_at - time.monotonic()
 
     @property
     def is_lease_expired(self) -> bool:
-        """See `Nodes.has_lapsed`."""
+        """Whether the lease expired, so that others may have taken over what this server had."""
         return self._renewer is not None and self._renewer.is_lease_expired
 
     async def join(self) -> int:
-        """See `Nodes.join`."""
+        """Take a lease, which is renewed from now on. Returns this server's epoch, later than all before."""
         if self._renewer is not None:
             self._renewer.stop()
         node, begun = uuid.uuid4().hex, time.monotonic()
@@ -84,31 +84,31 @@ class PostgresCluster:
         return int(epoch)
 
     async def leave(self) -> None:
-        """See `Nodes.leave`."""
+        """End the lease: others may take over at once."""
         if self._renewer is not None:
             self._renewer.stop()
             await self._write("leave")
 
     def publish_seen_epoch(self, epoch: int) -> None:
-        """See `Nodes.see`."""
+        """Publish the highest epoch seen, with the next renewal of the lease."""
         if self._renewer is not None:
             self._renewer.publish_seen_epoch(epoch)
 
     async def other_nodes(self) -> Sequence[Node]:
-        """See `Nodes.others`."""
+        """List the other servers."""
         return [
             Node(node_id=node, epoch=epoch, seen_epoch=its_seen, is_alive=is_alive)
             for node, epoch, its_seen, is_alive in await self._read("other_nodes")
         ]
 
     async def remove_dead_nodes(self) -> None:
-        """See `Nodes.forget_dead`."""
+        """Remove the entries of servers that died and have nothing left to take over."""
         await self._write("remove_dead_nodes")
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
     async def claim_session(self, session_id: SessionId) -> SessionClaim | None:
-        """See `Nodes.claim`."""
+        """Claim a session that is at rest or whose server is dead. None: there is no such session."""
         rows = await self._write("claim_session", session=session_id, reservation=CLAIM_RESERVATION_S)
         if not rows:
             return None
@@ -116,15 +116,15 @@ class PostgresCluster:
         return SessionClaim(epoch=epoch, seq=seq, is_running=is_running, created_at=from_us(created_at))
 
     async def release_session(self, session_id: SessionId, epoch: int) -> None:
-        """See `Nodes.release`."""
+        """Give up a claim without having written."""
         await self._write("release_session", session=session_id, epoch=epoch)
 
     async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
-        """See `Nodes.take_abandoned`."""
+        """Claim some of the sessions whose runs' servers are dead."""
         return [SessionId(row[0]) for row in await self._write("claim_abandoned", limit=limit)]
 
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
-        """See `Nodes.news`."""
+        """Return what follows those positions. A session that is missing from the result no longer exists."""
         rows = await self._read(
             "session_updates",
             session=Texts(session_id for session_id, _ in positions),
@@ -143,23 +143,23 @@ class PostgresCluster:
     # --- requests -------------------------------------------------------------------------------------------------
 
     async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
-        """See `Nodes.ask`."""
+        """Send a command to the server that runs a session."""
         rows = await self._write("send_command", request=request_id, session=session_id, body=body.decode())
         return str(rows[0][0]) if rows else None
 
     async def pending_commands(self) -> Sequence[PendingCommand]:
-        """See `Nodes.asked`."""
+        """List the commands to this server that have no reply yet."""
         return [
             PendingCommand(request_id=request_id, session_id=session_id, body=body.encode())
             for request_id, session_id, body in await self._read("pending_commands")
         ]
 
     async def store_reply(self, request_id: str, answer: bytes) -> None:
-        """See `Nodes.answer`."""
+        """Reply to a command."""
         await self._write("store_reply", request=request_id, answer=answer.decode())
 
     async def find_reply(self, request_id: str) -> tuple[bytes | None, bool]:
-        """See `Nodes.answered`."""
+        """Return the reply, if there is one, and whether there may still be one."""
         rows = await self._read("find_reply", request=request_id)
         if not rows:
             return None, False
@@ -167,25 +167,25 @@ class PostgresCluster:
         return None if answer is None else answer.encode(), is_alive
 
     async def discard_command(self, request_id: str) -> None:
-        """See `Nodes.unask`."""
+        """Remove a command and its reply."""
         await self._write("discard_command", request=request_id)
 
     # --- what is done once ----------------------------------------------------------------------------------------
 
     async def lock_idempotency_key(self, owner: UserId, key: str) -> bool:
-        """See `Nodes.hold_key`."""
+        """Lock a key for at most 30 seconds."""
         return bool(await self._write("lock_idempotency_key", owner=owner, key=encode_text(key)))
 
     async def unlock_idempotency_key(self, owner: UserId, key: str) -> None:
-        """See `Nodes.free_key`."""
+        """Unlock a key."""
         await self._write("unlock_idempotency_key", owner=owner, key=encode_text(key))
 
     async def claim_abandoned_fires(self) -> Collection[str]:
-        """See `Nodes.take_fires`."""
+        """Claim the running fires whose servers are dead. Returns their ids."""
         return {row[0] for row in await self._write("claim_abandoned_fires")}
 
     async def schedules_version(self) -> int:
-        """See `Nodes.schedules`."""
+        """Return a number that changes whenever any server changes a schedule."""
         ((count,),) = await self._read("schedules_version")
         return int(count)
 

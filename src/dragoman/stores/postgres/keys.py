@@ -23,7 +23,7 @@ class PostgresKeys:
         self._database = database
 
     async def add(self, key: ApiKey) -> None:
-        """See `Keys.add`."""
+        """Store a key."""
         values = {
             "key": key.key_id,
             "digest": key.digest,
@@ -35,7 +35,7 @@ class PostgresKeys:
         await self._database.write(lambda connection: connection.execute(_SQL["add_key"], values))
 
     async def all(self) -> Sequence[ApiKey]:
-        """See `Keys.all`."""
+        """List all keys, oldest first."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["keys"]).fetchall())
         return [
             msgspec.structs.replace(_BODY.decode(body), name=name, last_used_at=time_or_none(last_used_at))
@@ -43,17 +43,17 @@ class PostgresKeys:
         ]
 
     async def remove(self, key_id: KeyId) -> bool:
-        """See `Keys.remove`."""
+        """Remove a key. Returns False if there was none."""
         return await self._database.write(
             lambda connection: connection.execute(_SQL["remove_key"], {"key": key_id}).rowcount == 1
         )
 
     async def rename(self, key_id: KeyId, name: str) -> None:
-        """See `Keys.rename`."""
+        """Rename a key. Does nothing if there is none."""
         values = {"key": key_id, "name": name}
         await self._database.write(lambda connection: connection.execute(_SQL["rename_key"], values))
 
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
-        """See `Keys.touch`."""
+        """Record when keys were last used."""
         values = {"key": Texts(key_id for key_id, _ in used), "at": Bigints(to_us(at) for _, at in used)}
         await self._database.write(lambda connection: connection.execute(_SQL["touch_keys"], values))

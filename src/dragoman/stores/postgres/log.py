@@ -42,22 +42,22 @@ class PostgresLog:
     # --- writing --------------------------------------------------------------------------------------------------
 
     async def claim_epoch(self) -> int:
-        """See `EventLog.claim`."""
+        """Return a new epoch, greater than all before."""
         ((epoch,),) = await self._write_log(partial(_rows, "claim_epoch", {}))
         return int(epoch)
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
-        """See `EventLog.commit`."""
+        """Write all appends of a batch durably in one transaction. Returns for each whether it was accepted."""
         return await self._write_log(partial(appends.write, batch, self._database.node_id)) if batch else []
 
     async def delete(self, session_id: SessionId) -> None:
-        """See `EventLog.delete`."""
+        """Remove a session and everything that belongs to it."""
         await self._database.write(partial(appends.delete, session_id))  # the log goes on meanwhile
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def load(self, session_id: SessionId) -> Snapshot | None:
-        """See `EventLog.load`."""
+        """Load a session, or return None if there is none of that id."""
         rows = await self._rows("load", session=session_id)
         if not rows:
             return None
@@ -68,18 +68,18 @@ class PostgresLog:
         )
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
-        """See `EventLog.events`."""
+        """Return the first `limit` events that follow event `after`, oldest first."""
         return decode_events(session_id, await self._rows("events", session=session_id, after=after, limit=limit))
 
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
-        """See `EventLog.events_before`."""
+        """Return the last `limit` events that precede event `before`, oldest first."""
         rows = await self._rows("events_before", session=session_id, before=before, limit=limit)
         return decode_events(session_id, reversed(rows))
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
     ) -> Sequence[SessionState]:
-        """See `SessionIndex.page`."""
+        """Return an owner's sessions, newest first, each with its state when it was last at rest."""
         states: list[SessionState] = []
         position = None if before is None else {"at": to_us(before[0]), "session": before[1]}
         while (missing := limit - len(states)) > 0:
@@ -97,18 +97,18 @@ class PostgresLog:
         return states
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
-        """See `SessionIndex.recent`."""
+        """Return an owner's sessions, pinned ones first, then by time of last change, then by time of creation."""
         recent, unreadable = await self._read(partial(find_recent_sessions, owner, text, offset, limit))
         for error in unreadable:
             self._report_unreadable(error)
         return recent
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
-        """See `SessionIndex.unfinished`."""
+        """List the sessions with a run that has not stopped."""
         return [SessionId(row[0]) for row in await self._rows("unfinished_sessions")]
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
-        """See `SessionIndex.run`."""
+        """Find a run."""
         if _NOT_STORABLE.search(run_id):  # a client asks; no run of ours is called so
             return None
         rows = await self._rows("find_run", run=run_id)
@@ -118,13 +118,13 @@ class PostgresLog:
         return RunLocation(run_id=run_id, session_id=session_id, owner=owner, first_seq=first_seq)
 
     async def known_calls(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
-        """See `SessionIndex.settled`."""
+        """Return those of the calls that occur in the session's log."""
         ids = list(call_ids)
         rows = await self._rows("known_calls", session=session_id, id=Bytes(map(encode_text, ids))) if ids else []
         return {ids[place - 1] for (place,) in rows}
 
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
-        """See `SessionIndex.named`."""
+        """Find a session by the name that its owner's client gave it."""
         rows = await self._rows("find_by_name", owner=owner, name=encode_text(name))
         return SessionId(rows[0][0]) if rows else None
 
@@ -134,17 +134,17 @@ class PostgresLog:
         return UserId(rows[0][0]) if rows else None
 
     async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
-        """See `SessionIndex.once`."""
+        """Find what the request with that key did."""
         return await self._read(partial(_find_idempotency_record, owner, key))
 
     async def find_messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
-        """See `SessionIndex.messages`."""
+        """Return those of the ids that belong to messages in the session's log, with the event that completed each."""
         return await self._read(partial(_find_messages, session_id, ids))
 
     async def find_request(
         self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
     ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
-        """See `SessionIndex.seen`."""
+        """Do `find_idempotency_record` and `find_messages` in one round trip."""
         return await self._read(
             lambda connection: (
                 _find_idempotency_record(owner, key, connection),

@@ -29,19 +29,19 @@ class PostgresMemories:
         self._write = database.write
 
     async def add(self, memory: Memory, replaces: int | None = None) -> Memory | None:
-        """See `Memories.add`."""
+        """Store a new memory and return it with its id."""
         return await self._write(partial(_add, memory, replaces))
 
     async def get(self, user: UserId, ids: Collection[int]) -> Sequence[Memory]:
-        """See `Memories.get`."""
+        """Return those of the memories that belong to the user, newest first."""
         return await self._read(partial(_memories, "get", {"user": user, "ids": Bigints(ids)}))
 
     async def page(self, user: UserId, criteria: MemoryFilter, offset: int, limit: int) -> tuple[Sequence[Memory], int]:
-        """See `Memories.page`."""
+        """Return a page of the matching memories, newest first, and the total number of matches."""
         return await self._read(partial(_page, user, criteria, offset, limit))
 
     async def put(self, memory: Memory, *, expected: Memory) -> bool:
-        """See `Memories.put`."""
+        """Store a memory's texts, time of change and whether it is disabled."""
         values = {
             **_texts(memory.texts),
             "user": memory.user,
@@ -53,20 +53,20 @@ class PostgresMemories:
         return await self._write(partial(_execute_count, "put", values)) == 1
 
     async def set_disabled(self, user: UserId, ids: Collection[int], *, disabled: bool, at: datetime) -> int:
-        """See `Memories.switch`."""
+        """Disable or enable memories. Returns how many changed."""
         values = {"user": user, "ids": Bigints(ids), "disabled": disabled, "at": to_us(at)}
         return await self._write(partial(_execute_count, "set_disabled", values))
 
     async def remove(self, user: UserId, ids: Collection[int]) -> int:
-        """See `Memories.remove`."""
+        """Remove memories permanently. Returns how many there were."""
         return await self._write(partial(_execute_count, "remove", {"user": user, "ids": Bigints(ids)}))
 
     async def candidates(self, user: UserId, trigrams: Sequence[str]) -> Sequence[Memory]:
-        """See `Memories.candidates`."""
+        """Return enabled memories that may be relevant: the newest, and those that share most trigrams."""
         return await self._read(partial(_candidates, user, trigrams))
 
     async def record_hits(self, run_id: RunId, user: UserId, ids: Collection[int], at: datetime) -> None:
-        """See `Memories.hit`."""
+        """Count that an agent received these memories, at most once per run."""
         await self._write(partial(_record_hits, run_id, user, ids, at))
 
 

@@ -19,11 +19,11 @@ class PostgresProfiles:
         self._database = database
 
     async def all(self) -> Sequence[Profile]:
-        """See `Profiles.all`."""
+        """List all profiles."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["profiles"]).fetchall())
         return [_BODY.decode(body) for (body,) in rows]
 
     async def put(self, profile: Profile) -> None:
-        """See `Profiles.put`."""
+        """Store a user's profile, replacing any previous one."""
         values = {"user": profile.user, "body": msgspec.json.encode(profile).decode()}
         await self._database.write(lambda connection: connection.execute(_SQL["put_profile"], values))

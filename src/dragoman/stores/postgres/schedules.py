@@ -24,36 +24,36 @@ class PostgresSchedules:
         self._database = database
 
     async def put(self, schedule: Schedule) -> None:
-        """See `Schedules.put`."""
+        """Store a schedule, replacing any previous one of its id."""
         await self._database.write(partial(_put, schedule))
 
     async def remove(self, schedule_id: ScheduleId) -> None:
-        """See `Schedules.remove`."""
+        """Remove a schedule and all its fires."""
         values = {"schedule": schedule_id}
         await self._database.write(lambda connection: connection.execute(_SQL["remove"], values))
 
     async def all(self) -> Sequence[Schedule]:
-        """See `Schedules.all`."""
+        """List all schedules, oldest first."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["all"]).fetchall())
         return [_SCHEDULE.decode(body) for (body,) in rows]
 
     async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
-        """See `Schedules.claim`."""
+        """Store a fire and its updated schedule together. Returns False if that time was already claimed."""
         return await self._database.write(partial(_claim, schedule, fire, self._database.node_id))
 
     async def update_fire(self, fire: Fire) -> None:
-        """See `Schedules.settle`."""
+        """Store a fire's outcome. Does nothing if the fire no longer exists."""
         values = _fire(fire)
         await self._database.write(lambda connection: connection.execute(_SQL["update_fire"], values))
 
     async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
-        """See `Schedules.fires`."""
+        """Return a page of a schedule's fires, newest first."""
         values = {"schedule": schedule_id, "offset": offset, "limit": limit}
         rows = await self._database.read(lambda connection: connection.execute(_SQL["fires"], values).fetchall())
         return [_FIRE.decode(body) for (body,) in rows]
 
     async def running_fires(self) -> Sequence[Fire]:
-        """See `Schedules.running`."""
+        """List the fires that have not ended, oldest first."""
         rows = await self._database.read(lambda connection: connection.execute(_SQL["running_fires"]).fetchall())
         return [_FIRE.decode(body) for (body,) in rows]
 

@@ -18,7 +18,7 @@ class PostgresShares:
         self._database = database
 
     async def add(self, share: Share) -> None:
-        """See `Shares.add`."""
+        """Store a link. Links that expired before its creation may be removed."""
         values = {
             "digest": share.digest,
             "owner": share.owner,
@@ -34,7 +34,7 @@ class PostgresShares:
         await self._database.write(added)
 
     async def get(self, digest: bytes) -> Share | None:
-        """See `Shares.get`."""
+        """Find a link by its token's digest."""
         row = await self._database.read(
             lambda connection: connection.execute(_SQL["share"], {"digest": digest}).fetchone()
         )
@@ -50,7 +50,7 @@ class PostgresShares:
         )
 
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:
-        """See `Shares.remove`."""
+        """Remove a session's link. Returns False if there was none."""
         values = {"session": session_id, "digest": digest}
         return await self._database.write(
             lambda connection: connection.execute(_SQL["remove_share"], values).rowcount == 1

@@ -24,25 +24,25 @@ class SqliteArchive:
         self._read = database.read
 
     async def count(self) -> int:
-        """See `Archive.count`."""
+        """Count the sessions."""
         row = await self._read(lambda connection: connection.execute("SELECT count(*) FROM sessions").fetchone())
         return int(row[0])
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """See `Archive.sessions`."""
+        """List sessions ordered by id, starting behind `after`."""
         return await self._read(partial(_sessions, after, limit))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
-        """See `Archive.memories`."""
+        """List all users' memories ordered by id, starting behind `after`."""
         where = "id > ? ORDER BY id LIMIT ?"
         return await self._read(lambda connection: select_memories(connection, where, (after, limit)))
 
     async def restore_memories(self, memories: Sequence[Memory]) -> None:
-        """See `Archive.restore`."""
+        """Store memories under their existing ids. Memories created later get greater ids."""
         await self._run(partial(_restore, memories))
 
     async def shares(self) -> Sequence[Share]:
-        """See `Archive.shares`."""
+        """List all share links."""
         rows = await self._read(
             lambda connection: connection.execute(
                 "SELECT digest, owner, session_id, created_at, expires_at FROM shares ORDER BY digest"

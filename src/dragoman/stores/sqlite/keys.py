@@ -17,25 +17,25 @@ class SqliteKeys:
         self._database = database
 
     async def add(self, key: ApiKey) -> None:
-        """See `Keys.add`."""
+        """Store a key."""
         await self._database.writer.run(lambda connection: insert_key(connection, key))
 
     async def all(self) -> Sequence[ApiKey]:
-        """See `Keys.all`."""
+        """List all keys, oldest first."""
         return await self._database.read(select_keys)
 
     async def remove(self, key_id: KeyId) -> bool:
-        """See `Keys.remove`."""
+        """Remove a key. Returns False if there was none."""
         return await self._database.writer.run(lambda connection: delete_key(connection, key_id))
 
     async def rename(self, key_id: KeyId, name: str) -> None:
-        """See `Keys.rename`."""
+        """Rename a key. Does nothing if there is none."""
         await self._database.writer.run(
             lambda connection: connection.execute("UPDATE keys SET name = ? WHERE key_id = ?", (name, key_id))
         )
 
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
-        """See `Keys.touch`."""
+        """Record when keys were last used."""
         rows = [(to_us(at), key_id) for key_id, at in used]
         await self._database.writer.run(
             lambda connection: connection.executemany("UPDATE keys SET last_used_at = ? WHERE key_id = ?", rows)

@@ -45,13 +45,13 @@ class SqliteLog:
     # --- writing --------------------------------------------------------------------------------------------------
 
     async def claim_epoch(self) -> int:
-        """See `EventLog.claim`."""
+        """Return a new epoch, greater than all before."""
         epoch = await self._run(_claim)
         self._request_sweep()  # a server may have died over it
         return epoch
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
-        """See `EventLog.commit`."""
+        """Write all appends of a batch durably in one transaction. Returns for each whether it was accepted."""
         try:
             return await self._run(partial(self._appends.write, batch))
         except BaseException:
@@ -59,7 +59,7 @@ class SqliteLog:
             raise
 
     async def delete(self, session_id: SessionId) -> None:
-        """See `EventLog.delete`."""
+        """Remove a session and everything that belongs to it."""
         try:
             await self._run(partial(self._appends.delete, session_id))
         except BaseException:
@@ -85,38 +85,38 @@ class SqliteLog:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def load(self, session_id: SessionId) -> Snapshot | None:
-        """See `EventLog.load`."""
+        """Load a session, or return None if there is none of that id."""
         snapshot = await self._read(partial(_load, session_id))
         if snapshot is None or not snapshot.events:
             return snapshot
         return msgspec.structs.replace(snapshot, pieces=await self._run(partial(self._appends.pieces, session_id)))
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
-        """See `EventLog.events`."""
+        """Return the first `limit` events that follow event `after`, oldest first."""
         return await self._read(partial(_events, session_id, after, limit))
 
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
-        """See `EventLog.events_before`."""
+        """Return the last `limit` events that precede event `before`, oldest first."""
         return await self._read(partial(_events_before, session_id, before, limit))
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
     ) -> Sequence[SessionState]:
-        """See `SessionIndex.page`."""
+        """Return an owner's sessions, newest first, each with its state when it was last at rest."""
         decoded = await self._read(partial(_page, owner, before, limit))
         for error in decoded.unreadable:
             self._report_unreadable(error)
         return decoded.states
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
-        """See `SessionIndex.recent`."""
+        """Return an owner's sessions, pinned ones first, then by time of last change, then by time of creation."""
         recent, unreadable = await self._read(partial(find_recent_sessions, owner, text, offset, limit))
         for error in unreadable:
             self._report_unreadable(error)
         return recent
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
-        """See `SessionIndex.unfinished`."""
+        """List the sessions with a run that has not stopped."""
         return await self._read(
             lambda connection: [
                 SessionId(row[0]) for row in connection.execute("SELECT session_id FROM sessions WHERE is_running = 1")
@@ -124,15 +124,15 @@ class SqliteLog:
         )
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
-        """See `SessionIndex.run`."""
+        """Find a run."""
         return await self._look_up(partial(_find_run, run_id))
 
     async def known_calls(self, session_id: SessionId, call_ids: Collection[CallId]) -> set[CallId]:
-        """See `SessionIndex.settled`."""
+        """Return those of the calls that occur in the session's log."""
         return await self._look_up(partial(_known_calls, session_id, call_ids))
 
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
-        """See `SessionIndex.named`."""
+        """Find a session by the name that its owner's client gave it."""
         row = await self._look_up(
             lambda connection: connection.execute(
                 "SELECT session_id FROM names WHERE owner = ? AND name = ?", (owner, name)
@@ -150,17 +150,17 @@ class SqliteLog:
         return UserId(row[0]) if row else None
 
     async def find_idempotency_record(self, owner: UserId, key: str) -> IdempotencyRecord | None:
-        """See `SessionIndex.once`."""
+        """Find what the request with that key did."""
         return await self._look_up(partial(_find_idempotency_record, owner, key))
 
     async def find_messages(self, session_id: SessionId, ids: Collection[str]) -> dict[str, int]:
-        """See `SessionIndex.messages`."""
+        """Return those of the ids that belong to messages in the session's log, with the event that completed each."""
         return await self._look_up(partial(_find_messages, session_id, ids))
 
     async def find_request(
         self, owner: UserId, key: str, session_id: SessionId, ids: Collection[str]
     ) -> tuple[IdempotencyRecord | None, dict[str, int]]:
-        """See `SessionIndex.seen`."""
+        """Do `find_idempotency_record` and `find_messages` in one round trip."""
         return await self._look_up(
             lambda connection: (
                 _find_idempotency_record(owner, key, connection),

@@ -14,14 +14,14 @@ class SqliteProfiles:
         self._database = database
 
     async def all(self) -> Sequence[Profile]:
-        """See `Profiles.all`."""
+        """List all profiles."""
         rows = await self._database.read(
             lambda connection: connection.execute("SELECT user, time_zone, locale FROM profiles").fetchall()
         )
         return [Profile(user=UserId(user), time_zone=time_zone, locale=locale) for user, time_zone, locale in rows]
 
     async def put(self, profile: Profile) -> None:
-        """See `Profiles.put`."""
+        """Store a user's profile, replacing any previous one."""
         row = (profile.user, profile.time_zone, profile.locale)
         await self._database.writer.run(
             lambda connection: connection.execute("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?)", row)

@@ -19,23 +19,23 @@ class SqliteSchedules:
         self._read = database.read
 
     async def put(self, schedule: Schedule) -> None:
-        """See `Schedules.put`."""
+        """Store a schedule, replacing any previous one of its id."""
         await self._run(partial(_put, schedule))
 
     async def remove(self, schedule_id: ScheduleId) -> None:
-        """See `Schedules.remove`."""
+        """Remove a schedule and all its fires."""
         await self._run(partial(_remove, schedule_id))
 
     async def all(self) -> Sequence[Schedule]:
-        """See `Schedules.all`."""
+        """List all schedules, oldest first."""
         return await self._read(_all_schedules)
 
     async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
-        """See `Schedules.claim`."""
+        """Store a fire and its updated schedule together. Returns False if that time was already claimed."""
         return await self._run(partial(_claim_fire, schedule, fire))
 
     async def update_fire(self, fire: Fire) -> None:
-        """See `Schedules.settle`."""
+        """Store a fire's outcome. Does nothing if the fire no longer exists."""
         values = (fire.session_id, fire.status, fire.error, us_or_none(fire.finished_at), fire.fire_id)
         await self._run(
             lambda connection: connection.execute(
@@ -44,12 +44,12 @@ class SqliteSchedules:
         )
 
     async def fires(self, schedule_id: ScheduleId, offset: int, limit: int) -> Sequence[Fire]:
-        """See `Schedules.fires`."""
+        """Return a page of a schedule's fires, newest first."""
         where = "schedule_id = ? ORDER BY due_at DESC LIMIT ? OFFSET ?"
         return await self._read(lambda connection: _fires(connection, where, (schedule_id, limit, offset)))
 
     async def running_fires(self) -> Sequence[Fire]:
-        """See `Schedules.running`."""
+        """List the fires that have not ended, oldest first."""
         return await self._read(lambda connection: _fires(connection, "status = 'running' ORDER BY due_at, fire_id"))
 
 

@@ -17,15 +17,15 @@ class SqliteShares:
         self._read = database.read
 
     async def add(self, share: Share) -> None:
-        """See `Shares.add`."""
+        """Store a link. Links that expired before its creation may be removed."""
         await self._run(partial(_add, share))
 
     async def get(self, digest: bytes) -> Share | None:
-        """See `Shares.get`."""
+        """Find a link by its token's digest."""
         return await self._read(partial(_get, digest))
 
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:
-        """See `Shares.remove`."""
+        """Remove a session's link. Returns False if there was none."""
         statement = "DELETE FROM shares WHERE session_id = ? AND digest = ?"
         removed = await self._run(lambda connection: connection.execute(statement, (session_id, digest)).rowcount)
         return removed == 1
