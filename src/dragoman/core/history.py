@@ -1,4 +1,4 @@
-"""Messages out of events. Pure."""
+"""Assembly of messages from events. Pure."""
 
 from collections.abc import Iterable
 
@@ -16,13 +16,13 @@ from dragoman.core.ids import ROOT, LoopId
 
 
 class Assembler:
-    """Puts messages together, event by event. A message is there once it is complete: at its close."""
+    """Assembles messages event by event. A message is available when it is complete."""
 
     def __init__(self) -> None:
         self._open: dict[LoopId, list[Block]] = {}
 
     def feed(self, logged: LoggedEvent) -> Message | None:
-        """Take the next event; give the message that it completes, if it completes one."""
+        """Take the next event. Returns the message that it completes, if any."""
         event = logged.event
         match event:
             case MessageAdded(message=message):
@@ -37,7 +37,7 @@ class Assembler:
                     self._open[loop].append(call)
             case MessageClosed(loop=loop):
                 blocks = self._open.pop(loop, None)
-                if blocks is None:  # the page begins in the middle of this message
+                if blocks is None:  # the page starts in the middle of this message
                     return None
                 return AssistantMessage(
                     id=event.message_id,
@@ -55,7 +55,7 @@ class Assembler:
 def messages_of(events: Iterable[LoggedEvent], loop: LoopId | None = ROOT) -> list[Message]:
     """The complete messages of a loop (of all loops: None), in the order in which they were completed.
 
-    An assistant message without any block, as a step cut off before its first word leaves it, is left out.
+    An assistant message without blocks, from a step that was cut off before its first delta, is left out.
     """
     assembler = Assembler()
     found: list[Message] = []
@@ -67,5 +67,5 @@ def messages_of(events: Iterable[LoggedEvent], loop: LoopId | None = ROOT) -> li
 
 
 def is_empty(message: Message) -> bool:
-    """Whether a message holds nothing at all."""
+    """Whether a message has no content."""
     return isinstance(message, AssistantMessage) and not message.content

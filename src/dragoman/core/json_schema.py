@@ -1,4 +1,4 @@
-"""Whether a JSON value fits a JSON Schema, as far as answers of agents need it. Pure.
+"""Validation of JSON values against the part of JSON Schema that agents' answers need. Pure.
 
 The assertions of draft 2020-12, but for those that take a pattern or look at other branches: a regular expression of a
 client's could keep the whole server busy. A schema that uses one of those is refused, never half obeyed. For the same
@@ -39,10 +39,10 @@ UNSUPPORTED = frozenset(
     }
 )
 MAX_CHECKS = 100_000
-"""Looks that one value may take: a schema that refers to itself twice could take for ever."""
+"""Maximum number of checks for one value: a schema that refers to itself twice could take forever."""
 
 SubschemaCheck = Callable[[Json, Json, str], str | None]
-"""Looks further: what about a value at a path does not fit a schema inside of the one at hand."""
+"""Checks the value at a path against a subschema. Returns how it does not match; None if it does."""
 
 
 def _is_count(value: Json) -> bool:
@@ -70,7 +70,7 @@ _KEYWORDS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
     **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), (TYPES["array"], "a list of schemas")),
     **dict.fromkeys(("properties", "$defs", "definitions"), (TYPES["object"], "an object of schemas")),
 }
-"""What stands under a word of a schema."""
+"""The expected form of a keyword's value."""
 _SCHEMA_KEYWORDS = ("additionalProperties", "items", "propertyNames", "not", "if", "then", "else")
 _SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
@@ -88,7 +88,7 @@ def check_schema(schema: Json, path: str = "output_schema") -> None:
         raise Invalid(f"at most {DEPTH_LIMIT} levels were expected", path=path)
     left: deque[tuple[str, Json]] = deque([(path, schema)])
     seen: set[int] = set()
-    while left:  # step by step: references may lead on for longer than there is stack
+    while left:  # not recursive: a chain of references may exceed the stack
         place, each = left.popleft()
         if id(each) not in seen:
             seen.add(id(each))
@@ -96,7 +96,7 @@ def check_schema(schema: Json, path: str = "output_schema") -> None:
 
 
 def _check_subschema(schema: Json, root: JsonObject, path: str) -> Iterator[tuple[str, Json]]:
-    """Check one schema by itself; those in it, and the one it refers to, with their places. Raises Invalid."""
+    """Check one schema. Returns its subschemas and the one it refers to, with their paths. Raises Invalid."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -115,7 +115,7 @@ def _check_subschema(schema: Json, root: JsonObject, path: str) -> Iterator[tupl
 
 
 def _subschemas(schema: JsonObject) -> Iterator[tuple[str, Json]]:
-    """The schemas in a schema, with their places."""
+    """The subschemas of a schema, with their paths."""
     yield from ((name, schema[name]) for name in _SCHEMA_KEYWORDS if name in schema)
     for name in _SCHEMA_LIST_KEYWORDS:
         yield from ((f"{name}[{place}]", each) for place, each in enumerate(schema.get(name, ())))
@@ -124,7 +124,7 @@ def _subschemas(schema: JsonObject) -> Iterator[tuple[str, Json]]:
 
 
 def _resolve_ref(ref: Json, root: JsonObject) -> Json:
-    """What a `$ref` points to; None when there is nothing."""
+    """The target of a `$ref`; None if there is none."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     found: Json = root
@@ -137,14 +137,14 @@ def _resolve_ref(ref: Json, root: JsonObject) -> Json:
 
 
 def validation_error(schema: JsonObject, value: Json) -> str | None:
-    """What about a value does not fit a checked schema, in words that a model can act on; None when it fits."""
+    """How a value does not match a checked schema, as text that a model can act on; None if it matches."""
     if is_too_deep(value):
         return "$: nested too deeply"
     return _Validator(schema).error(schema, value, "$", 0)
 
 
 def parse_json(text: str) -> Json:
-    """The JSON that a model's answer holds, fenced or not. Raises ValueError when it is none."""
+    """The JSON in a model's answer, fenced or not. Raises ValueError if it is not JSON."""
     head, _, rest = text.strip().partition("\n")
     body, _, foot = rest.rpartition("\n")
     is_fenced = head.rstrip() in ("```", "```json") and foot.strip() == "```"
@@ -155,15 +155,15 @@ def parse_json(text: str) -> Json:
 
 
 class _Validator:
-    """Looks at one value. Equal values have equal texts, so that no list is gone through for each of its neighbours."""
+    """Validates one value. Equal values have equal serialized forms, so comparing lists takes linear time."""
 
     def __init__(self, root: JsonObject) -> None:
         self._root = root
         self._remaining_checks = MAX_CHECKS
         self._serialized: dict[int, str] = {}
-        """Of lists and objects that were written before."""
+        """Serialized forms of lists and objects."""
         self._enum_values: dict[int, frozenset[str]] = {}
-        """The texts of an `enum`'s values."""
+        """The serialized values of each `enum`."""
 
     def error(self, schema: Json, value: Json, path: str, depth: int) -> str | None:
         self._remaining_checks -= 1
@@ -182,7 +182,7 @@ class _Validator:
         return self._ref_error(schema, value, path, depth)
 
     def _equality_error(self, schema: JsonObject, value: Json, path: str, _: SubschemaCheck) -> str | None:
-        """What asks whether values are the same JSON: 1 is 1.0, but not true."""
+        """Check `const`, `enum` and `uniqueItems`, where 1 equals 1.0, but not true."""
         if "enum" in schema and self._serialize(value) not in self._serialized_values(schema["enum"]):
             return f"{path}: one of the listed values was expected"
         if "const" in schema and self._serialize(value) != self._serialize(schema["const"]):
@@ -202,7 +202,7 @@ class _Validator:
         return self._enum_values[id(values)]
 
     def _serialize(self, value: Json) -> str:
-        """A value as a text that no other value has."""
+        """A serialized form that no different value has."""
         if not isinstance(value, dict | list):
             return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
         if id(value) not in self._serialized:
@@ -250,7 +250,7 @@ def _is_multiple(value: float, step: float) -> bool:
         return value % step == 0
     try:
         return float(value / step).is_integer()
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer larger than every float
         return False
 
 

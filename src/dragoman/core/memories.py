@@ -1,7 +1,7 @@
-"""What is remembered of a user over all sessions: what a memory is, and which an agent is told of. Pure.
+"""Memories of a user across sessions, and the selection of those that an agent gets. Pure.
 
-`feedback` is how the user wants things done, `experience` is what was learned about a matter. Feedback always counts;
-experience counts where it has to do with what the user says now.
+`feedback` is how the user wants things done, `experience` is what was learned about a subject. Feedback is always
+relevant, experience only if it relates to the user's message.
 """
 
 import re
@@ -20,17 +20,17 @@ RecordType = Literal["memory", "skill_comment"]
 MemoryStatus = Literal["enabled", "disabled", "superseded"]
 
 MAX_CONTENT_LENGTH = 500
-"""Characters of a memory, and of the reason for it."""
+"""Characters of a memory's content, and of its reason."""
 MAX_NAME_LENGTH = 255
-"""Characters of its other texts."""
+"""Characters of a memory's other texts."""
 MAX_FEEDBACK_MEMORIES = 20
 MAX_EXPERIENCE_MEMORIES = 8
 MIN_SCORE = 0.05
 MAX_INJECTED_LENGTH = 4000
-"""Characters of all memories together that an agent is told of in one run."""
+"""Characters of all memories together that an agent gets in one run."""
 PREVIEW_LENGTH = 80
 MAX_SEARCH_TERMS = 200
-"""Of a message, as many words are looked for."""
+"""Maximum number of trigrams of a message to search for."""
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED_SCRIPTS = re.compile(
@@ -40,7 +40,7 @@ _UNSPACED_SCRIPTS = re.compile(
 
 
 class MemoryTexts(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said of a memory, and changed later."""
+    """The texts of a memory, which can be changed later."""
 
     type: MemoryKind = "feedback"
     content: str
@@ -54,7 +54,7 @@ class MemoryTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory as it is stored. The ids count over all users, and none is given twice."""
+    """A stored memory. Ids are unique over all users and never reused."""
 
     id: int = 0
     user: UserId
@@ -69,7 +69,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which memories are asked for; None: whichever. `keyword` is part of the content or the topic, in any case."""
+    """A filter for memories; None matches all. `keyword` is part of the content or the topic, ignoring case."""
 
     keyword: str | None = None
     skill_name: str | None = None
@@ -82,7 +82,7 @@ class MemoryFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validate(texts: MemoryTexts) -> MemoryTexts:
-    """The texts, an empty one as none. Raises Invalid with the field as its path: too long, or blank content."""
+    """The texts, with empty ones removed. Raises Invalid with the field as path if one is too long or blank."""
     _check("content", texts.content, MAX_CONTENT_LENGTH)
     if not texts.content.strip():
         raise Invalid("must not be blank", path="content")
@@ -114,17 +114,17 @@ def _check(name: str, value: str, most: int) -> None:
 
 
 def case_folded(text: str) -> str:
-    """A text as it is searched: upper and lower case are the same."""
+    """A text for searching without regard to case."""
     return text.casefold()
 
 
 def searchable_text(texts: MemoryTexts) -> str:
-    """What a keyword is looked for in."""
+    """The text in which keywords are searched."""
     return case_folded(f"{texts.content}\n{texts.topic or ''}")
 
 
 def terms(text: str) -> frozenset[str]:
-    """The words of a text; where words stand without spaces, its pairs of neighbours (Chinese words mostly are two)."""
+    """The words of a text. In scripts without spaces, its pairs of characters (most Chinese words have two)."""
     found: set[str] = set()
     for word in _WORD.findall(case_folded(text)):
         if _UNSPACED_SCRIPTS.search(word) is None:
@@ -135,7 +135,7 @@ def terms(text: str) -> frozenset[str]:
 
 
 def trigrams(text: str) -> Sequence[str]:
-    """What a full-text index is asked for: the runs of three characters in a text's words, the first ones of each."""
+    """The trigrams of a text's words, for a full-text index; at most `MAX_SEARCH_TERMS`."""
     found: dict[str, None] = {}
     for word in _WORD.findall(case_folded(text)):
         for at in range(len(word) - 2):
@@ -146,7 +146,7 @@ def trigrams(text: str) -> Sequence[str]:
 
 
 def score(memory: Collection[str], message: Collection[str]) -> float:
-    """How much a memory has to do with a message: which share of its words the message has."""
+    """The relevance of a memory for a message: the share of its words that the message contains."""
     return sum(term in message for term in memory) / len(memory) if memory else 0.0
 
 
@@ -154,32 +154,34 @@ def score(memory: Collection[str], message: Collection[str]) -> float:
 
 
 def is_enabled(setting: bool | None, agent: bool | None) -> bool:
-    """Whether memory is on: as the session says, else as the agent does, else not (shared rules, 23)."""
+    """Whether memory is on: as the session sets, else as the agent declares, else not (shared rules, 23)."""
     return bool(agent if setting is None else setting)
 
 
 def select_memories(candidates: Iterable[Memory], message: str, tools: Collection[str]) -> list[Memory]:
-    """The memories that an agent is told of: feedback, newest first; then the experience that fits best.
+    """The memories that an agent gets: feedback, newest first, then the most relevant experience.
 
     Args:
         candidates: memories of the user.
-        message: what the user says.
-        tools: the names of the agent's tools; a memory of another skill is left out.
+        message: the user's message.
+        tools: the names of the agent's tools; memories of other skills are left out.
     """
     usable = sorted((each for each in candidates if _is_usable(each, tools)), key=lambda each: -each.id)
-    said = terms(message)
+    message_terms = terms(message)
     feedbacks = [each for each in usable if each.texts.type == "feedback"][:MAX_FEEDBACK_MEMORIES]
-    scored = [(score(terms(each.texts.content), said), each) for each in usable if each.texts.type == "experience"]
-    fitting = sorted((pair for pair in scored if pair[0] >= MIN_SCORE), key=lambda pair: -pair[0])[
+    scored = [
+        (score(terms(each.texts.content), message_terms), each) for each in usable if each.texts.type == "experience"
+    ]
+    relevant = sorted((pair for pair in scored if pair[0] >= MIN_SCORE), key=lambda pair: -pair[0])[
         :MAX_EXPERIENCE_MEMORIES
     ]
-    taken: list[Memory] = []
+    selected: list[Memory] = []
     left = MAX_INJECTED_LENGTH
-    for memory in (*feedbacks, *(each for _, each in fitting)):
+    for memory in (*feedbacks, *(each for _, each in relevant)):
         if len(memory.texts.content) <= left:
-            taken.append(memory)
+            selected.append(memory)
             left -= len(memory.texts.content)
-    return taken
+    return selected
 
 
 def _is_usable(memory: Memory, tools: Collection[str]) -> bool:
@@ -193,14 +195,14 @@ def _is_usable(memory: Memory, tools: Collection[str]) -> bool:
 
 
 def to_memory_use(memory: Memory) -> MemoryUse:
-    """A memory as the log notes it."""
+    """The reference to a memory in the log."""
     return MemoryUse(memory.id, memory.texts.content[:PREVIEW_LENGTH], memory.texts.skill_name)
 
 
 def memory_instructions(memories: Sequence[Memory]) -> str:
-    """What an agent's instructions say of the memories: nothing, when there are none.
+    """The memories as text for an agent's instructions; empty if there are none.
 
-    Each keeps to one line, and the head says what they are: what somebody once had written down is no instruction.
+    Each memory is one line, and the header says that memories are notes, not instructions.
     """
     if not memories:
         return ""

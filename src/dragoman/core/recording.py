@@ -1,8 +1,8 @@
-"""A session's log as a recording: its turns, how long each thing took, and how they are told again elsewhere. Pure.
+"""A session's log as a recording: its turns, their timing, and how they are copied into another session. Pure.
 
-A turn is what a user said, in one message or several, and all that came of it until the user spoke again: also the
-answers to questions that were asked meanwhile, and the runs that these started. What stood before the first message
-of a user is in no turn, nor is what was remembered or summed up: both belong to the session that was recorded.
+A turn consists of one or more messages of a user and everything that followed until the next one, including answers
+to questions and the runs that these started. Events before the first user message are in no turn, nor are memories and
+compactions, which belong to the recorded session.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -39,7 +39,7 @@ from dragoman.core.ids import CallId, LoopId, MessageId, fork_loop, forking_call
 from dragoman.core.stream import Piece, Record, expand
 
 MAX_PAUSE_S = 2.0
-"""What a pause of a recording lasts at most when it is shown again."""
+"""Maximum length of a pause in a replay."""
 
 REPLAYED_EVENTS = (
     MessageOpened,
@@ -55,14 +55,14 @@ REPLAYED_EVENTS = (
     SharedStateReplaced,
     CardUpdated,
 )
-"""The events that are told again, under new ids."""
+"""The events that are replayed, with new ids."""
 
 
 class RecordedTurn(NamedTuple):
-    """What a user said and what came of it.
+    """Messages of a user and what followed.
 
-    `ends_seq` is its last event; `stop` is how its last run ended, if one did; `mode` is the mode that was set before
-    the first turn, as far as its beginning was read.
+    `last_seq` is the last event; `stop` is the end of the last run, if it ended; `mode` is the mode before the first
+    turn, if the beginning of the log was read.
     """
 
     user_messages: Sequence[UserMessage]
@@ -74,12 +74,12 @@ class RecordedTurn(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What was said, as text."""
+        """The text of the user's messages."""
         return "\n".join(text_of(message.content) for message in self.user_messages)
 
 
 class TurnSplitter:
-    """Finds the turns in a log that is read from anywhere between two turns on.
+    """Splits a log into turns. Reading may start anywhere between two turns.
 
     Args:
         hidden: ranges of events that belong to other branches.
@@ -94,7 +94,7 @@ class TurnSplitter:
         self._mode: Mode | None = None
 
     def feed(self, logged: LoggedEvent) -> RecordedTurn | None:
-        """Take the next event; gives the turn that it shows to be over."""
+        """Take the next event. Returns the turn that ends before it, if any."""
         if any(first <= logged.seq <= last for first, last in self._hidden_ranges):
             return None
         found = None
@@ -117,23 +117,23 @@ class TurnSplitter:
         return found
 
     def close(self, last_seq: int) -> RecordedTurn | None:
-        """The turn that the recording ends with, at that event; None when nothing came of it."""
-        begun, said, events, stop = self._first_event, self._user_messages, self._events, self._stop
+        """The last turn, which ends at event `last_seq`; None if nothing followed its messages."""
+        first, messages, events, stop = self._first_event, self._user_messages, self._events, self._stop
         self._first_event, self._user_messages, self._events, self._stop = None, [], [], None
-        if begun is None or not events:
+        if first is None or not events:
             return None
         mode, self._mode = self._mode, None
-        return RecordedTurn(said, begun.at, events, last_seq, stop, mode)
+        return RecordedTurn(messages, first.at, events, last_seq, stop, mode)
 
 
 def _replayable_events(event: Event) -> Iterator[Event]:
-    """What is told again of an event. Messages that a client opened the session with become steps of an agent."""
+    """The events to replay for an event. A session's seeds become steps of the agent."""
     match event:
         case MessageAdded(message=message):
             yield from _to_step_events(message)
         case SettingsChanged(change=SettingsChange(mode=mode)) if mode is not None:
             yield SettingsChanged(change=SettingsChange(mode=mode))
-        case CallOpened(kind="client"):  # nobody runs it again
+        case CallOpened(kind="client"):  # it is not executed again
             yield msgspec.structs.replace(event, kind="inline")
         case CallSettled(by_client=True):
             yield msgspec.structs.replace(event, by_client=False)
@@ -161,9 +161,9 @@ def _to_step_events(message: Message) -> Iterator[Event]:
 
 
 def with_delays(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
-    """A turn's records, each with the seconds that passed before it.
+    """A turn's records, each with the delay before it in seconds.
 
-    Pieces of text have no time of their own: they share the time between the events around them.
+    Pieces have no time of their own: they share the time between the events around them.
     """
     last, pieces = turn.started_at, list[Piece]()
     for record in expand(turn.events):
@@ -177,7 +177,7 @@ def with_delays(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
 
 
 class IdRemapper:
-    """Records under new ids, as they are told in another session.
+    """Copies records with new ids, for another session.
 
     Args:
         new_id: makes ids.
@@ -190,7 +190,7 @@ class IdRemapper:
         """The messages and calls that are open, by their old ids."""
 
     def remap(self, record: Record) -> Piece | Event | None:
-        """A record as it is told there; None when it is about something whose beginning was not told."""
+        """The copy of a record; None if it belongs to a message or call whose start was not copied."""
         if isinstance(record, Piece):
             if record.message_id not in self._open:
                 return None
@@ -223,13 +223,13 @@ class IdRemapper:
             case CallStarted() | CallParked() | AnswerGiven():
                 return msgspec.structs.replace(event, call_id=self._call_id(event.call_id))
             case CallSettled(result=result):
-                told = msgspec.structs.replace(
+                copy = msgspec.structs.replace(
                     result,
                     id=self._message_id(result.id),
                     call_id=self._call_id(result.call_id),
                     loop=self._loop_id(result.loop),
                 )
-                return msgspec.structs.replace(event, result=told)
+                return msgspec.structs.replace(event, result=copy)
             case MessageAdded(message=message):
                 return MessageAdded(message=msgspec.structs.replace(message, id=self._message_id(message.id)))
             case PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated():
@@ -254,7 +254,7 @@ class IdRemapper:
 
 
 def _referenced_ids(event: Event) -> tuple[set[str], set[str], str | None]:
-    """What an event opens, what it closes, and what has to be open for it."""
+    """The ids that an event opens, those that it closes, and the one that has to be open for it."""
     match event:
         case MessageOpened(message_id=message_id):
             return {message_id}, set(), None

@@ -1,4 +1,4 @@
-"""How the core says no: one small family of exceptions, each with its facts. No status codes, no wire text.
+"""Refusals: one small family of exceptions, each with its facts. No status codes, no wire text.
 
 Each protocol has one table from these to its answers, complete by test. What is not here is either a peer's fault
 (`Unavailable`) or a bug.
@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterator
 from dragoman.core.ids import CallId, SessionId
 
 MAX_LISTED_NAMES = 10
-"""How many of the names that would have been right a message tells."""
+"""Maximum number of valid names that a message lists."""
 
 
 class Refused(Exception):
-    """A request that cannot be served as it is. It changed nothing."""
+    """A request that cannot be served. It changed nothing."""
 
 
 def _list_names(names: Collection[str]) -> str:
-    """What there is instead, in words; of many, the first ones."""
+    """The existing names as text; of many, only the first ones."""
     if not names:
         return "is none"
     shown = [repr(name) for name in list(names)[:MAX_LISTED_NAMES]]
@@ -27,15 +27,15 @@ def _list_names(names: Collection[str]) -> str:
 
 
 class NotFound(Refused):
-    """What was named is not there, or is not the caller's: the two are never told apart."""
+    """The named object does not exist or belongs to another user; the two cases look the same."""
 
 
 class SessionNotFound(NotFound):
-    """There is no such session for this caller."""
+    """The caller has no such session."""
 
 
 class AgentNotFound(NotFound):
-    """No agent of that name is served."""
+    """No agent with that name is served."""
 
     def __init__(self, name: str, served: Collection[str]) -> None:
         super().__init__(f"no agent named {name[:80]!r} is served here; there {_list_names(served)}")
@@ -43,7 +43,7 @@ class AgentNotFound(NotFound):
 
 
 class RunNotFound(NotFound):
-    """There is no such run for this caller."""
+    """The caller has no such run."""
 
 
 class Invalid(Refused):
@@ -63,7 +63,7 @@ class AgentNotChangeable(Invalid):
 
 
 class UnknownTool(Invalid):
-    """A tool was named that the agent does not expose."""
+    """The agent exposes no tool with that name."""
 
     def __init__(self, name: str, exposed: Collection[str]) -> None:
         super().__init__(f"the agent exposes no tool named {name[:80]!r}; there {_list_names(exposed)}")
@@ -71,7 +71,7 @@ class UnknownTool(Invalid):
 
 
 class UnknownOption(Invalid):
-    """An option was set that the agent does not declare."""
+    """The agent declares no option with that name."""
 
     def __init__(self, name: str, declared: Collection[str]) -> None:
         super().__init__(f"the agent has no option named {name[:80]!r}; there {_list_names(declared)}")
@@ -79,7 +79,7 @@ class UnknownOption(Invalid):
 
 
 class InvalidOptionValue(Invalid):
-    """An option's value is not one of those it takes."""
+    """An option does not accept the value."""
 
     def __init__(self, name: str, message: str, *, allowed: tuple[str, ...] | None = None) -> None:
         super().__init__(message)
@@ -88,7 +88,7 @@ class InvalidOptionValue(Invalid):
 
 
 class DuplicateToolName(Invalid):
-    """Two tools in force would have one name."""
+    """Two enabled tools would have the same name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is more than one tool named {name!r}")
@@ -96,15 +96,15 @@ class DuplicateToolName(Invalid):
 
 
 class ClientToolsUnsupported(Invalid):
-    """The agent takes no tools of the application's."""
+    """The agent does not accept tools of the application."""
 
 
 class ImageUnsupported(Invalid):
-    """The agent takes no such image."""
+    """The agent does not accept such an image."""
 
 
 class UnknownCall(Invalid):
-    """An answer names a call that this session never made, or one that waits for no `answer` of that kind."""
+    """An answer names a call that does not exist in this session, or does not wait for this kind of `answer`."""
 
     def __init__(self, call_id: CallId, answer: str | None = None) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ class CallAlreadySettled(Invalid):
 
 
 class ResultsMissing(Invalid):
-    """Some open calls are left without an answer."""
+    """Some open calls have no answer."""
 
     def __init__(self, missing: tuple[CallId, ...]) -> None:
         calls = "1 tool call still needs" if len(missing) == 1 else f"{len(missing)} tool calls still need"
@@ -131,15 +131,15 @@ class ResultsMissing(Invalid):
 
 
 class InvalidAnswer(Invalid):
-    """An answer does not fit the call that it names."""
+    """An answer does not fit its call."""
 
 
 class InvalidSeed(Invalid):
-    """The history that a client opens a session with does not hold together."""
+    """The history that a client seeds a session with is inconsistent."""
 
 
 class LimitExceeded(Invalid):
-    """Something is larger, longer or more than the limit allows."""
+    """Something exceeds a limit of size or number."""
 
     def __init__(self, what: str, limit: int, *, path: str = "") -> None:
         super().__init__(f"{what} exceeds the limit of {limit}", path=path)
@@ -147,11 +147,11 @@ class LimitExceeded(Invalid):
 
 
 class InvalidCursor(Invalid):
-    """A position that this server never gave out, or that lies in the future."""
+    """A position that this server never issued, or that is in the future."""
 
 
 class Conflict(Refused):
-    """The request is right, but not now."""
+    """The request is valid, but conflicts with the current state."""
 
 
 class SessionBusy(Conflict):
@@ -159,26 +159,26 @@ class SessionBusy(Conflict):
 
 
 class IdTaken(Conflict):
-    """A new session was to have an id, or a name, that another one has."""
+    """Another session has the requested id or name."""
 
 
 class IdempotencyKeyReused(Conflict):
-    """An idempotency key came again with another request."""
+    """An idempotency key was used with a different request."""
 
 
 class Unauthenticated(Refused):
-    """The caller has not proved who it is."""
+    """The caller is not authenticated."""
 
 
 class Forbidden(Refused):
-    """The caller may not do this."""
+    """The caller lacks permission."""
 
 
 class LimitReached(Refused):
-    """The caller has used up its share for now.
+    """The caller has reached a limit of requests, runs or streams.
 
     Attributes:
-        retry_after_s: seconds after which a new try makes sense.
+        retry_after_s: seconds after which to try again.
     """
 
     def __init__(self, message: str, *, retry_after_s: int) -> None:
@@ -187,13 +187,13 @@ class LimitReached(Refused):
 
 
 class Unavailable(Refused):
-    """The server cannot take this now, through no fault of the caller's: it stops, or its store does not write."""
+    """The server cannot process the request now, through no fault of the caller."""
 
     retry_after_s = 1
 
 
 class StoreUnavailable(Unavailable):
-    """The store does not write or read now: its disk is full, or gone."""
+    """The store cannot read or write now, such as when its disk is full."""
 
 
 class SessionUnreadable(StoreUnavailable):
@@ -211,11 +211,11 @@ class SessionUnreadable(StoreUnavailable):
 
 
 class ShuttingDown(Unavailable):
-    """The server is stopping and takes no new work."""
+    """The server is stopping and accepts no new work."""
 
 
 def all_refusals(base: type[Refused] = Refused) -> Iterator[type[Refused]]:
-    """Every kind of refusal, for the tests that hold the protocols' tables complete."""
+    """All types of refusals, for tests that check the completeness of the protocols' tables."""
     yield base
     for kind in base.__subclasses__():
         yield from all_refusals(kind)

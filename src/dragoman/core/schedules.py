@@ -1,4 +1,4 @@
-"""Schedules: a prompt that is sent at certain times. What they are, what may be asked of one, what is due. Pure."""
+"""Schedules, which send a prompt at certain times: their validation, and what is due. Pure."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -20,9 +20,9 @@ FireStatus = Literal["running", "completed", "failed"]
 
 MAX_TITLE_LENGTH = MAX_MODEL_LENGTH = 200
 MISFIRE_GRACE_TIME = timedelta(minutes=5)
-"""How late a time may still be kept, when the server was not there."""
+"""How late a fire may start after its due time, such as after downtime of the server."""
 ANSWER_TIMEOUT = timedelta(hours=24)
-"""How long a fire waits for its user."""
+"""How long a fire waits for its user to answer."""
 MISSED = "missed: server was not running"
 SKIPPED = "skipped: previous run still running"
 NO_ANSWER = "no answer within 24 hours"
@@ -32,7 +32,7 @@ NOT_STARTED = "the run could not be started"
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt and its times. `next_at` is the next that is due, also where it will have expired by then."""
+    """A prompt and its times. `next_at` is the next due time, even if the schedule expires before it."""
 
     schedule_id: ScheduleId
     user: UserId
@@ -51,16 +51,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def parsed_times(self) -> tuple[Cron, ZoneInfo]:
-        """Its times, parsed."""
+        """The parsed expression and zone."""
         return parse(self.cron), ZoneInfo(self.time_zone)
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its time is over."""
+        """Whether the schedule has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
-    """One time that came due, and what became of it."""
+    """One due time of a schedule, and its result."""
 
     fire_id: FireId
     schedule_id: ScheduleId
@@ -73,7 +73,7 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def validate(schedule: Schedule, now: datetime) -> Schedule:
-    """The schedule with the next time that is due. Raises Invalid with the field at fault as its path."""
+    """The schedule with its next due time. Raises Invalid with the wrong field as path."""
     _check("title", schedule.title, MAX_TITLE_LENGTH)
     _check("prompt", schedule.prompt, None)
     if schedule.model is not None:
@@ -83,7 +83,7 @@ def validate(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def upcoming_times(cron: str, time_zone: str, now: datetime, count: int) -> list[datetime]:
-    """The next times of an expression that nobody has stored yet. Raises Invalid, as `checked` does."""
+    """The next times of an expression that is not stored. Raises the same errors as `validate`."""
     return list(islice(times_after(*_parse(cron, time_zone), now), count))
 
 
@@ -102,25 +102,25 @@ def _check(name: str, value: str, most: int | None) -> None:
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """Its time is over: it is switched off."""
+    """The schedule has expired and has to be disabled."""
 
 
 class Due(msgspec.Struct, frozen=True):
-    """A time to be kept; `next_at` comes after it."""
+    """A due time; `next_at` is the one after it."""
 
     due_at: datetime
     next_at: datetime | None
     error: str | None = None
-    """Why it is not kept."""
+    """Why it is not fired."""
 
 
 def due_action(schedule: Schedule, now: datetime, *, is_running: bool) -> Expired | Due | None:
-    """What is to be done about a schedule. Of several times that passed, the last one counts.
+    """What to do about a schedule now. Of several due times in the past, only the last one counts.
 
     Args:
-        schedule: whichever.
+        schedule: the schedule.
         now: the time.
-        is_running: the fire before has not ended yet.
+        is_running: whether the previous fire is still running.
     """
     first = schedule.next_at
     if not schedule.enabled or first is None or first > now:
@@ -129,7 +129,7 @@ def due_action(schedule: Schedule, now: datetime, *, is_running: bool) -> Expire
         return Expired()
     cron, zone = schedule.parsed_times
     last = last_time(cron, zone, first, now)
-    if schedule.is_expired(last):  # it ran out while the server was not there
+    if schedule.is_expired(last):  # it expired while the server was down
         assert schedule.expires_at is not None, "it has expired"
         last = last_time(cron, zone, first, schedule.expires_at - timedelta(microseconds=1))
     upcoming = next_time(cron, zone, now)
@@ -149,8 +149,8 @@ def occurrences(schedule: Schedule, first: datetime, end: datetime) -> Iterator[
 
 
 def fire_result(stop: RunStopped) -> tuple[FireStatus, str | None]:
-    """What a fire became whose session came to rest, by its last run's end."""
-    if stop.reason == "tool_use":  # it waited, and nobody has to answer any more
+    """The result of a fire whose session is at rest, by the end of its last run."""
+    if stop.reason == "tool_use":  # it waited for an answer that is no longer needed
         return "failed", STOPPED_WHILE_WAITING
     if stop.reason in ("cancelled", "interrupted", "error"):
         return "failed", stop.message or stop.reason

@@ -6,7 +6,7 @@
        │   cancelled         │   ▼
        └─────────────────── waiting   (the last answer, or a new message, starts a run)
 
-The state holds what is needed to go on, never the messages: a session with a long past costs no more than a new one.
+The state contains what is needed to continue, never the messages, so a long session costs no more than a new one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,13 +54,13 @@ from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.tools import ToolSpec
 
 FALLBACK_TITLE_LENGTH = 40
-"""Characters of the first message that stand for a title."""
+"""Characters of the first message that serve as a title."""
 
 Status = Literal["idle", "running", "waiting"]
 
 
 class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A call without its result. `granted` is the user's decision once there is one."""
+    """A call without a result. `granted` is the user's decision, if there is one."""
 
     call: Call
     kind: CallKind
@@ -74,7 +74,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     answered_seq: int = 0
 
     def is_waiting(self) -> bool:
-        """Whether the application has to do something about it."""
+        """Whether the application has to act on it."""
         return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
 
 
@@ -260,11 +260,11 @@ def fold(state: SessionState, events: Iterable[LoggedEvent]) -> SessionState:
 
 
 def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # one case for each kind of event
-    """Move the state by one event.
+    """Apply one event to the state.
 
     Raises:
-        ValueError: there is a gap; the log is not this session's.
-        KeyError: the event is about a call or a message that is not open.
+        ValueError: there is a gap, or the log belongs to another session.
+        KeyError: the event belongs to a call or a message that is not open.
     """
     if logged.seq != state.seq + 1:
         raise ValueError(f"event {state.seq + 1} expected, got {logged.seq} (session {state.session_id})")

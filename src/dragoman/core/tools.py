@@ -1,4 +1,4 @@
-"""Tools and options as data: what an agent or an application declares, and what a session turned on. Pure."""
+"""Declarations of agents, tools and options, and the tools that a session enables. Pure."""
 
 from typing import Literal
 
@@ -17,16 +17,16 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 OnRestart = Literal["repeat", "fail", "ask"]
-"""What becomes of a call that had started when the server died: run again, fail as interrupted, ask the user."""
+"""What happens to a call that was running when the server died: run it again, fail it, or ask the user."""
 
 
 class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How the engine treats calls of a server tool.
 
     Args:
-        exposed: clients see it and switch it on; a hidden tool always runs, unseen and unasked.
-        needs_approval: asks the user before each call, where the session has not set trust itself.
-        reads_only: changes nothing, so that it may also be used while the agent only plans.
+        exposed: clients see it and enable it; a hidden tool always runs, without asking.
+        needs_approval: the user approves each call, unless the session trusts the tool.
+        reads_only: it changes nothing, so it may be used in planning mode.
         on_restart: see `OnRestart`; `repeat` is right for idempotent tools only.
         timeout_s: a call that takes longer fails.
     """
@@ -39,7 +39,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of an agent: its face and its policy. `server` is the label of the MCP server it comes from, if any."""
+    """A tool of an agent: its specification and policy. `server` is the label of its MCP server, if any."""
 
     spec: ToolSpec
     policy: ToolPolicy = ToolPolicy()
@@ -47,7 +47,7 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolGrant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server tool that a session turned on. With `trust` it runs without asking."""
+    """A server tool that a session enables. With `trust` it runs without asking."""
 
     name: str
     trust: bool = False
@@ -63,7 +63,7 @@ class TextOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class SecretOption(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="secret"):
-    """A sensitive value: stored encrypted, shown to nobody but the agent."""
+    """A sensitive value: stored encrypted, visible only to the agent."""
 
     name: str
     default: str = ""
@@ -85,7 +85,7 @@ Option = TextOption | SecretOption | SelectOption
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent lets its clients use. All three stream modes are on unless its author says otherwise."""
+    """What an agent allows its clients to use. By default all three stream modes are allowed."""
 
     history_full: bool = False
     history_compacted: bool = False
@@ -111,10 +111,10 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int = 25
     can_resume: bool = True
     memory: bool | None = None
-    """Whether it is told what is remembered of the user, in sessions that do not say; None: where the door says so."""
+    """Whether the agent gets the user's memories in sessions that do not set it; None: the protocol decides."""
 
     def tool(self, name: str) -> ServerTool | None:
-        """The tool of that name, exposed or hidden."""
+        """The tool with that name, exposed or hidden."""
         return next((tool for tool in self.tools if tool.spec.name == name), None)
 
     def exposed(self) -> tuple[ServerTool, ...]:
@@ -122,7 +122,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(tool for tool in self.tools if tool.policy.exposed)
 
     def option(self, name: str) -> Option | None:
-        """The declared option of that name."""
+        """The declared option with that name."""
         return next((option for option in self.options if option.name == name), None)
 
 
@@ -130,7 +130,7 @@ ASK_USER_QUESTION = "AskUserQuestion"
 """The built-in tool whose call waits for the user's answer."""
 
 FORK = "Agent"
-"""The built-in tool whose call is a sub-agent at work."""
+"""The built-in tool whose call runs a sub-agent."""
 
 WRITE_MEMORY = "WriteMemory"
-"""The built-in tool by which an agent writes down what is to be remembered of the user."""
+"""The built-in tool by which an agent stores memories of the user."""

@@ -1,4 +1,4 @@
-"""UI schema 2.0: what an agent writes as the user interface of its answer becomes a tree that every renderer can walk.
+"""UI schema 2.0: compiles the user interface that an agent writes into a tree that every renderer accepts.
 
 One compiler for live events and for histories. What comes out holds to the schema, or is None: a bad hint never fails
 a run. Pure.
@@ -14,10 +14,10 @@ from msgspec import UNSET, Meta, UnsetType
 from dragoman.core.content import Json, JsonObject
 
 MAX_LEVELS = 8
-"""Nodes within one another, the root included."""
+"""Maximum nesting of nodes, including the root."""
 MAX_NODES = 200
 TRUNCATION_CAPTION = "There is more that is not shown here."
-"""What stands where nodes were left out."""
+"""The caption in place of nodes that were left out."""
 
 Status = Literal["info", "success", "warning", "error", "pending"]
 Theme = Literal["default", "light", "dark"]
@@ -29,11 +29,11 @@ Pixels = Annotated[int, Meta(ge=1)]
 
 
 class _SchemaStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the tree. Unknown members are left out; those that are absent stay absent."""
+    """A part of the tree. Unknown members are removed; absent members stay absent."""
 
 
 class Navigation(_SchemaStruct, frozen=True, kw_only=True, tag="navigation", tag_field="type"):
-    """Moves inside the application."""
+    """Navigates inside the application."""
 
     path: str
     params: JsonObject | UnsetType = UNSET
@@ -46,14 +46,14 @@ class OpenUrl(_SchemaStruct, frozen=True, kw_only=True, tag="url", tag_field="ty
 
 
 class RaiseEvent(_SchemaStruct, frozen=True, kw_only=True, tag="event", tag_field="type"):
-    """Raises an event of the application's."""
+    """Raises an event of the application."""
 
     name: str
     payload: Json | UnsetType = UNSET
 
 
 class UseTool(_SchemaStruct, frozen=True, kw_only=True, tag="tool", tag_field="type"):
-    """Asks the user, then sends a new run whose text names the call. Never executes by itself."""
+    """Asks the user, then starts a new run whose text names the call. It never executes the call itself."""
 
     tool: str
     args: JsonObject
@@ -66,7 +66,7 @@ class Copy(_SchemaStruct, frozen=True, kw_only=True, tag="copy", tag_field="type
 
 
 class Payload(_SchemaStruct, frozen=True, kw_only=True, tag="payload", tag_field="type"):
-    """Goes back with the next user message."""
+    """A value that is sent with the next user message."""
 
     payload: Json
 
@@ -80,7 +80,7 @@ class _Node(_SchemaStruct, frozen=True, kw_only=True):
 
 
 class Stack(_Node, frozen=True, kw_only=True, tag="stack", tag_field="type"):
-    """Nodes below or beside one another."""
+    """Nodes stacked vertically or horizontally."""
 
     direction: Literal["vertical", "horizontal"] | UnsetType = UNSET
     gap: Gap | UnsetType = UNSET
@@ -99,7 +99,7 @@ class Grid(_Node, frozen=True, kw_only=True, tag="grid", tag_field="type"):
 
 
 class TextNode(_Node, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """Words."""
+    """Text."""
 
     content: str
     format: Literal["plain", "markdown"] | UnsetType = UNSET
@@ -107,7 +107,7 @@ class TextNode(_Node, frozen=True, kw_only=True, tag="text", tag_field="type"):
 
 
 class Icon(_Node, frozen=True, kw_only=True, tag="icon", tag_field="type"):
-    """A sign. `label` is for screen readers."""
+    """An icon. `label` is for screen readers."""
 
     source: Literal["icon", "emoji", "url"]
     value: str
@@ -125,7 +125,7 @@ class Badge(_Node, frozen=True, kw_only=True, tag="badge", tag_field="type"):
 
 
 class Button(_Node, frozen=True, kw_only=True, tag="button", tag_field="type"):
-    """Does something when it is pressed."""
+    """A button with an action."""
 
     label: str
     style: Literal["primary", "secondary", "ghost", "danger"] | UnsetType = UNSET
@@ -134,7 +134,7 @@ class Button(_Node, frozen=True, kw_only=True, tag="button", tag_field="type"):
 
 
 class Image(_Node, frozen=True, kw_only=True, tag="image", tag_field="type"):
-    """A picture. `alt` may be empty, but is there."""
+    """An image. `alt` is required but may be empty."""
 
     url: ImageUrl
     alt: str
@@ -157,7 +157,7 @@ class KeyValueList(_Node, frozen=True, kw_only=True, tag="kv", tag_field="type")
 
 
 class Divider(_Node, frozen=True, kw_only=True, tag="divider", tag_field="type"):
-    """A line."""
+    """A dividing line."""
 
 
 Node = Stack | Grid | TextNode | Icon | Badge | Button | Image | KeyValueList | Divider
@@ -166,7 +166,7 @@ LEAVES = frozenset({"text", "icon", "badge", "button", "image", "kv", "divider"}
 
 
 class Origin(_SchemaStruct, frozen=True, kw_only=True):
-    """Where the answer came from, as far as the agent says."""
+    """The sources of the answer, as the agent states them."""
 
     request_id: str | UnsetType = UNSET
     tool_id: str | UnsetType = UNSET
@@ -175,7 +175,7 @@ class Origin(_SchemaStruct, frozen=True, kw_only=True):
 
 
 class Renderer(_SchemaStruct, frozen=True, kw_only=True):
-    """The whole tree."""
+    """The complete tree."""
 
     version: Literal["2.0"] = "2.0"
     locale: str
@@ -186,7 +186,7 @@ class Renderer(_SchemaStruct, frozen=True, kw_only=True):
 
 
 def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
-    """The renderer tree of what an agent wrote; None when it cannot be one.
+    """The renderer tree of an agent's user interface; None if it is not a valid one.
 
     Args:
         card: the tree with its root, or the root node alone.
@@ -213,7 +213,7 @@ def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
 
 
 def _prune(node: Json, level: int) -> Json:
-    """The node without unknown types and without what lies too deep; None when nothing of it is left."""
+    """The node without unknown types and nodes that are nested too deeply; None if nothing is left."""
     if not isinstance(node, dict):
         return node
     kind = node.get("type")
@@ -245,7 +245,7 @@ def _caption() -> JsonObject:
 
 
 class _Truncator:
-    """Keeps the first nodes, from the top down, and one caption where the first is missing."""
+    """Keeps the first nodes, from the top down, and puts one caption in place of the first that is left out."""
 
     def __init__(self) -> None:
         self._remaining = MAX_NODES - 1

@@ -47,11 +47,11 @@ from dragoman.engine.sessions.outbox import OpenBlock
 from dragoman.ports.environment import Ids
 
 MIN_SECRET_CHARS = 6
-"""Characters from which on a secret's value is looked for in results: a shorter one stands in too many words."""
+"""Secrets with fewer characters are not redacted in results, because they occur in too many words."""
 DRAIN_AFTER = 32 * 1024
-"""How much an agent that never waits may say before it is asked to give way to the others."""
+"""The budget of output after which `emit` asks the agent to yield to other tasks."""
 DELTA_COST = 64
-"""What a delta counts besides its characters: 500 short ones, or 32,000 characters, fill the measure."""
+"""The cost of a delta besides its characters: 500 short deltas, or 32,000 characters, use up the budget."""
 
 
 class StepLimitReached(AgentError):
