@@ -96,7 +96,7 @@ async def test_the_models_token_count_takes_precedence_over_the_estimate(tmp_pat
         await session.send_and_wait("Bye")
         assert len(await session.compactions()) == 1
         await session.send_and_wait("Once more")
-        assert len(await session.compactions()) == 1, "a count from before the summary counts no more"
+        assert len(await session.compactions()) == 1, "a count from before the summary is ignored"
 
 
 async def test_too_many_messages_are_summarized_even_if_they_are_short(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_a_sub_agent_summarizes_its_own_loop(tmp_path: Path) -> None:
     async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[looker])) as harness:
         session = await harness.session()
         assert await session.send_and_wait("Go") == "end_turn"
-        assert await session.compactions() == [], "it is not the session's conversation that was summed up"
+        assert await session.compactions() == [], "the session's own conversation is not summarized"
         assert (await session.summary_lines())[2] == "tool: Done."
     assert inner.read()[0] == f"user: {SUMMARY_HEADING}\nSeen some."
 

@@ -81,8 +81,8 @@ async def test_a_servers_tools_are_declared_with_their_label(shared: McpServer) 
         server="program",
     )
     assert add.spec.parameters["required"] == ["a", "b"]
-    assert declared["weather"].policy.on_restart == "repeat", "the server says that it only reads"
-    assert declared["dotted_name"].spec.name == "dotted_name", "models take no dots in names"
+    assert declared["weather"].policy.on_restart == "repeat", "the server declares it as read-only"
+    assert declared["dotted_name"].spec.name == "dotted_name", "models do not accept dots in names"
 
 
 @pytest.mark.slow

@@ -249,7 +249,7 @@ async def test_pauses_follow_the_schedule_of_the_script(
         slept.append(round(seconds * 1000, 6))
         now_ms += seconds * 1000 + 2
 
-    own = SimpleNamespace(**vars(asyncio) | {"sleep": sleep})  # a server of other tests may be on this loop, and sleep
+    own = SimpleNamespace(**vars(asyncio) | {"sleep": sleep})  # servers of other tests may share this loop, and sleep
     monkeypatch.setattr("dragoman.agents.rehearsal.player.asyncio", own)
     monkeypatch.setattr("dragoman.agents.rehearsal.player.monotonic", lambda: now_ms / 1000)
     await session().send(script(step))
@@ -260,7 +260,7 @@ async def test_waiting_can_be_cancelled() -> None:
     playing = session()
     waiting = asyncio.create_task(playing.send(script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})))
     async with asyncio.timeout(10):
-        await asyncio.sleep(0)  # nothing before the wait lets anybody else have a turn
+        await asyncio.sleep(0)  # before the wait, no other task gets a turn
         assert playing.deltas == [("text", "one")]
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -68,7 +68,7 @@ async def events_and_failure(model: Model, request: ModelRequest) -> tuple[list[
     try:
         async with asyncio.timeout(TIMEOUT_S):
             async for event in model.stream(request):
-                events.append(event)  # noqa: PERF401  # they count although the loop breaks off
+                events.append(event)  # noqa: PERF401  # events before an error count
     except ModelFailed as failed:
         return events, failed
     return events, None

@@ -39,7 +39,7 @@ async def model() -> AsyncIterator[EmbeddedModel]:
 
 
 async def collect_text(model: EmbeddedModel, *messages: object, **more: object) -> str:
-    events = await events_of(model, a_request(*messages, **more))  # type: ignore[arg-type]  # handed on as they came
+    events = await events_of(model, a_request(*messages, **more))  # type: ignore[arg-type]  # passed through
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -107,7 +107,7 @@ async def test_two_conversations_run_concurrently_and_a_third_waits(model: Embed
     async with AsyncExitStack() as stack:
         for _ in range(2):
             stream = await stack.enter_async_context(aclosing(model.stream(a_request("Tell me a long story."))))
-            assert isinstance(await anext(stream), TextDelta)  # both are at work: neither has ended
+            assert isinstance(await anext(stream), TextDelta)  # both are active: neither has ended
         third = asyncio.create_task(collect_text(model, "Say hello.", max_tokens=5))
         await asyncio.sleep(0)
         assert not third.done()
@@ -279,7 +279,7 @@ def test_the_engine_prints_nothing_to_the_servers_standard_output_and_exits_clea
         assert server.stdout is not None
         assert server.stderr is not None
         assert server.stdout.readline() == b"ready\n"
-        server.send_signal(signal.SIGTERM)  # the engine's own handler must not have taken its place
+        server.send_signal(signal.SIGTERM)  # the engine must not have replaced it
         assert server.wait(TIMEOUT_S) == 0
         assert (server.stdout.read(), server.stderr.read()) == (b"", b"")
 

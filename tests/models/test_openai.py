@@ -113,7 +113,7 @@ async def test_concurrent_conversations_do_not_mix(model: OpenAIModel, server: F
 
     async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
         calls = [tasks.create_task(answer_text()) for _ in range(count)]
-        await server.has_received(count)  # all of them are open now
+        await server.has_received(count)  # all calls are open now
         go_on.set()
     assert sorted(call.result() for call in calls) == sorted(f"{n} {n}" for n in range(count))
 

@@ -139,7 +139,7 @@ def test_arguments_that_are_not_an_object_leave_the_call_without_input(raw: str,
     ],
 )
 def test_finish_reasons_without_calls_become_stop_reasons(reason: str, stop: str) -> None:
-    assert read(chunk({}, reason)) == [Finished(stop=stop)]  # type: ignore[arg-type]  # one of the table's
+    assert read(chunk({}, reason)) == [Finished(stop=stop)]  # type: ignore[arg-type]  # a value of the table
 
 
 @pytest.mark.parametrize(("reason", "stop"), [("length", "max_tokens"), ("content_filter", "refusal")])

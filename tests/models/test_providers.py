@@ -266,7 +266,7 @@ async def test_the_event_loop_is_not_blocked_while_the_library_is_imported() -> 
 
     def make() -> TestModel:
         loop.call_soon_threadsafe(ticked.set)
-        asyncio.run_coroutine_threadsafe(ticked.wait(), loop).result(TIMEOUT_S)  # fails if the loop stands still
+        asyncio.run_coroutine_threadsafe(ticked.wait(), loop).result(TIMEOUT_S)  # fails if the loop is blocked
         loop.call_soon_threadsafe(created.set)
         return TestModel(custom_output_text="Hi")
 

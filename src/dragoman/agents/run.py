@@ -220,7 +220,7 @@ class Run:
             ToolFailed: the tool failed, was denied or cancelled, or does not exist.
         """
         (result,) = await self._step([(_name(tool), _arguments(tool, args, arguments))])
-        return self._result_value(result)
+        return _result_value(self._agent, result)
 
     async def call_all(self, calls: Sequence[tuple[Callee, Mapping[str, object]]]) -> list[Json]:
         """Call several tools in parallel, and return their results in the order of the calls.
@@ -231,7 +231,7 @@ class Run:
         if not calls:
             return []
         results = await self._step([(_name(tool), _arguments(tool, (), arguments)) for tool, arguments in calls])
-        return [self._result_value(result) for result in results]
+        return [_result_value(self._agent, result) for result in results]
 
     async def ask(
         self,
@@ -355,17 +355,6 @@ class Run:
             self._run.stage(self._stage)
         return [step.results[call.call_id] for call in step.calls]
 
-    def _result_value(self, result: ToolMessage) -> Json:
-        """The tool's return value, reconstructed from its result message."""
-        _raise_if_failed(result)
-        tool = self._agent.tool(result.name)
-        if not isinstance(tool, FunctionTool):
-            return result.content if result.raw is msgspec.UNSET else result.raw
-        value = result.raw
-        if value is msgspec.UNSET:
-            value = result.content if tool.returns is str else _decode_json(result.content)
-        return _convert_result(value, tool.returns)
-
 
 def _steps(turn: Sequence[Message]) -> list[Step]:
     """The recorded steps of a turn."""
@@ -403,6 +392,18 @@ def _decode_json(content: Json) -> Json:
         return json.loads(content)
     except (ValueError, RecursionError):
         return content
+
+
+def _result_value(agent: contract.Agent, result: ToolMessage) -> Json:
+    """The tool's return value, reconstructed from its result message."""
+    _raise_if_failed(result)
+    tool = agent.tool(result.name)
+    if not isinstance(tool, FunctionTool):
+        return result.content if result.raw is msgspec.UNSET else result.raw
+    value = result.raw
+    if value is msgspec.UNSET:
+        value = result.content if tool.returns is str else _decode_json(result.content)
+    return _convert_result(value, tool.returns)
 
 
 def _convert_result(value: Json, returns: TypeHint) -> Json:
