@@ -1,6 +1,8 @@
 """The server's connections over real sockets: malformed and endless requests, timeouts, and signals."""
 
 import asyncio
+import io
+import json
 import logging
 import os
 import signal
@@ -11,10 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import structlog
 
 from dragoman.asgi import http_connection
 from dragoman.asgi.security import App, Message, Receive, SecurityMiddleware, Send
 from dragoman.server import runner
+from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, Server, bind_socket, url_of
 from dragoman.settings import Settings
 
@@ -207,6 +211,37 @@ async def test_requests_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixtu
     async with served() as (_, port):
         await send_raw(port, GOOD)
     assert [record for record in caplog.records if record.name == "uvicorn.access"] == []
+
+
+async def test_malformed_utf8_on_a_websocket_closes_it_and_is_one_log_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # restored afterwards
+
+    async def socket_app(scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+
+    handshake = (
+        b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    out = io.StringIO()
+    configure_logging("json", "info", stream=out)
+    try:
+        async with served(app=socket_app) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(handshake)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"\x81\x81\0\0\0\0\xff")  # a masked text frame with one byte
+            assert await reader.readexactly(4) == b"\x88\x02" + (1007).to_bytes(2)
+            writer.close()
+    finally:
+        structlog.reset_defaults()
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["level"], line["event"], "trace" in line) for line in lines] == [
+        ("warning", "closed a WebSocket that sent malformed UTF-8", False)
+    ]
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
