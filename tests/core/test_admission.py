@@ -295,7 +295,7 @@ def test_who_has_to_act_on_a_call(tools: Json, kinds: str) -> None:
     assert " ".join(kind_of_call(name, SPEC, settings) for name in names) == kinds
     offered = [spec.name for spec in offered_tools(SPEC, settings)]
     in_force = [name for name in names[:4] if kind_of_call(name, SPEC, settings) != "missing"]
-    assert sorted(offered) == sorted(in_force), "a model is told of what is in force"
+    assert sorted(offered) == sorted(in_force), "a model gets the enabled tools"
 
 
 def test_an_agent_without_the_built_in_tools_has_none() -> None:
@@ -374,7 +374,7 @@ CHOOSY = AgentSpec(name="choosy", options=(*SPEC.options, SelectOption(name="siz
 def test_options_that_are_refused(options: dict[str, str], refusal: type[Refused]) -> None:
     with pytest.raises(refusal) as refused:
         created(CHOOSY, options=options)
-    assert "xxx" not in str(refused.value), "a value is never told back"
+    assert "xxx" not in str(refused.value), "a message never contains the value"
 
 
 def test_secrets_are_sealed_and_three_stars_mean_unchanged() -> None:

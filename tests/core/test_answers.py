@@ -87,7 +87,7 @@ def test_whatever_is_answered_is_stored_or_refused(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return  # no door lets that in
+        return  # no protocol accepts that
     for call in (TWO, parsed_questions(question()), parsed_questions()):
         try:
             event = settle(call, text)

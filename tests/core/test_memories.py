@@ -1,4 +1,4 @@
-"""Which memories an agent is told of, and how they are found, in scripts with spaces and without."""
+"""The selection of memories for an agent, and how they are found, in scripts with and without spaces."""
 
 from typing import Any
 

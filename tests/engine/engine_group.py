@@ -31,7 +31,7 @@ LEASE_S = 4.0
 
 
 class EngineGroup:
-    """`Engine` over several; what is not told here is the first one's."""
+    """Several engines with the interface of one; what is not defined here is that of the first."""
 
     def __init__(self, engines: list[Engine], chance: Random) -> None:
         self.engines = engines
@@ -50,10 +50,10 @@ class EngineGroup:
 
     async def _wait_until_visible(self, live: LiveSession, remote: LiveSession) -> None:
         """Have the first engine see what another one did."""
-        neighbours = self.engines[0].cluster
-        if remote is not live and isinstance(neighbours, Cluster) and remote.failure is None:
+        cluster = self.engines[0].cluster
+        if remote is not live and isinstance(cluster, Cluster) and remote.failure is None:
             await remote.until_durable(remote.state.seq)
-            await neighbours.log_tailer.wait_until_reached(live, remote.durable_cursor.seq)
+            await cluster.log_tailer.wait_until_reached(live, remote.durable_cursor.seq)
 
     async def create(self, owner: UserId, request: Create, **fields: Any) -> LiveSession:
         made = await self._chance.choice(self.engines).create(owner, request, **fields)
@@ -92,9 +92,9 @@ class EngineGroup:
     async def delete(self, live: LiveSession) -> None:
         engine, there = await self._on_random_engine(live)
         await engine.delete(there)
-        neighbours = self.engines[0].cluster
-        assert isinstance(neighbours, Cluster), "there are several"
-        await neighbours.refresh(live)
+        cluster = self.engines[0].cluster
+        assert isinstance(cluster, Cluster), "there are several"
+        await cluster.refresh(live)
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:
         engine, there = await self._on_random_engine(live)
@@ -145,7 +145,7 @@ class ClusterWorld(World):
         bus.start()
         self._buses.push_async_callback(bus.close)
         async with asyncio.timeout(DEADLINE_S):
-            while not bus.is_connected:  # noqa: ASYNC110  # nobody is told but the log
+            while not bus.is_connected:  # noqa: ASYNC110  # only the log reports it
                 await asyncio.sleep(0.005)
         return bus
 

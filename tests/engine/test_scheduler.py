@@ -1,4 +1,4 @@
-"""Schedules at work: every time is kept once, whatever happens to the server; what a fire becomes, and whom it asks."""
+"""The scheduler: each due time fires once, whatever happens to the server; results, and answers to calls."""
 
 import asyncio
 import re
@@ -62,7 +62,7 @@ DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 
 
 class SchedulerFixture:
-    """A world with schedules. The clock stands; times are kept when the test says so."""
+    """A world with a scheduler. The clock stands still, and the test decides when due times are checked."""
 
     def __init__(self, world: World, store: ScheduleStore) -> None:
         self.world = world
@@ -76,23 +76,23 @@ class SchedulerFixture:
         await self.schedules.start(run_timer=False)
 
     async def stop(self) -> None:
-        """As told: what runs is parked."""
+        """Stop gracefully: runs are parked."""
         await self.world.stop(self.engine)
         await self.schedules.close()
 
     async def kill(self) -> None:
-        """As SIGKILL would."""
+        """Die as by SIGKILL."""
         await self.schedules.close()
         await self.world.kill(self.engine)
 
     async def advance_to(self, when: datetime) -> None:
-        """Set the clock, and do what is due."""
+        """Set the clock, and start what is due."""
         self.world.clock.at = when
         async with asyncio.timeout(DEADLINE_S):
             await self.schedules.tick()
 
     async def wait_until_idle(self) -> None:
-        """Wait until no fire is under way."""
+        """Wait until no fire is running."""
         async with asyncio.timeout(DEADLINE_S):
             while self.schedules._fire_tasks:
                 await asyncio.wait(set(self.schedules._fire_tasks))
@@ -114,7 +114,7 @@ class SchedulerFixture:
         return bool(page) and page[0].status() == "waiting"
 
     async def session_summary(self, fire: Fire) -> list[str]:
-        """The session of a fire, in short."""
+        """The texts of a fire's session."""
         assert fire.session_id is not None
         return texts(messages_of(await self.world.events(fire.session_id)))
 
@@ -620,7 +620,7 @@ PLANS = (
 
 def expected(zone: str, cron: str) -> list[datetime]:
     """The times of the year by another way than the code's: every minute is asked what the clock on the wall shows."""
-    where, found, kept = ZoneInfo(zone), [], set()
+    where, found, matched_days = ZoneInfo(zone), [], set()
     minute, hour, days, months, weekdays = cron.split()
     for number in range(365 * 24 * 60):
         now = YEAR + number * MINUTE
@@ -634,8 +634,8 @@ def expected(zone: str, cron: str) -> list[datetime]:
             step = int(hour[2:] or 1)
             if fits and wall.minute == int(minute) and wall.hour % step == 0:
                 found.append(now)
-        elif fits and wall.date() not in kept and (wall.hour, wall.minute) >= (int(hour), int(minute)):
-            kept.add(wall.date())
+        elif fits and wall.date() not in matched_days and (wall.hour, wall.minute) >= (int(hour), int(minute)):
+            matched_days.add(wall.date())
             if number:
                 found.append(now)
     return found

@@ -30,7 +30,7 @@ async def everything_shown(server: AppServer, engine: Engine, session_id: str) -
     response = (
         await AgentScopeClient(server.connection, key).request("GET", f"/process/responses/response_{run_id}")
     ).json
-    return [history, snapshot, days, response, [repr(each.turn) for each in projection.turns]]
+    return [history, snapshot, days, response, [repr(each.turn) for each in projection.turns.all]]
 
 
 @requirement("ag-ui-b:hydrate:snapshot")

@@ -154,26 +154,26 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
 
 def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
     """Match the seeds' results with their calls. Returns the open calls; only the last answer may have any."""
-    asked: dict[CallId, int] = {}
+    positions: dict[CallId, int] = {}
     answered: set[CallId] = set()
     last_answer = -1
     for place, message in enumerate(seeds):
         if isinstance(message, AssistantMessage):
             last_answer = place
             for call in message.calls():
-                if call.call_id in asked:
+                if call.call_id in positions:
                     raise InvalidSeed(f"call id {call.call_id!r} is used twice", path=f"messages[{place}]")
-                asked[call.call_id] = place
+                positions[call.call_id] = place
         elif isinstance(message, ToolMessage):
-            if message.call_id not in asked or message.call_id in answered:
+            if message.call_id not in positions or message.call_id in answered:
                 raise InvalidSeed(
                     f"no open call {message.call_id!r} comes before this result", path=f"messages[{place}].toolCallId"
                 )
             answered.add(message.call_id)
-    for call_id, place in asked.items():
+    for call_id, place in positions.items():
         if call_id not in answered and place != last_answer:
             raise InvalidSeed(f"call {call_id!r} has no result", path=f"messages[{place}]")
-    return {call_id for call_id in asked if call_id not in answered}
+    return {call_id for call_id in positions if call_id not in answered}
 
 
 def _open_seed_events(

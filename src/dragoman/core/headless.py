@@ -9,7 +9,7 @@ APPROVAL_UNAVAILABLE = "this tool needs the user's approval, and nobody can be a
 
 
 def output_instruction(schema: Json) -> str:
-    """The instruction for a model to answer in JSON that matches a schema; empty if no schema was asked for."""
+    """The instruction for a model to answer in JSON that matches a schema; empty if there is no schema."""
     if schema is None:
         return ""
     text = compact_json(schema)

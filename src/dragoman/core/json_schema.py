@@ -77,7 +77,7 @@ _SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 
 
 def check_schema(schema: Json, path: str = "output_schema") -> None:
-    """Check that something is a schema that can be held.
+    """Check that a value is a supported schema.
 
     Raises:
         Invalid: it is not, or it asks for what is not supported.

@@ -22,8 +22,8 @@ def _list_names(names: Collection[str]) -> str:
         return "is none"
     shown = [repr(name) for name in list(names)[:MAX_LISTED_NAMES]]
     more = len(names) - len(shown)
-    told = ", ".join(shown) + (f" and {more} more" if more else "")
-    return f"is {told}" if len(names) == 1 else f"are {told}"
+    listed = ", ".join(shown) + (f" and {more} more" if more else "")
+    return f"is {listed}" if len(names) == 1 else f"are {listed}"
 
 
 class NotFound(Refused):

@@ -23,7 +23,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         locale: the locale of that profile.
         client_time: the time that the user's device reported. Its `device_timezone` takes precedence over `time_zone`.
         user: the application's own id of its user.
-        model: the model that the user asked for.
+        model: the model that the user requested.
         env: variables for the agent's tools.
         state: the state that the application shares with the agent; unset if it shares none.
         context: facts from the application about the user's situation.

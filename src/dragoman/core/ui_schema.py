@@ -204,8 +204,8 @@ def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
     if _count(root) > MAX_NODES:
         root = _Truncator().truncate(root)
     try:
-        made = msgspec.convert({"locale": locale, **whole, "root": root}, Renderer)
-        built = msgspec.to_builtins(made)
+        tree = msgspec.convert({"locale": locale, **whole, "root": root}, Renderer)
+        built = msgspec.to_builtins(tree)
     except (msgspec.ValidationError, TypeError, ValueError):
         return None
     assert isinstance(built, dict), "a struct becomes an object"
@@ -220,15 +220,15 @@ def _prune(node: Json, level: int) -> Json:
     if not isinstance(kind, str) or kind in LEAVES:
         return node
     if kind not in CONTAINERS:
-        words = next((node[name] for name in ("content", "label") if isinstance(node.get(name), str)), None)
-        return None if words is None else {"type": "text", "content": words}
+        text = next((node[name] for name in ("content", "label") if isinstance(node.get(name), str)), None)
+        return None if text is None else {"type": "text", "content": text}
     children = node.get("children")
     if not isinstance(children, list | tuple):
         return node
     if level == MAX_LEVELS and children:
         return _caption()
-    kept = [_prune(child, level + 1) for child in children]
-    return {**node, "children": [child for child in kept if child is not None]}
+    pruned = [_prune(child, level + 1) for child in children]
+    return {**node, "children": [child for child in pruned if child is not None]}
 
 
 def _count(node: Json) -> int:
@@ -256,11 +256,11 @@ class _Truncator:
         children = _children(node)
         if not children:
             return node
-        kept: list[Json] = []
+        remaining: list[Json] = []
         for child in children:
             if self._remaining:
-                kept.append(self.truncate(child) if isinstance(child, dict) else child)
+                remaining.append(self.truncate(child) if isinstance(child, dict) else child)
             elif not self._has_caption:
                 self._has_caption = True
-                kept.append(_caption())
-        return {**node, "children": kept}
+                remaining.append(_caption())
+        return {**node, "children": remaining}

@@ -158,7 +158,7 @@ class Scheduler:
             Conflict: the user has as many as there may be.
         """
         now = self._clock.now()
-        made = validate(
+        created = validate(
             msgspec.structs.replace(
                 schedule, schedule_id=ScheduleId(self._ids.new()), created_at=now, updated_at=now, last_at=None
             ),
@@ -168,8 +168,8 @@ class Scheduler:
             await self.refresh()
             if len(self.for_user(schedule.user)) >= MAX_SCHEDULES_PER_USER:
                 raise Conflict(f"there are {MAX_SCHEDULES_PER_USER} scheduled tasks already")
-            await self._save(made)
-        return made
+            await self._save(created)
+        return created
 
     def for_user(self, user: UserId) -> list[Schedule]:
         """The user's schedules, oldest first."""

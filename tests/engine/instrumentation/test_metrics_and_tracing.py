@@ -151,7 +151,7 @@ def test_a_failure_shows_its_kind_and_not_its_words(spans: InMemorySpanExporter)
 
 
 class ScriptedModel:
-    """A model that says what it is told to, and knows whether it was let go."""
+    """A scripted model that knows whether its stream was closed."""
 
     context_window = 4096
 

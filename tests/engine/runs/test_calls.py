@@ -154,7 +154,7 @@ async def test_a_hundred_megabytes_are_cut(world: World, value: object) -> None:
     result = await result_of(world, returns(value))
     text = text_of(result.content)
     assert len(text) < RESULT_LIMIT + 1000
-    assert "[cut: " in text, "the model is told"
+    assert "[cut: " in text, "the model can see it"
     stored = await world.events(next(iter(await world.store.page(world.owner, None, 1))).session_id)
     assert sum(len(encode(each.event)) for each in stored) < max(RESULT_LIMIT + RAW_LIMIT, MEDIA_LIMIT) + 100_000
 
@@ -394,10 +394,10 @@ async def test_a_tool_that_comes_with_its_call_runs_unseen(any_world: World) -> 
     async def shout(arguments: JsonObject) -> str:
         return str(arguments["value"]).upper()
 
-    brought = ScriptedTool("shout", shout)
+    hidden_tool = ScriptedTool("shout", shout)
 
     async def call(run: Run) -> None:
-        run.call("shout", {"value": "hey"}, tool=brought)
+        run.call("shout", {"value": "hey"}, tool=hidden_tool)
 
     any_world.scripts["go"] = [[call], ["done"]]
     engine = await any_world.start()

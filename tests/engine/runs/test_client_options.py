@@ -121,7 +121,7 @@ async def test_an_id_may_be_used_again_after_its_session_is_gone(any_world: Worl
 async def test_a_runs_key_lasts_as_long_as_its_session(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
-    key = IdempotencyKey("door:run-1", "f", lasts=True)
+    key = IdempotencyKey("protocol:run-1", "f", lasts=True)
     async with engine.reserve_key(ANN, key) as earlier:
         assert earlier is None
         submitted = await engine.start_run(live, user_request("hello"), by=ANN, idempotency_key=key)

@@ -1,4 +1,4 @@
-"""Code that keeps the event loop to itself is told of while it does so."""
+"""Code that blocks the event loop is logged while it does so."""
 
 import asyncio
 import threading
@@ -30,9 +30,9 @@ class LogCapture:
 
 @pytest.fixture
 def log_capture() -> Iterator[LogCapture]:
-    told, before = LogCapture(), structlog.get_config()["processors"]
-    structlog.configure(processors=[told])
-    yield told
+    captured, before = LogCapture(), structlog.get_config()["processors"]
+    structlog.configure(processors=[captured])
+    yield captured
     structlog.configure(processors=before)
 
 

@@ -86,9 +86,9 @@ async def test_words_are_kept_as_they_were_when_the_run_was_stopped(any_world: W
     await wait_until_gate_entered(gate)
     assert await stop(engine, live)
     assert gate.cancelled.is_set()
-    told = [await reading for reading in readings]
-    assert told[0] == told[1] == told[2] == await read_all(engine, live)
-    assert reasons(told[0]) == ["cancelled"]
+    streams = [await reading for reading in readings]
+    assert streams[0] == streams[1] == streams[2] == await read_all(engine, live)
+    assert reasons(streams[0]) == ["cancelled"]
     answer = (await any_world.history(live.state.session_id))[-1]
     assert isinstance(answer, AssistantMessage)
     assert (texts([answer]), answer.status) == (["one two "], "interrupted")

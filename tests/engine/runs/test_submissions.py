@@ -297,7 +297,7 @@ async def test_a_run_that_does_not_care_for_its_time_is_over_all_the_same(
 async def submit_with_idempotency_key(
     engine: Engine, live: LiveSession, key: str, fingerprint: str, text: str
 ) -> str | None:
-    """A request as a door handles it. Returns the run's id."""
+    """Process a request like a protocol. Returns the run's id."""
     async with engine.reserve_key(ANN, IdempotencyKey(key, fingerprint)) as earlier:
         if earlier is not None:
             return earlier.run_id

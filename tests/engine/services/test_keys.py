@@ -1,4 +1,4 @@
-"""API keys: what is kept of them, who gets in, who does not, and how fast a revocation is felt."""
+"""API keys: what is stored of them, who is admitted, and how fast a revocation takes effect."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -89,7 +89,7 @@ def contents_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- storage ----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(
@@ -101,10 +101,10 @@ async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(
     assert key.masked_key == f"sk-dragoman-...{secret[-4:]}"
     assert key_ring_fixture.ring.all() == [key]
     key_ring_fixture.database.writer._connection.execute("PRAGMA wal_checkpoint")
-    kept = contents_of(tmp_path)
-    assert key.digest in kept
-    assert secret.encode() not in kept
-    assert secret[12:-4].encode() not in kept
+    stored = contents_of(tmp_path)
+    assert key.digest in stored
+    assert secret.encode() not in stored
+    assert secret[12:-4].encode() not in stored
 
 
 async def test_no_two_keys_are_alike_and_their_prefix_is_part_of_them(key_ring_fixture: KeyRingFixture) -> None:
@@ -281,22 +281,22 @@ async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_notified_onc
     key_ring_fixture: KeyRingFixture,
 ) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop")
-    kept, _ = await key_ring_fixture.ring.create("phone")
-    told: list[str] = []
+    phone_secret, _ = await key_ring_fixture.ring.create("phone")
+    notified: list[str] = []
     principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
-    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("laptop's first"))
-    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("laptop's second"))
-    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("one that left"))()
+    key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("laptop's first"))
+    key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("laptop's second"))
+    key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("one that left"))()
     key_ring_fixture.ring.on_revoked(
-        key_ring_fixture.ring.authenticate(bearer(kept), HERE), lambda: told.append("phone's")
+        key_ring_fixture.ring.authenticate(bearer(phone_secret), HERE), lambda: notified.append("phone's")
     )
     assert (await key_ring_fixture.ring.revoke(key.key_id)).key_id == key.key_id
     with pytest.raises(Unauthenticated):
         key_ring_fixture.ring.authenticate(bearer(secret), HERE)
-    assert told == ["laptop's first", "laptop's second"]
+    assert notified == ["laptop's first", "laptop's second"]
     await key_ring_fixture.ring.run_maintenance()
     await key_ring_fixture.ring.reload()
-    assert told == ["laptop's first", "laptop's second"]
+    assert notified == ["laptop's first", "laptop's second"]
     assert [each.name for each in await key_ring_fixture.store.all()] == ["phone"]
 
 
@@ -306,9 +306,9 @@ async def test_a_stream_that_opens_just_after_its_key_went_is_notified_at_once(
     secret, key = await key_ring_fixture.ring.create("laptop")
     principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
     await key_ring_fixture.ring.revoke(key.key_id)
-    told: list[str] = []
-    key_ring_fixture.ring.on_revoked(principal, lambda: told.append("gone"))
-    assert told == ["gone"]
+    notified: list[str] = []
+    key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("gone"))
+    assert notified == ["gone"]
 
 
 async def test_a_revocation_on_another_server_is_heard_within_seconds(key_ring_fixture: KeyRingFixture) -> None:
@@ -345,7 +345,7 @@ async def test_what_happens_to_keys_on_another_server_is_heard_at_once(
 
     async def until(names: list[str]) -> None:
         async with asyncio.timeout(5):
-            while [each.name for each in other.all()] != names:  # noqa: ASYNC110  # nobody is told
+            while [each.name for each in other.all()] != names:  # noqa: ASYNC110  # there is no event to wait for
                 await asyncio.sleep(0)
 
     _, made = await key_ring_fixture.ring.create("laptop")
@@ -360,16 +360,16 @@ async def test_what_happens_to_keys_on_another_server_is_heard_at_once(
 async def test_the_streams_of_a_key_that_expires_are_notified(key_ring_fixture: KeyRingFixture) -> None:
     expiry = key_ring_fixture.clock.at + timedelta(hours=1)
     secret, _ = await key_ring_fixture.ring.create("guest", expires_at=expiry)
-    told: list[str] = []
+    notified: list[str] = []
     key_ring_fixture.ring.on_revoked(
-        key_ring_fixture.ring.authenticate(bearer(secret), HERE), lambda: told.append("gone")
+        key_ring_fixture.ring.authenticate(bearer(secret), HERE), lambda: notified.append("gone")
     )
     await key_ring_fixture.ring.run_maintenance()
-    assert told == []
+    assert notified == []
     key_ring_fixture.clock.at = expiry
     await key_ring_fixture.ring.run_maintenance()
     await key_ring_fixture.ring.run_maintenance()
-    assert told == ["gone"]
+    assert notified == ["gone"]
 
 
 async def test_a_key_is_revoked_by_id_mask_name_or_itself(key_ring_fixture: KeyRingFixture) -> None:

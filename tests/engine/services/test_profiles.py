@@ -42,5 +42,5 @@ async def test_what_was_set_on_another_server_is_heard_at_once(two_profile_servi
     await two_profile_services[1].start()
     changed = await two_profile_services[0].change(ANN, time_zone="Asia/Tokyo")
     async with asyncio.timeout(5):
-        while two_profile_services[1].for_user(ANN) != changed:  # noqa: ASYNC110  # nobody is told
+        while two_profile_services[1].for_user(ANN) != changed:  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0)

@@ -135,13 +135,13 @@ class Histogram(_Labelled):
 
 
 INFO = Gauge("dragoman_info", "The server, by its version", ["version"])
-RUNS_STARTED = Counter("dragoman_runs_started", "Runs that began or were taken up after a restart")
+RUNS_STARTED = Counter("dragoman_runs_started", "Runs that started or were recovered after a restart")
 RUNS_STOPPED = Counter("dragoman_runs_stopped", "Runs that ended, by stop reason", ["reason"])
-RUNS_ACTIVE = Gauge("dragoman_runs_active", "Runs being played")
-SESSIONS_IN_MEMORY = Gauge("dragoman_sessions_in_memory", "Sessions kept ready in memory")
+RUNS_ACTIVE = Gauge("dragoman_runs_active", "Runs in progress")
+SESSIONS_IN_MEMORY = Gauge("dragoman_sessions_in_memory", "Sessions in memory")
 DELTAS = Counter("dragoman_deltas", "Deltas that agents emitted")
-PIECES = Counter("dragoman_pieces", "Pieces of open blocks that were made durable: merged deltas")
-EVENTS = Counter("dragoman_events", "Events that were made durable")
+PIECES = Counter("dragoman_pieces", "Pieces of open blocks that became durable: merged deltas")
+EVENTS = Counter("dragoman_events", "Events that became durable")
 COMMITS = Counter("dragoman_commits", "Commits of the log, by outcome", ["outcome"])
 COMMIT_SECONDS = Histogram(
     "dragoman_commit_seconds",

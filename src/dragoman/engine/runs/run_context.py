@@ -1,6 +1,6 @@
-"""What an agent has while it plays: `core.agent.Run` over a session in memory.
+"""The context of a running agent: `core.agent.Run` over a session in memory.
 
-One object plays one loop of one run: the root's, or a sub-agent's below a call of the built-in tool `Agent`.
+One object is one loop of one run: the root loop, or that of a sub-agent below a call of the built-in tool `Agent`.
 """
 
 import asyncio

@@ -202,7 +202,7 @@ class Runner:
                 reason, code, message = "error", "agent_error", "The agent failed"
         if live.failure is not None or not _is_active(live, run_id):
             return  # the run was ended without an agent that ignored its cancellation
-        if asyncio.current_task() in self._cancelled_tasks:  # whatever the agent made of it
+        if asyncio.current_task() in self._cancelled_tasks:  # even if the agent caught the cancellation
             if self._is_parking:
                 live.append((RunParked(run_id=run_id),), run_id)
             else:

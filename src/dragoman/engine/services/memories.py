@@ -41,7 +41,7 @@ class MemoryService:
         """Store a memory. It is durable when this returns.
 
         Args:
-            user: the user whom it is about.
+            user: the user that it is about.
             texts: its texts.
             source: the session in which it was written.
             replaces: an older memory that it supersedes.
