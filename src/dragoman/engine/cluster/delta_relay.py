@@ -1,10 +1,10 @@
-"""Words of runs on their way to servers where somebody reads them, over a bus that carries words.
+"""Relays deltas to the servers whose readers follow a session, over a bus that carries users' text.
 
-    who reads      says each second which sessions it follows, and at which address it hears
-    who commits    sends there what became durable, with the position behind which it comes
+    subscribing server    announces every second which sessions it follows, and its address
+    committing server     sends what became durable to those addresses, with the position that it follows
 
-Nothing hangs on it. What comes fits the position that a follower has reached, or it is looked up in the log: a gap
-shows itself, a repeat is known, and what is lost is found by the next look.
+The relay is an optimization only. A subscriber applies an update that continues its position and reads the log
+otherwise, so gaps and repeats are detected and losses are repaired by the next read.
 """
 
 import time
@@ -23,15 +23,15 @@ from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT
 from dragoman.ports.log import Append
 
 SUBSCRIBE_SUBJECT = "follows"
-"""The subject on which is said who follows what: who can read what is sent, the address, ids of sessions."""
+"""Subject of announcements: the deltas group, the subscriber's address, session ids."""
 SUBSCRIBE_INTERVAL_S = 1.0
-"""How often that is said."""
+"""How often subscriptions are announced."""
 SUBSCRIPTION_TTL_S = 3.0
-"""For how long it holds."""
+"""How long an announcement is valid."""
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a commit added to a session behind a position, and how it left it; see `ports.News`."""
+    """What a commit added to a session behind a position, and the session's status after it."""
 
     session_id: SessionId
     seq: int
@@ -43,11 +43,11 @@ class Update(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def after(self) -> Cursor:
-        """The position behind which it comes."""
+        """The position that the records follow."""
         return Cursor(self.seq, self.piece_number)
 
     def records(self) -> list[Record]:
-        """All of it, in order."""
+        """All records of the commit, in order."""
         if not self.events:
             return list(self.pieces)
         return sorted([*self.pieces, *self.events], key=cursor_of)
@@ -59,34 +59,34 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode_updates(payload: str) -> Sequence[Update]:
-    """What a server sent; nothing, when this release does not understand it."""
+    """Decode a server's updates. Returns none if this release does not understand them."""
     with suppress(msgspec.DecodeError):
         return _UPDATES.decode(payload)
     return ()
 
 
 class Subscriber:
-    """Keeps what the last commit added to one session, for those servers that follow it."""
+    """Keeps the records of one session's last commit for the servers that follow the session."""
 
     __slots__ = ("_position", "_previous_position", "_records", "expiry_by_address", "live")
 
     def __init__(self, live: LiveSession) -> None:
         self.live = live
         self.expiry_by_address: dict[str, float] = {}
-        """The addresses, and until when by the monotonic clock."""
+        """When each address expires, by the monotonic clock."""
         self._previous_position = self._position = live.durable_cursor
         self._records: Sequence[Record] = ()
         live.replay_buffer.add_follower(self)
 
     def receive(self, records: Sequence[Record]) -> None:
-        """See `live.Follower`."""
+        """Take the next records."""
         self._previous_position, self._position, self._records = self._position, self.live.durable_cursor, records
 
     def wake(self) -> None:
-        """See `live.Follower`. What was durable is told already."""
+        """Do nothing: everything durable has been received."""
 
     def encode_update(self, append: Append, node: str) -> bytes | None:
-        """What a commit added, written; None: it was refused, or is too much to be carried."""
+        """Encode what a commit added. None: the commit was refused, or the update is too large to send."""
         records, self._records = self._records, ()
         if not records:
             return None
@@ -102,13 +102,13 @@ class Subscriber:
 
 
 class DeltaRelay:
-    """Both sides of it for one server: `follow` says what is read here, `send` serves those who said so."""
+    """Both sides for one server: `announce` subscribes it to sessions, `send` serves the subscribers."""
 
     def __init__(self, bus: Bus, sessions: SessionRegistry, address: str) -> None:
         """Args:
-        bus: the way there. One that carries no words is never used.
-        sessions: those in memory.
-        address: this server's own, which no other one has.
+        bus: carries the updates, unless it cannot carry users' text.
+        sessions: the sessions in memory.
+        address: this server's unique address.
         """
         self._bus = bus
         self._sessions = sessions
@@ -118,11 +118,11 @@ class DeltaRelay:
 
     @property
     def subject(self) -> str:
-        """Where this server hears what it follows."""
+        """The subject on which this server receives updates."""
         return f"{DELTAS_SUBJECT_PREFIX}.{self._address}"
 
     def announce(self, session_ids: Sequence[SessionId]) -> None:
-        """Tell the others which sessions are read here, if it is time to."""
+        """Announce which sessions are read here, if an announcement is due."""
         now = time.monotonic()
         if self._bus.deltas_group is None or now < self._next_announcement_at or not session_ids:
             return
@@ -133,7 +133,7 @@ class DeltaRelay:
             self._bus.publish(SUBSCRIBE_SUBJECT, " ".join([head, *session_ids[start : start + at_once]]))
 
     def on_subscribe(self, payload: str) -> None:
-        """Another server follows sessions."""
+        """Handle the announcement of another server."""
         words, _, rest = payload.partition(" ")
         address, *session_ids = rest.split(" ")
         if not session_ids:
@@ -146,35 +146,35 @@ class DeltaRelay:
             live = self._sessions.get_loaded(SessionId(each))
             if live is None:
                 continue
-            courier = self._subscribers.get(live.state.session_id)
-            if courier is None or courier.live is not live:  # that one has left the memory meanwhile
-                courier = self._subscribers[live.state.session_id] = Subscriber(live)
-            courier.expiry_by_address[address] = until
+            subscriber = self._subscribers.get(live.state.session_id)
+            if subscriber is None or subscriber.live is not live:  # that session object has been unloaded meanwhile
+                subscriber = self._subscribers[live.state.session_id] = Subscriber(live)
+            subscriber.expiry_by_address[address] = until
 
     def drop_expired(self) -> None:
-        """Serve those no more who have not asked for some time."""
+        """Drop subscribers whose announcement has expired."""
         now = time.monotonic()
-        for session_id, courier in list(self._subscribers.items()):
-            courier.expiry_by_address = {
-                address: until for address, until in courier.expiry_by_address.items() if until > now
+        for session_id, subscriber in list(self._subscribers.items()):
+            subscriber.expiry_by_address = {
+                address: until for address, until in subscriber.expiry_by_address.items() if until > now
             }
-            if not courier.expiry_by_address:
-                courier.live.replay_buffer.remove_follower(courier)
+            if not subscriber.expiry_by_address:
+                subscriber.live.replay_buffer.remove_follower(subscriber)
                 del self._subscribers[session_id]
 
     def send(self, batch: Sequence[Append], node: str) -> list[SessionId]:
-        """Send what was committed to those who follow it. Returns the sessions that nobody was sent."""
+        """Send a commit to its subscribers. Returns the sessions for which nothing was sent."""
         if not self._subscribers:
             return [append.session_id for append in batch]
         left: list[SessionId] = []
         parcels: dict[str, list[bytes]] = {}
         for append in batch:
-            courier = self._subscribers.get(append.session_id)
-            share = None if courier is None else courier.encode_update(append, node)
-            if courier is None or share is None:
+            subscriber = self._subscribers.get(append.session_id)
+            share = None if subscriber is None else subscriber.encode_update(append, node)
+            if subscriber is None or share is None:
                 left.append(append.session_id)
                 continue
-            for address in courier.expiry_by_address:
+            for address in subscriber.expiry_by_address:
                 parcels.setdefault(address, []).append(share)
         for address, shares in parcels.items():
             for parcel in _batches(shares):
@@ -183,7 +183,7 @@ class DeltaRelay:
 
 
 def _batches(updates: Sequence[bytes]) -> list[str]:
-    """Shares as lists that are short enough to be carried."""
+    """Group updates into lists that are short enough to be sent."""
     parcels: list[str] = []
     some: list[bytes] = []
     size = 0

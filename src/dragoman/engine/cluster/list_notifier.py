@@ -1,10 +1,10 @@
-"""What happens in sessions at other servers, told to those here who show their owners lists of them.
+"""Notifies this server's watchers of changes to session lists that other servers make.
 
-    who commits    says which session begins to run, comes to rest or changes its settings, and whose it is
-    who shows      looks that up, if one of its users is the owner, and tells its watchers as of what happens here
+    committing server    publishes which session starts to run, stops or changes its settings, and for whom
+    this server          reads that change if the owner is connected here, and notifies its watchers
 
-Who asks for a session reads its log in any case; this is for lists, which nobody asks for again. What is lost is made
-good by the next change.
+A request for a session always reads the session's log. This is for lists that clients already show. A lost hint is
+repaired by the session's next change.
 """
 
 import asyncio
@@ -23,32 +23,32 @@ from dragoman.ports.bus import Bus
 from dragoman.ports.log import Append, EventLog
 
 LIST_CHANGED_SUBJECT = "changed"
-"""The subject on which is said what lists show otherwise: by which server, the session, whose, after which event."""
+"""Subject of the hints: publishing server, session, digest of the owner, event before the change."""
 LIST_EVENTS = frozenset({RunStarted, RunStopped, SettingsChanged})
 PAGE = 200
-"""Events that are looked at behind a hint; what comes later has a hint of its own."""
+"""Maximum number of events read for one hint; later events have hints of their own."""
 MAX_CONCURRENT_LOOKUPS = 256
-"""Changes that are looked up at once; further ones are lost, as hints may be."""
+"""Maximum number of concurrent lookups; further hints are dropped."""
 SEQ_DIGITS = 19
-"""An event's number has fewer: stores count with 64 bits."""
+"""More than the digits of any event number, which has 64 bits."""
 
 log = structlog.get_logger(__name__)
 
 
 class SessionListNotifier:
-    """Tells the watchers of `Sessions` what other servers did."""
+    """Notifies the watchers of the `SessionRegistry` of what other servers did."""
 
     def __init__(
         self, sessions: SessionRegistry, events: EventLog, bus: Bus, refresh: Callable[[LiveSession], Awaitable[None]]
     ) -> None:
         """Args:
-        sessions: those in memory, and who watches them.
-        events: where the others are.
-        bus: hints to and from the other servers.
-        refresh: brings a session in memory up to date, which tells its watchers.
+        sessions: the sessions in memory, with their watchers.
+        events: the log.
+        bus: carries hints between the servers.
+        refresh: reads what other servers wrote to a session in memory, which notifies the watchers.
         """
         self.owners: Callable[[], Collection[str]] = tuple
-        """Whose sessions somebody here shows."""
+        """Returns the users who are shown session lists here."""
         self._sessions = sessions
         self._events = events
         self._bus = bus
@@ -56,19 +56,19 @@ class SessionListNotifier:
         self._lookups: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel all lookups."""
         for task in self._lookups:
             task.cancel()
 
     def send(self, batch: Sequence[Append], node: str) -> None:
-        """Say what this server committed."""
+        """Publish what this server committed, as far as lists show it."""
         for append in batch:
             if not LIST_EVENTS.isdisjoint(type(logged.event) for logged in append.events):
                 hint = f"{node} {append.session_id} {_owner_digest(append.owner)} {append.after}"
                 self._bus.publish(LIST_CHANGED_SUBJECT, hint)
 
     def on_hint(self, payload: str, own_node: str) -> None:
-        """Look at what another server said, if it concerns somebody here."""
+        """Handle another server's hint, if it concerns a user of this server."""
         match payload.split():
             case [node, session_id, mark, after] if after.isdecimal() and len(after) < SEQ_DIGITS:
                 if node != own_node and any(_owner_digest(owner) == mark for owner in self.owners()):
@@ -78,7 +78,7 @@ class SessionListNotifier:
 
     def _start_lookup(self, session_id: SessionId, after: int) -> None:
         if len(self._lookups) >= MAX_CONCURRENT_LOOKUPS:
-            log.debug("hint not followed", session_id=session_id)
+            log.debug("hint dropped", session_id=session_id)
             return
         task = asyncio.create_task(self._look_up(session_id, after), name=f"changed {session_id}")
         self._lookups.add(task)
@@ -95,13 +95,13 @@ class SessionListNotifier:
                 events = await self._events.events(session_id, after, PAGE)
                 for watcher in self._sessions.watchers:
                     watcher(live, events)
-        except Refused:  # it is deleted, or cannot be read now
+        except Refused:  # the session is deleted, or cannot be read now
             return
         except Exception:  # the root of a task
-            log.exception("a change elsewhere was not told", session_id=session_id)
+            log.exception("failed to notify of a remote change", session_id=session_id)
 
 
 @lru_cache(4096)
 def _owner_digest(owner: str) -> str:
-    """What a user's sessions are known by in hints, which name no users."""
+    """The digest that stands for a user in hints, which contain no user ids."""
     return sha256(owner.encode()).hexdigest()[:16]

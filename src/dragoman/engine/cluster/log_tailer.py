@@ -1,9 +1,10 @@
-"""What servers write to sessions, on its way to the others that follow them.
+"""Follows what other servers write to sessions.
 
-    who commits    sends the words to those who follow the session, and to all others a hint that it went on
-    who follows    takes in what comes next, and reads the log for the rest: after a hint, or every `POLL_S`
+    committing server    sends the records to the session's subscribers, and a hint to all other servers
+    following server     applies records that continue its position, and reads the log for the rest: after a hint, or
+                         every `POLL_INTERVAL_S`
 
-A task keeps up with the sessions that somebody here reads; the others are looked up when they are asked for.
+A task follows the sessions that have readers here. All other sessions are read when a request needs them.
 """
 
 import asyncio
@@ -27,33 +28,33 @@ from dragoman.ports.cluster import SessionFeed, SessionUpdate
 from dragoman.ports.log import Append
 
 LOG_SUBJECT = "log"
-"""The subject of the bus on which is said which sessions went on: their ids."""
+"""Subject of the hints: ids of sessions with new records."""
 POLL_INTERVAL_S = 0.25
-"""How often the log is read of what is followed, where no hint comes."""
+"""How often the logs of followed sessions are read without a hint."""
 HINT_BATCH_DELAY_S = 0.004
-"""For how long hints gather, so that a busy server's commits are read together."""
+"""How long hints are collected, so that the commits of a busy server are read together."""
 REACH_TIMEOUT_S = 8.0
-"""How long an event is waited for that another server tells of."""
+"""How long to wait for an event that another server has announced."""
 RETRY_DELAY_S = 0.03
-"""Before it is looked for again."""
+"""Pause between two reads while waiting for an event."""
 MAX_EARLY_UPDATES = 64
-"""How many commits of a session are kept that came before something that is looked up."""
+"""Maximum number of a session's updates kept while an earlier one is read from the log."""
 
 log = structlog.get_logger(__name__)
 
 
 class LogTailer:
-    """Both sides of it for one server."""
+    """Follows other servers' sessions, and informs other servers of this one's commits."""
 
     def __init__(
         self, cluster_store: SessionFeed, *, bus: Bus, sessions: SessionRegistry, ownership: Ownership, address: str
     ) -> None:
         """Args:
-        nodes: where the news is read.
-        bus: hints and words to and from the others.
-        sessions: those in memory.
-        ownership: which of them are written here.
-        address: this server's own for words, which no other one has.
+        cluster_store: where updates are read.
+        bus: carries hints and deltas between the servers.
+        sessions: the sessions in memory.
+        ownership: which of them this server writes.
+        address: this server's unique address for deltas.
         """
         self._cluster_store = cluster_store
         self._bus = bus
@@ -61,26 +62,26 @@ class LogTailer:
         self._ownership = ownership
         self._delta_relay = DeltaRelay(bus, sessions, address)
         self._hinted: set[SessionId] = set()
-        """Sessions that another server wrote, by its hint."""
+        """Sessions that another server wrote to, according to its hint."""
         self._wakeup = asyncio.Event()
         self._updated_by_relay: set[SessionId] = set()
-        """Sessions whose words came by themselves since the last look at all that is followed."""
+        """Sessions that the relay has updated since all followed sessions were read last."""
         self._early_updates: dict[SessionId, list[Update]] = {}
-        """What came before something that is looked up now."""
+        """Updates that arrived before an earlier one, which is being read from the log."""
 
     @property
     def subscriptions(self) -> Sequence[tuple[str, Callable[[str], None]]]:
-        """What is to be heard on which subjects of the bus."""
+        """The handlers of this server's subjects on the bus."""
         return (
             (LOG_SUBJECT, self._on_log_hint),
             (SUBSCRIBE_SUBJECT, self._delta_relay.on_subscribe),
             (self._delta_relay.subject, self._on_updates),
         )
 
-    # --- telling --------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------------
 
     def send(self, batch: Sequence[Append]) -> None:
-        """Tell the others that sessions went on."""
+        """Send a commit to the other servers: its records or a hint."""
         ids = self._delta_relay.send(batch, self._cluster_store.node_id)
         if not ids:
             return
@@ -89,22 +90,22 @@ class LogTailer:
             self._bus.publish(LOG_SUBJECT, " ".join(ids[start : start + at_once]))
 
     def drop_expired_subscribers(self) -> None:
-        """Send no more words to those who have not asked for them for some time."""
+        """Drop subscribers whose announcement has expired."""
         self._delta_relay.drop_expired()
 
     async def wait_for_remote_readers(self) -> None:
-        """Give those who follow on other servers the time to read what was written, before it is removed."""
+        """Give readers on other servers the time to read what was written, before it is deleted."""
         if not self._ownership.is_alone:
-            await asyncio.sleep(2 * POLL_INTERVAL_S)  # whoever follows has looked once more, hint or not
+            await asyncio.sleep(2 * POLL_INTERVAL_S)  # every follower has read the log once more by then
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def wait_until_reached(self, live: LiveSession, seq: int) -> None:
-        """Wait until a session that is followed has got to an event that another server wrote, or is writing.
+        """Wait until a followed session has reached an event that another server wrote or is writing.
 
         Raises:
             Exception: the session's `failure`.
-            StoreUnavailable: also when the event does not come in time.
+            StoreUnavailable: also if the event does not arrive in time.
         """
         deadline = time.monotonic() + REACH_TIMEOUT_S
         pause_s = 0.0
@@ -119,12 +120,13 @@ class LogTailer:
             raise live.failure
 
     async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
-        """Sessions as they stand now, from how they were stored when they were at rest."""
+        """Return sessions' current states, given those of their last rest."""
         here = {state.session_id: self._sessions.get_loaded(state.session_id) for state in states}
         known = {key: live for key, live in here.items() if live is not None and self._ownership.is_ours(live)}
-        asked = [(state.session_id, Cursor(state.seq)) for state in states if state.session_id not in known]
-        found = [] if self._ownership.is_alone or not asked else await self._cluster_store.session_updates(asked)
-        news = {each.session_id: each for each in found}
+        positions = [(state.session_id, Cursor(state.seq)) for state in states if state.session_id not in known]
+        skip = self._ownership.is_alone or not positions
+        updates = [] if skip else await self._cluster_store.session_updates(positions)
+        news = {each.session_id: each for each in updates}
         return [
             known[state.session_id].state
             if state.session_id in known
@@ -133,44 +135,44 @@ class LogTailer:
         ]
 
     async def fetch_updates(self, lives: Sequence[LiveSession]) -> set[SessionId]:
-        """Read what others wrote to sessions, and take it in; those that are up to date with that."""
-        asked = {live.state.session_id: live.durable_cursor for live in lives}
-        news = {each.session_id: each for each in await self._cluster_store.session_updates(list(asked.items()))}
-        taken: set[SessionId] = set()
+        """Read and apply what other servers wrote to sessions. Returns the sessions that are current afterwards."""
+        positions = {live.state.session_id: live.durable_cursor for live in lives}
+        news = {each.session_id: each for each in await self._cluster_store.session_updates(list(positions.items()))}
+        current: set[SessionId] = set()
         for live in lives:
             session_id = live.state.session_id
             if live.failure is not None or self._ownership.is_ours(live) or not live.is_clean:
-                continue  # what is still to be written here comes first; where it is refused, the session is lost
+                continue  # pending writes come first; if they are refused, the session fails
             if session_id not in news:
                 self.remove_deleted(live)
-            elif live.durable_cursor == asked[session_id]:  # else somebody was quicker, perhaps with something newer
+            elif live.durable_cursor == positions[session_id]:  # else it has been updated meanwhile, perhaps further
                 self._apply(live, news[session_id])
                 if live.failure is None:
-                    taken.add(session_id)
-            for share in self._early_updates.pop(session_id, ()):
-                self._apply_update(live, share)
-        return taken
+                    current.add(session_id)
+            for update in self._early_updates.pop(session_id, ()):
+                self._apply_update(live, update)
+        return current
 
     async def run(self) -> None:
-        """Take in what the others write, as far as somebody here looks, until it is cancelled."""
+        """Follow the sessions that have readers here, until cancelled."""
         due = 0.0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, due - time.monotonic())):
                     await self._wakeup.wait()
             self._wakeup.clear()
-            wrote, self._hinted = self._hinted, set()
+            hinted, self._hinted = self._hinted, set()
             if time.monotonic() >= due:
                 due = time.monotonic() + POLL_INTERVAL_S
                 followed = [live for live in self._sessions if self._is_tailed(live)]
                 self._delta_relay.announce([live.state.session_id for live in followed])
-                told, self._updated_by_relay = self._updated_by_relay, set()
-                lives = [live for live in followed if live.state.session_id not in told]
+                relayed, self._updated_by_relay = self._updated_by_relay, set()
+                lives = [live for live in followed if live.state.session_id not in relayed]
                 if self._early_updates:
                     read_here = {live.state.session_id for live in lives}
                     self._early_updates = {key: early for key, early in self._early_updates.items() if key in read_here}
             else:
-                found = (self._sessions.get_loaded(session_id) for session_id in wrote)
+                found = (self._sessions.get_loaded(session_id) for session_id in hinted)
                 lives = [live for live in found if live is not None and self._is_tailed(live)]
             if not lives:
                 continue
@@ -179,12 +181,12 @@ class LogTailer:
             except StoreUnavailable:
                 await asyncio.sleep(POLL_INTERVAL_S)
             except Exception:  # the root of a task that must go on
-                log.exception("sessions not followed")
+                log.exception("failed to follow sessions")
                 await asyncio.sleep(POLL_INTERVAL_S)
             await asyncio.sleep(HINT_BATCH_DELAY_S)
 
     def remove_deleted(self, live: LiveSession) -> None:
-        """A session is no more, or no more the one that it was."""
+        """Remove a session that was deleted, or whose id is another session's now."""
         live.end(SessionNotFound("the session was deleted"))
         self._sessions.remove(live)
 
@@ -209,15 +211,15 @@ class LogTailer:
             self._wakeup.set()
 
     def _on_updates(self, payload: str) -> None:
-        for share in decode_updates(payload):
-            live = self._sessions.get_loaded(share.session_id)
+        for update in decode_updates(payload):
+            live = self._sessions.get_loaded(update.session_id)
             if live is not None:
-                self._apply_update(live, share)
+                self._apply_update(live, update)
 
     def _apply(self, live: LiveSession, news: SessionUpdate | Update) -> None:
         if (
             isinstance(news, SessionUpdate) and news.created_at != live.state.created_at
-        ):  # deleted, and its id used again
+        ):  # deleted, and its id was used again
             self.remove_deleted(live)
             return
         try:
@@ -240,7 +242,7 @@ class LogTailer:
             self._ownership.mark_current(live.state.session_id)
 
     def _apply_update(self, live: LiveSession, update: Update) -> None:
-        """Take in what was sent, if it comes next. What lies in between is looked up, and what is known is known."""
+        """Apply an update if it continues the position. Gaps are read from the log, and repeats are ignored."""
         if not self._is_tailed(live) or not live.is_clean or update.after < live.durable_cursor:
             return
         session_id = live.state.session_id

@@ -1,7 +1,7 @@
-"""Whose session is whose, as far as this server knows. Plain answers: nothing here claims, reads or waits.
+"""Which sessions this server owns, as far as it knows without asking the store. Nothing here claims, reads or waits.
 
-A session is this server's while its run is played here, or something is still to be written here. Of one at rest it
-can be sure only while it is alone, and only if nobody wrote it before that.
+A server owns a session while it executes the session's run or has something to write to it. It can rely on a session
+at rest only while it is alone, and only if no other server wrote to the session before that.
 """
 
 from collections.abc import Iterable
@@ -11,29 +11,29 @@ from dragoman.engine.sessions.live_session import LiveSession
 
 
 class Ownership:
-    """What this server may rely on without asking the store."""
+    """What this server knows about ownership without asking the store."""
 
     def __init__(self) -> None:
         self.is_alone = False
-        """Whether no other server lives, as far as is known."""
+        """Whether no other server is alive, as far as this one knows."""
         self._possibly_stale: set[SessionId] = set()
-        """Sessions in memory that another server may have written before this one was alone."""
+        """Sessions in memory that another server may have written to before this one was alone."""
 
     def become_alone(self, possibly_stale: Iterable[SessionId]) -> None:
-        """The last other server left or died, which may have written these sessions."""
+        """Record that no other server is left, and that these sessions may have been written by one."""
         self._possibly_stale.update(possibly_stale)
         self.is_alone = True
 
     def mark_current(self, session_id: SessionId) -> None:
-        """What others wrote to a session is known here."""
+        """Record that everything that others wrote to a session is known here."""
         self._possibly_stale.discard(session_id)
 
     def is_ours(self, live: LiveSession) -> bool:
-        """Whether this server writes the session now, so that no other one can."""
+        """Whether this server writes to the session now, so that no other server can."""
         if live.is_remote:
             return False
         return live.state.run is not None or bool(live.state.queue) or not live.is_clean
 
     def is_known_current(self, live: LiveSession) -> bool:
-        """Whether nobody else can have written the session."""
+        """Whether no other server can have written to the session."""
         return self.is_alone and not live.is_remote and live.state.session_id not in self._possibly_stale

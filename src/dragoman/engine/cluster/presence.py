@@ -1,7 +1,7 @@
-"""Whether somebody reads a session at another server.
+"""Finds out whether a session has readers on other servers.
 
-Readers are written down nowhere: they come and go with their connections. So it is asked, over the bus, and whoever has
-one answers. A question or an answer that is lost counts as nobody, as does a server that does not answer in time.
+Readers are not persisted: they come and go with their connections. A server queries its peers over the bus instead. A
+lost query, a lost reply and a late reply all count as no reader.
 """
 
 import asyncio
@@ -12,43 +12,43 @@ from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports.bus import Bus
 
 PRESENCE_QUERY_SUBJECT, PRESENCE_REPLY_SUBJECT = "watched", "watching"
-"""Subjects of the bus: who watches this session; somebody does."""
+"""Subjects of the query and of the reply; both carry the session's id."""
 REPLY_TIMEOUT_S = 0.3
-"""How long an answer is waited for."""
+"""How long to wait for a reply."""
 
 
 class PresenceQuery:
-    """Asks, and answers when others ask."""
+    """Queries the other servers and replies to their queries."""
 
     def __init__(self, bus: Bus, sessions: SessionRegistry) -> None:
         self._bus = bus
         self._sessions = sessions
         self._pending_queries: dict[str, set[asyncio.Event]] = {}
-        """Those who ask now, by session: each has its own time."""
+        """Pending queries by session; each has its own deadline."""
 
     async def is_watched(self, session_id: SessionId) -> bool:
-        """Whether somebody reads it, here or at another server."""
-        heard = asyncio.Event()
-        asking = self._pending_queries.setdefault(session_id, set())
-        asking.add(heard)
+        """Whether the session has a reader on any server that replies in time."""
+        replied = asyncio.Event()
+        queries = self._pending_queries.setdefault(session_id, set())
+        queries.add(replied)
         try:
             self._bus.publish(PRESENCE_QUERY_SUBJECT, session_id)
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPLY_TIMEOUT_S):
-                    await heard.wait()
-            return heard.is_set()
+                    await replied.wait()
+            return replied.is_set()
         finally:
-            asking.discard(heard)
-            if not asking:
+            queries.discard(replied)
+            if not queries:
                 del self._pending_queries[session_id]
 
     def on_query(self, payload: str) -> None:
-        """Somebody wants to know."""
+        """Reply to a query if the session has a reader here."""
         live = self._sessions.get_loaded(SessionId(payload))
         if live is not None and live.reader_count:
             self._bus.publish(PRESENCE_REPLY_SUBJECT, payload)
 
     def on_reply(self, payload: str) -> None:
-        """Somebody watches."""
-        for heard in self._pending_queries.get(payload, ()):
-            heard.set()
+        """Handle a reply."""
+        for replied in self._pending_queries.get(payload, ()):
+            replied.set()

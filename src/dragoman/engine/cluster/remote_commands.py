@@ -1,9 +1,9 @@
-"""Orders: what one server has another one do to a session whose run is played there, and the answers to them.
+"""Commands from one server to the server that runs a session, and their replies.
 
-    who asks     writes the order down, gives a hint of it, and looks for the answer
-    who plays    takes up what it is asked, does it, and writes the answer down
+    sender      stores the command, publishes a hint, and waits for the reply
+    receiver    reads its pending commands, executes them, and stores the replies
 
-One whose answer was not written is taken up again, so that doing an order twice has to be doing it once.
+A command whose reply was not stored is executed again, so executing it twice must have the effect of executing it once.
 """
 
 import asyncio
@@ -27,35 +27,35 @@ from dragoman.ports.environment import Ids
 from dragoman.ports.log import IdempotencyRecord
 
 COMMAND_SUBJECT, REPLY_SUBJECT = "asked", "answered"
-"""Subjects of the bus: a server that is asked something; a request that was answered."""
+"""Subjects of the hints: a server with a pending command; a command with a reply."""
 COMMAND_POLL_INTERVAL_S = 1.0
-"""How often it is looked what is asked, where no hint comes."""
+"""How often pending commands are read without a hint."""
 REPLY_POLL_INTERVAL_S = 0.25
-"""How often it is looked for an answer, where no hint comes."""
+"""How often the reply is looked up without a hint."""
 REPLY_TIMEOUT_S = 20.0
-"""How long an answer is waited for: a run that is stopped has some seconds to give up."""
+"""How long to wait for a reply: a run that is stopped has some seconds to end."""
 RETRY_DELAY_S = 0.03
-"""Before it is tried again: to ask, where nobody plays the run any more; to read what is asked, where that failed."""
+"""Pause before sending again if no server has the run, and before reading again after a failure."""
 
 log = structlog.get_logger(__name__)
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Stop a run, or whatever is active and waits. `unwatched`: only if nobody reads it there."""
+    """Stop a run, or all active and queued ones. `only_if_unwatched`: only if the session has no reader there."""
 
     run_id: RunId | None
     only_if_unwatched: bool = msgspec.field(default=False, name="unwatched")
 
 
 class Enqueue(msgspec.Struct, frozen=True, tag="enqueue"):
-    """Let a run wait for the end of the active one."""
+    """Queue a run behind the active one."""
 
     queued: RunQueued
     idempotency_record: IdempotencyRecord | None = msgspec.field(name="once")
 
 
 class UpdateReplay(msgspec.Struct, frozen=True, tag="pace"):
-    """Change how a recording is played."""
+    """Change how a recording is replayed."""
 
     replay: Replay
 
@@ -64,23 +64,23 @@ Command = Stop | Enqueue | UpdateReplay
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What an order did, and the event up to which it did it."""
+    """The effect of a command, and the session's last event after it."""
 
     seq: int
     has_effect: bool = True
 
 
 class Moved(msgspec.Struct, frozen=True, tag="moved"):
-    """The session's run is not played here any more; nothing was done."""
+    """The session's run is no longer on this server; nothing was done."""
 
 
 class Denied(msgspec.Struct, frozen=True, tag="denied"):
-    """The order was refused. `is_busy`: for what the session does; else the server cannot serve it now."""
+    """The command was refused. `is_busy`: because of the session's state; else the server is unavailable."""
 
     message: str
     is_busy: bool
     retry_after_s: int | None = None
-    """Set where the user has reached a limit there."""
+    """Set if the user has reached a limit there."""
 
 
 Outcome = Done | Moved | Denied
@@ -90,7 +90,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class RemoteCommands:
-    """Both sides of it for one server."""
+    """Sends commands to other servers, and executes theirs."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class RemoteCommands:
         perform: Callable[[LiveSession, Command], Awaitable[Done | Moved]],
     ) -> None:
         """Args:
-        nodes: where orders and answers are written down.
-        bus: hints to and from the others.
-        ids: for requests.
-        sessions: those in memory.
-        ownership: which of them are this server's.
-        following: shows here what an order did there.
-        perform: does what another server asks of a session whose run is played here.
+        cluster_store: stores commands and replies.
+        bus: carries hints between the servers.
+        ids: ids of commands.
+        sessions: the sessions in memory.
+        ownership: which of them this server writes.
+        log_tailer: reads here what a command did there.
+        perform: executes another server's command on a session whose run is here.
         """
         self._cluster_store = cluster_store
         self._bus = bus
@@ -126,22 +126,22 @@ class RemoteCommands:
 
     @property
     def subscriptions(self) -> Sequence[tuple[str, Callable[[str], None]]]:
-        """What is to be heard on which subjects of the bus."""
+        """The handlers of this server's subjects on the bus."""
         return ((COMMAND_SUBJECT, self._on_command_hint), (REPLY_SUBJECT, self._on_reply_hint))
 
     def close(self) -> None:
-        """Do nothing more. Who still waits for an answer finds this server gone."""
+        """Stop executing commands. Senders that still wait will find this server gone."""
         for task in (*self._perform_tasks.values(), *self._discard_tasks):
             task.cancel()
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------------
 
     async def send(self, live: LiveSession, command: Command) -> Done | None:
-        """Have the server that plays a session's run do something. None: there is none any more, and nothing was done.
+        """Have the server that runs a session execute a command. None: no server runs it, and nothing was done.
 
         Raises:
-            SessionBusy, LimitReached: it was refused.
-            StoreUnavailable: nobody knows whether it was done.
+            SessionBusy, LimitReached: the command was refused.
+            StoreUnavailable: it is unknown whether the command was executed.
         """
         request_id, heard = self._new_id(), asyncio.Event()
         node = await self._cluster_store.send_command(request_id, live.state.session_id, _ENCODER.encode(command))
@@ -154,7 +154,7 @@ class RemoteCommands:
             async with asyncio.timeout(REPLY_TIMEOUT_S):
                 outcome = await self._outcome(request_id, heard)
         except TimeoutError:
-            raise StoreUnavailable("the server that plays the run does not answer") from None
+            raise StoreUnavailable("the server that executes the run does not reply") from None
         finally:
             del self._reply_events[request_id]
             removing = asyncio.create_task(self._discard(request_id), name="unask")
@@ -193,14 +193,14 @@ class RemoteCommands:
         if heard is not None:
             heard.set()
 
-    # --- being asked ----------------------------------------------------------------------------------------------
+    # --- receiving ------------------------------------------------------------------------------------------------
 
     def _on_command_hint(self, payload: str) -> None:
         if payload == self._cluster_store.node_id:
             self._command_arrived.set()
 
     async def serve(self) -> None:
-        """Do what the others ask, until it is cancelled."""
+        """Execute other servers' commands, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(COMMAND_POLL_INTERVAL_S):
@@ -209,7 +209,7 @@ class RemoteCommands:
             if self._ownership.is_alone:
                 continue
             try:
-                begun = set(self._perform_tasks)  # what ends meanwhile may still stand in what is read
+                begun = set(self._perform_tasks)  # a command that ends during the read may be in the result
                 for asked in await self._cluster_store.pending_commands():
                     if asked.request_id not in begun and asked.request_id not in self._perform_tasks:
                         task = asyncio.create_task(self._perform_and_reply(asked), name=f"asked {asked.session_id}")
@@ -240,8 +240,8 @@ class RemoteCommands:
             retry_after_s = refused.retry_after_s if isinstance(refused, LimitReached) else None
             outcome = Denied(str(refused), isinstance(refused, SessionBusy), retry_after_s)
         except Exception:  # the root of a task
-            log.exception("request of another server failed", session_id=request.session_id)
-            outcome = Denied("the server that plays the run failed", is_busy=False)
+            log.exception("remote command failed", session_id=request.session_id)
+            outcome = Denied("the server that executes the run failed", is_busy=False)
         with suppress(StoreUnavailable):
             await self._cluster_store.store_reply(request.request_id, _ENCODER.encode(outcome))
             self._bus.publish(REPLY_SUBJECT, request.request_id)

@@ -1,4 +1,4 @@
-"""Going on from an earlier point of a session, or in another branch: what is hidden leaves the history, not the log."""
+"""Rewinding and switching branches: hidden events leave the history but stay in the log."""
 
 from collections.abc import Sequence
 
@@ -11,26 +11,26 @@ from dragoman.ports.environment import Ids
 
 
 class Branches:
-    """Branches sessions off, which whoever asks has to himself."""
+    """Changes the active branch of sessions. The caller must have write access."""
 
     def __init__(self, history: History, ids: Ids) -> None:
         self._history = history
         self._ids = ids
 
     async def rewind(self, live: LiveSession, before_seq: int) -> None:
-        """See `Engine.rewind`; not durable yet."""
+        """Hide everything from event `before_seq` on, as `Engine.rewind` does. Does not wait until it is durable."""
         if not 1 < before_seq <= live.state.seq:
             raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
         hidden = [each for each in live.state.hidden_ranges if each[1] < before_seq]
         await self.branch(live, (*hidden, (before_seq, live.state.seq)), extends_to_end=True)
 
     async def branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, extends_to_end: bool) -> None:
-        """Branch off. Nothing is waited for between the last check and what it appends.
+        """Make another branch the active one. Nothing is awaited between the last check and the append.
 
         Args:
             live: the session.
-            hidden: what the new branch does not show.
-            ends_there: the last range goes on to the end of the log, with all that is written now.
+            hidden: ranges of events that the new branch does not contain.
+            extends_to_end: extend the last range to the end of the log, including what is written here.
         """
         compacted = await self._compaction_outside(live, hidden)
         if admission.is_busy(live.state):
@@ -41,7 +41,7 @@ class Branches:
         live.append((Branched(hidden_ranges=tuple(hidden), compaction=compacted),), None)
 
     async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compaction | None:
-        """The newest compaction that stands in none of the ranges."""
+        """The newest compaction outside of the ranges."""
         newest = live.state.compaction
         if newest is None and not live.state.hidden_ranges:
             return None

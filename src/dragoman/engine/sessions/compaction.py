@@ -1,4 +1,4 @@
-"""Summing up a conversation when somebody asks for it, outside of any run."""
+"""Compaction on request, outside of any run."""
 
 from dragoman.core.agent import Agent, Summarizer
 from dragoman.core.events import CompactionMade
@@ -7,14 +7,14 @@ from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 
 MAX_MESSAGES = 100_000
-"""Messages that are summed up at once."""
+"""Maximum number of messages in one compaction."""
 
 
 async def compact_session(agent: Agent, history: History, live: LiveSession) -> CompactionMade | None:
-    """What stands for all but a session's newest messages from now on; None when there is nothing, or the agent cannot.
+    """Summarize all but a session's newest messages. None: there is nothing to summarize, or the agent cannot.
 
     Raises:
-        SessionBusy: something happened while the agent was at it.
+        SessionBusy: the session changed in the meantime.
     """
     before, compacted = live.state.seq, live.state.compaction
     messages = [placed.message for placed in await history.context(live, MAX_MESSAGES)]

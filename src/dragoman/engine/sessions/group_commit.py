@@ -1,8 +1,8 @@
-"""Commit, then publish: what sessions have to write is gathered, written together, and only then shown to readers.
+"""Group commit: the writes of all sessions are committed together, and published to readers only afterwards.
 
-What comes after a pause is committed at once; what comes within a window from the last commit's start, or while a
-commit is under way, shares the next one. So an idle server adds the latency of one commit, and a busy one shares
-its commits among all sessions: the more of them wrote in the last commit, the wider the window before the next.
+A write after a pause is committed at once. Writes within a window since the start of the last commit, or during a
+commit, share the next one. So an idle server adds the latency of one commit, and a busy one shares its commits among
+all sessions. The window grows with the number of sessions in the last commit.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from dragoman.ports.log import Append, EventLog
 
 WINDOW_S = 0.002
 LOOP_TURNS_BEFORE_FIRST_COMMIT = 3
-"""Turns of the loop before the commit of a run's start begins: in them the run says its first words, which then share
-that commit. It waits for nothing but what is ready; and later words wait for nothing at all."""
+"""Event loop iterations before the commit of a run's start, so that the run's first deltas share that commit. Only what
+is ready runs in them, and later deltas are not delayed."""
 SESSIONS_THAT_DOUBLE_WINDOW = 16
-"""So many sessions in a commit double the window before the next, twice as many make it five times as wide: a commit
-costs as much CPU as the words of some forty sessions, but a few sessions should not wait for one another."""
+"""This number of sessions in a commit doubles the next window; twice as many make it five times as wide. A commit costs
+as much CPU as the deltas of some forty sessions, but a few sessions should not wait for each other."""
 MAX_WINDOW_FACTOR = 5
-"""How often the window fits in the widest one."""
+"""Upper limit of the window, as a multiple of the base window."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,20 +32,20 @@ class Writable(Protocol):
 
     @property
     def starts_run(self) -> bool:
-        """Whether a run starts with it."""
+        """Whether a run starts with what is to be written."""
 
     def collect(self) -> Append | None:
-        """Hand over what is to be written."""
+        """Return what is to be written, if there is anything."""
 
     def publish(self) -> None:
-        """What was handed over last is durable."""
+        """Publish what was collected last: it is durable."""
 
     def fail(self, error: Exception) -> None:
-        """What was handed over last was not written, and never will be."""
+        """End the session object: what was collected last was not written and never will be."""
 
 
 class GroupCommitter:
-    """The one place from which sessions' logs are written."""
+    """Writes the logs of all sessions."""
 
     def __init__(
         self, log: EventLog, *, window_s: float = WINDOW_S, on_commit: Callable[[Sequence[Append]], None]
@@ -59,17 +59,17 @@ class GroupCommitter:
         self._is_stopping = False
 
     def start(self) -> None:
-        """Begin to commit."""
+        """Start committing."""
         self._task = asyncio.create_task(self._run(), name="committer")
 
     def schedule(self, session: Writable) -> None:
-        """Note that a session has something to write. The session calls once until it is asked to `collect`."""
+        """Add a session to the next commit. A session calls this once until its `collect` is called."""
         self._pending.append(session)
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
 
     async def stop(self) -> None:
-        """Commit what is there, then end."""
+        """Commit what is scheduled, then stop."""
         self._is_stopping = True
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
@@ -93,12 +93,12 @@ class GroupCommitter:
                     await asyncio.sleep(0)
             last, is_last = loop.time(), self._is_stopping
             written = await self._commit()
-            if is_last:  # an agent that does not let itself be cancelled would always have more
+            if is_last:  # an agent that ignores its cancellation would write forever
                 return
             window_s = self._window_s * min(1 + (written / SESSIONS_THAT_DOUBLE_WINDOW) ** 2, MAX_WINDOW_FACTOR)
 
     async def _commit(self) -> int:
-        """Commit what all sessions have to write, and show it; how many sessions there were."""
+        """Commit and publish what the scheduled sessions have to write. Returns the number of sessions."""
         sessions, self._pending = self._pending, []
         writing: list[Writable] = []
         batch: list[Append] = []
@@ -111,7 +111,7 @@ class GroupCommitter:
             return 0
         try:
             taken = await self._log.commit(batch)
-        except Exception as error:  # the committer outlives whatever its store does
+        except Exception as error:  # the committer must survive any error of its store
             log.error("commit failed", sessions=len(batch), exc_info=error)
             for session in writing:
                 session.fail(error if isinstance(error, StoreUnavailable) else StoreUnavailable("a commit failed"))

@@ -1,8 +1,8 @@
-"""Readers of a session's stream: each at its own pace, none in the way of the run or of another.
+"""Readers of a session's stream, each at its own pace. None delays the run or another reader.
 
-A reader that keeps up gets records from memory, and if it can take them in a plain call, in the very moment in which
-they became durable (`Reader.push`). One that fell behind, or comes with an old position, reads the log. There is no
-queue between the two, so a slow reader costs nothing but its place.
+A reader that keeps up takes records from memory. If it can take them in a plain call (`Reader.push`), it gets them at
+the moment at which they become durable. A reader that fell behind, or starts at an old position, reads the log. There
+is no queue in between, so a slow reader costs no memory.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from dragoman.ports.log import EventLog
 PAGE = 500
 """Events read from the log at a time. A page ends at the end of a run, where no block is open."""
 SILENCE_CHECKS_PER_HEARTBEAT = 8
-"""How often in the time of a heartbeat it is looked who has been silent: one timer for all readers."""
+"""How often all readers are checked for silence within one heartbeat interval, with one timer."""
 FINAL_COMMIT_TIMEOUT_S = 5.0
-"""How long a server that stops waits for a slow store before it ends the streams."""
+"""How long a stopping server waits for its store before it ends the streams."""
 
 Push = Callable[[Sequence[Record]], bool]
-"""Takes records without waiting. False: not now, `Reader.next` is to give them. What it raises, `next` raises."""
+"""Takes records without waiting. False: `Reader.next` must return them. `next` raises what it raises."""
 
 
 class ReaderRegistry:
-    """All readers of a server. One that has nothing to give is woken for a heartbeat before `beat_s` seconds pass."""
+    """All readers of a server. A silent one is woken for a heartbeat before the interval has passed."""
 
     def __init__(self, heartbeat_interval_s: float) -> None:
         self._check_interval_s = heartbeat_interval_s / (
             SILENCE_CHECKS_PER_HEARTBEAT + 1
-        )  # the first look may come in the very moment in which the silence begins
+        )  # the first check may come at the moment at which the silence begins
         self._readers: set[Reader] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -43,24 +43,24 @@ class ReaderRegistry:
         return iter(tuple(self._readers))
 
     def add(self, reader: "Reader") -> None:
-        """Look after a reader."""
+        """Add a reader."""
         self._readers.add(reader)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check_silence)
 
     def discard(self, reader: "Reader") -> None:
-        """Look after it no more."""
+        """Remove a reader."""
         self._readers.discard(reader)
         if not self._readers and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def end(self, why: Exception) -> None:
-        """End all, once each could give what has happened: a run's end is written after the run has ended."""
+        """End all readers after what has happened is durable: the end of a run is written after the run."""
         written = [live.until_durable(live.state.seq) for live in {reader.live for reader in self._readers}]
         with suppress(TimeoutError):
             async with asyncio.timeout(FINAL_COMMIT_TIMEOUT_S):
-                await asyncio.gather(*written, return_exceptions=True)  # a session that failed tells its readers itself
+                await asyncio.gather(*written, return_exceptions=True)  # readers raise a failed session's error
         for reader in self:
             reader.end(why)
 
@@ -71,7 +71,7 @@ class ReaderRegistry:
 
 
 class Reader:
-    """Follows a session from a position. Use it as a context manager: it counts as somebody who watches."""
+    """Follows a session from a position. Use it as a context manager, during which it counts as a reader."""
 
     __slots__ = (
         "_buffer",
@@ -94,9 +94,9 @@ class Reader:
         self.live = live
         self.ends_on_drain = ends_on_drain
         self.cursor = after
-        """The position behind the last record given."""
+        """The position after the last record returned."""
         self.push: Push | None = None
-        """What takes the records that become durable while `next` waits, so that no task need be woken for them."""
+        """Takes records that become durable while `next` waits, so that no task has to be woken."""
         self._log = log
         self._readers = readers
         self._end_reason: Exception | None = None
@@ -104,9 +104,9 @@ class Reader:
         self._index: int | None = self._buffer.index_after(after)
         self._waiter: asyncio.Future[None] | None = None
         self._silent_checks = 0
-        """How often somebody looked since there was something to give."""
+        """Number of silence checks since the last record."""
         self._is_heartbeat_due = False
-        """Whether it has been silent for so long that `next` returns with nothing."""
+        """Whether `next` must return without records."""
 
     def __enter__(self) -> "Reader":
         self.live.reference_count += 1
@@ -124,11 +124,11 @@ class Reader:
             self._buffer.clear()
 
     async def next(self) -> Sequence[Record]:
-        """The next records, in order; empty after a time of silence, as a sign to send a heartbeat.
+        """Return the next records in order; none after a time of silence, when a heartbeat is due.
 
         Raises:
-            Exception: the session's `failure`, when it was deleted or lost, or what `end` was called with, or what
-                `push` raised; all records before were given.
+            Exception: the session's `failure`, the argument of `end`, or what `push` raised; all earlier records have
+                been returned.
         """
         self._silent_checks = 0
         while True:
@@ -141,7 +141,7 @@ class Reader:
                     continue
                 self._index += len(found)
                 records = found
-                if found and cursor_of(found[0]) <= self.cursor:  # the position was not durable yet when it was given
+                if found and cursor_of(found[0]) <= self.cursor:  # the given position was not durable yet
                     records = [record for record in found if cursor_of(record) > self.cursor]
             if records:
                 self.cursor = cursor_of(records[-1])
@@ -157,15 +157,15 @@ class Reader:
                 return ()
 
     def receive(self, records: Sequence[Record]) -> None:
-        """See `live.Follower`."""
+        """Pass records to `push`, or wake `next`."""
         waiter = self._waiter
         if waiter is None or waiter.done():
-            return  # it was woken in this very moment, and reads them itself
+            return  # it has just been woken, and reads them itself
         assert self.push is not None, "it follows"
         assert self._index is not None, "it has read what was before"
         try:
             is_taken = self.push(records)
-        except Exception as error:  # noqa: BLE001  # a door's fault is its stream's own, not its neighbours'
+        except Exception as error:  # noqa: BLE001  # a protocol's error ends its own stream only
             self._buffer.remove_follower(self)
             waiter.set_exception(error)
             return
@@ -177,18 +177,18 @@ class Reader:
         self._silent_checks = 0
 
     def end(self, why: Exception) -> None:
-        """Have `next` raise, once it has given what is there."""
+        """Have `next` raise after it has returned all records."""
         self._end_reason = why
         self.wake()
 
     def wake(self) -> None:
-        """Have `next` look again, if it waits."""
+        """Wake `next` if it waits."""
         if self._waiter is not None and not self._waiter.done():
             self._buffer.remove_follower(self)
             self._waiter.set_result(None)
 
     def on_silence_check(self) -> None:
-        """Note that time went by: `LOOKS` times without a record are a silence."""
+        """Count a check; `SILENCE_CHECKS_PER_HEARTBEAT` checks without a record make a heartbeat due."""
         self._silent_checks += 1
         if self._silent_checks > SILENCE_CHECKS_PER_HEARTBEAT and self._waiter is not None:
             self._silent_checks = 0
@@ -196,7 +196,7 @@ class Reader:
             self.wake()
 
     async def _wait_for_records(self) -> None:
-        """Wait until there is something to give, or a reason not to wait; what `push` takes is neither."""
+        """Wait until there are records that `push` does not take, or until woken."""
         buffer = self._buffer
         if self.push is None or self.cursor > buffer.cursor:
             self._waiter = waiter = buffer.next_commit()
@@ -207,11 +207,11 @@ class Reader:
             await waiter
         finally:
             self._waiter = None
-            buffer.forget_waker(waiter)  # a session that is silent for a month has many heartbeats
+            buffer.forget_waker(waiter)  # a silent session has many heartbeats
             buffer.remove_follower(self)
 
     async def _read_log(self) -> Sequence[Record]:
-        """The next records from the log. At its end the reader goes on in memory, without a gap."""
+        """Read the next records from the log. At its end the reader continues from memory without a gap."""
         live, after = self.live, self.cursor
         durable, end, open_pieces = self._buffer.cursor, self._buffer.end_index, list(live.durable_pieces())
         events: list[LoggedEvent] = []
@@ -229,9 +229,9 @@ class Reader:
 
 
 def _count_to_last_stop(events: Sequence[LoggedEvent]) -> int:
-    """How many of the events there are up to the last end of the active run, that one included.
+    """Count the events up to and including the last end of an active run.
 
-    A run that is stopped while it still waits belongs to no run: it ends in the middle of another one's blocks.
+    The end of a run that was still queued does not count: another run's blocks may be open there.
     """
     for count in range(len(events), 0, -1):
         logged = events[count - 1]

@@ -1,6 +1,6 @@
-"""The sessions in memory: one object for each, brought there when somebody asks, and let go when nobody does.
+"""The sessions in memory: loaded on demand, and unloaded when they are not used.
 
-There is never a second object of a session: each is its log's only writer.
+There is never a second object for a session, because each is the only writer of its log.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from dragoman.ports.environment import Clock
 from dragoman.ports.log import EventLog, Snapshot
 
 MIN_RECENT_SESSIONS = 16
-"""The sessions used last stay in memory: who asked for one that was just loaded may not have it in hands yet."""
+"""Most recently used sessions that are never unloaded: the caller may not have taken its reference yet."""
 RELOAD_DELAY_S = 0.5
-"""After which time the store is asked for a session whose commit failed, and then ever more seldom."""
+"""First pause before a session is reloaded after a failed commit; it doubles with each attempt."""
 MAX_RELOAD_ATTEMPTS = 1000
-"""How often it is asked: for most of a day."""
+"""Attempts to reload: for most of a day."""
 
 log = structlog.get_logger(__name__)
 
 
 class FindSession(Protocol):
-    """Finds the session of an owner, and brings it into memory; see `Engine.found`."""
+    """Finds an owner's session by id or name, and loads it."""
 
     async def __call__(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
         """Raises SessionNotFound."""
@@ -66,9 +66,9 @@ class SessionRegistry:
     """The sessions in memory.
 
     Args:
-        log: where the others are.
-        most: how many stay, but for those with a run or a reader.
-        take_over: goes on with the run that a session had when it was last in a memory.
+        log: stores all sessions.
+        max_sessions: how many sessions stay in memory, not counting those with a run or a reader.
+        take_over: resumes the run that a session had when it was last in memory.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SessionRegistry:
         self.epoch = 0
         """This server's claim on the store."""
         self.is_closed = False
-        """Nothing is brought back after a failed commit any more."""
+        """Whether sessions are no longer reloaded after a failed commit."""
         self.watchers: list[Watcher] = []
         self._cluster = cluster
         self._log = log
@@ -106,44 +106,44 @@ class SessionRegistry:
         return session_id in self._live
 
     def close(self) -> None:
-        """Give up what is still being loaded."""
+        """Cancel all loading."""
         for task in (*self._reloads, *self._loading.values()):
             task.cancel()
 
-    # --- coming and going -----------------------------------------------------------------------------------------
+    # --- loading and unloading ------------------------------------------------------------------------------------
 
     def add(self, live: LiveSession) -> None:
-        """Take a session that was just made into memory."""
+        """Add a session."""
         self._make_room()
         live.on_failed = self._on_failed
         live.on_events = self._notify_watchers
         self._live[live.state.session_id] = live
 
     def remove(self, live: LiveSession) -> None:
-        """Let go of a session that is no more."""
+        """Remove a session."""
         if self._live.get(live.state.session_id) is live:
             del self._live[live.state.session_id]
 
     def get_loaded(self, session_id: SessionId) -> LiveSession | None:
-        """The session, if it is in memory and of use."""
+        """The session, if it is in memory and has not failed."""
         live = self._live.get(session_id)
         return None if live is None or live.failure is not None else live
 
     def current_state(self, stored: SessionState) -> SessionState:
-        """A session's state as it is now, which may be further than what is stored, unless another server has it."""
+        """A session's state in memory if it is newer than the stored one, else the stored one."""
         live = self.get_loaded(stored.session_id)
         return stored if live is None or live.state.seq < stored.seq else live.state
 
     async def current_states(self, states: Sequence[SessionState]) -> list[SessionState]:
-        """The same of several, wherever they are."""
+        """Sessions' current states, whichever server has them."""
         if self._cluster.is_alone:
             return [self.current_state(state) for state in states]
         return await self._cluster.current_states(states)
 
     async def get(self, session_id: SessionId) -> LiveSession | None:
-        """A session; brought into memory, if it is not there. Those who ask at the same moment share one loading.
+        """Return a session, loading it if necessary. Concurrent callers share one load.
 
-        One that is being deleted is gone already: loaded again, it would be a second writer without a log.
+        A session that is being deleted counts as deleted: loading it would create a second writer.
         """
         while True:
             live = self._live.get(session_id)
@@ -163,16 +163,16 @@ class SessionRegistry:
             try:
                 is_there = await asyncio.shield(task)
             except asyncio.CancelledError:
-                if task.cancelled() and self.is_closed:  # who waits is told, and not cancelled as if it had left
+                if task.cancelled() and self.is_closed:  # the caller gets an error; it was not cancelled itself
                     raise ShuttingDown("the server is stopping") from None
                 raise
             if not is_there:
                 return None
-            # And look again: while this waited for its turn, the session may have left the memory already.
+            # Look again: the session may have been unloaded before this task continued.
 
     async def recover(self, session_id: SessionId) -> None:
         """Load a session with an unfinished run, which resumes it. One that cannot be decoded is left alone."""
-        with suppress(SessionUnreadable):  # it is in the log already
+        with suppress(SessionUnreadable):  # it has been logged
             await self.get(session_id)
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -191,13 +191,13 @@ class SessionRegistry:
             return False
         present = self._live.get(session_id)
         if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
-            return True  # it was made while the store was read, or is being deleted: a second one would write beside it
+            return True  # created or being deleted meanwhile: there must be no second writer
         live = self._resume(snapshot, self.epoch)
         if self._cluster.is_shared and _is_running(live):
             epoch = await self._cluster.claim_run(session_id)
             if epoch is None:
                 live.is_remote = True
-            else:  # only now nothing can be written any more by the server before
+            else:  # only now the previous server cannot write any more
                 snapshot = await self._log.load(session_id)
                 if snapshot is None:
                     return False
@@ -218,11 +218,11 @@ class SessionRegistry:
         for watcher in self.watchers:
             try:
                 watcher(live, events)
-            except Exception:  # a door's fault is its own: what calls this commits for all sessions
+            except Exception:  # a protocol's error must not fail the commit of all sessions
                 log.exception("a watcher failed", session_id=live.state.session_id)
 
     def _on_failed(self, live: LiveSession) -> None:
-        """A commit failed. A run that it cut off is taken up as after a crash, as soon as the store works again."""
+        """Reload a session after a failed commit: its run is resumed as after a crash once the store works."""
         if not self.is_closed:
             task = asyncio.create_task(self._reload(live.state.session_id), name="reload")
             self._reloads.add(task)
@@ -238,9 +238,9 @@ class SessionRegistry:
             return
 
     def _make_room(self) -> None:
-        """Let the longest unused leave the memory, those with a run or a reader excepted.
+        """Unload the least recently used sessions that have no run and no reader.
 
-        One that is being deleted stays until it is: it keeps others from loading what will be gone in a moment.
+        A session that is being deleted stays, so that it is not loaded again in the meantime.
         """
         excess = len(self._live) + 1 - self._max_sessions
         if excess <= 0:
@@ -255,7 +255,7 @@ class SessionRegistry:
 
 
 class FoundSession:
-    """Finds a session and keeps it in memory while it is used, so that there is never a second writer beside it."""
+    """Finds a session and keeps it in memory while it is used, so that there is never a second writer."""
 
     def __init__(self, find: FindSession, owner: UserId, name: str, *, include_shared: bool) -> None:
         self._find = find
