@@ -120,6 +120,12 @@ def source_files() -> tuple[Path, ...]:
     )
 
 
+def test_a_file_has_at_most_600_lines_unless_it_gives_a_reason() -> None:
+    lengths = {relative_path(path): len(text_of(path).splitlines()) for path in source_files()}
+    too_long = [where for where, lines in lengths.items() if lines > MAX_FILE_LINES]
+    assert [where for where in too_long if not REASON.search(text_of(PROJECT_ROOT / where))] == []
+
+
 def attributes_of(node: ast.ClassDef) -> set[str]:
     """The attributes that a class declares, or that its methods assign to `self`."""
     declared = {
@@ -149,6 +155,16 @@ def large_classes() -> Iterator[tuple[str, ast.ClassDef]]:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > MAX_CLASS_LINES or (len(attributes_of(node)) > MAX_ATTRIBUTES and not is_struct(node)):
                 yield relative_path(path), node
+
+
+def test_a_class_has_at_most_300_lines_and_20_attributes_unless_it_gives_a_reason() -> None:
+    unexplained = []
+    for where, node in large_classes():
+        first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+        above = text_of(PROJECT_ROOT / where).splitlines()[max(0, first - 4) : first - 1]
+        if not REASON.search("\n".join(above)):
+            unexplained.append(f"{where}:{node.lineno} {node.name}")
+    assert unexplained == []
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -287,7 +303,6 @@ REPLACED_WORDS = {
     "described": "`openapi`",
     "door": "`protocol`",
     "doors": "`routing`",
-    "folded": "`projection_loader`, `collapsed`",
     "intake": "`request_mapping`",
     "neighbours": "`cluster`",
     "onces": "`idempotency`",
@@ -299,9 +314,6 @@ REPLACED_WORDS = {
     "unask": "`discard`",
 }
 """Words that the project once used in a meaning of its own, and what to call the thing instead."""
-
-ORDINARY_NAMES = {"case_folded"}
-"""Names in which such a word has its ordinary meaning."""
 
 
 def identifiers_of(path: Path) -> set[str]:

@@ -1,5 +1,7 @@
 """Agents that are functions, on the real engine."""
 
+# Large: one file for the guarantees of function agents, which share their helpers.
+
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The rehearsal agent: every step of its scripts."""
 
+# Large: one test for each step of a script.
+
 import asyncio
 import json
 import math

@@ -1,5 +1,7 @@
 """The scheduler: each due time fires once, whatever happens to the server; results, and answers to calls."""
 
+# Large: one test for each row of the tables in docs/schedules.md, with a simulated year.
+
 import asyncio
 import re
 from collections import Counter

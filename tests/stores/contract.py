@@ -3,6 +3,8 @@
 An adapter's tests inherit `StoreContract` and bring a fixture `store`. Whoever calls a store knows nothing else of it.
 """
 
+# Large: one test for each guarantee of a store, which every store must pass.
+
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -192,6 +194,7 @@ class Damage(Protocol):
     async def __call__(self, session_id: SessionId, seq: int | None = None) -> None: ...
 
 
+# Large: one test for each guarantee of a store.
 class StoreContract:
     """Every test takes the fixture `store`; those on damaged data also `damage`, which writes past the store."""
 

@@ -33,6 +33,7 @@ class SubAgent:
         return await self._agent.play(TaskRun(run, self._agent.spec, self._task))
 
 
+# Large: it has every attribute of `core.agent.Run`.
 class TaskRun:
     """The `Run` of a sub-agent's loop, with the task in place of the user's message.
 

@@ -77,6 +77,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_window_s: float = 0.002
 
 
+# Large: the API of the layer; nearly every method delegates to the part that does the work.
 class Engine:
     """One server's engine."""
 

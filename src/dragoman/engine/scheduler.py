@@ -69,6 +69,7 @@ class Occurrences(msgspec.Struct, frozen=True):
     is_truncated: bool
 
 
+# Large: the cached schedules, their timer and their fires change together.
 class Scheduler:
     """All schedules, cached in memory. The store is authoritative; in a cluster it is read again."""
 

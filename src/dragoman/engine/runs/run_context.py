@@ -61,6 +61,7 @@ class StepLimitReached(AgentError):
         super().__init__("max_steps", f"the run reached its limit of {limit} steps")
 
 
+# Large: it implements `core.agent.Run`, which has this many attributes.
 class LoopRun:
     """What an agent gets to execute one loop of a run; the engine's implementation of `core.agent.Run`."""
 

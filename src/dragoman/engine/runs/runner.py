@@ -59,6 +59,7 @@ MAX_SCHEMA_ATTEMPTS = 3
 log = structlog.get_logger(__name__)
 
 
+# Large: the life of a run is one state machine: start, stop, finish, recover.
 class Runner:
     """The runs that are executed in this process, and their tasks."""
 

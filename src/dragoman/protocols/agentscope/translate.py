@@ -97,6 +97,7 @@ class _OpenMessage(msgspec.Struct):
     usage: dict[str, int] | None = None
 
 
+# Large: any record may change the open message, the output and the numbering together.
 class ResponseEvents:
     """Encodes the records of one run as frames, beginning with the run's first record.
 
