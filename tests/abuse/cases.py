@@ -208,7 +208,7 @@ CASES: dict[int, Case] = {
         "concurrent answers and stops",
         (
             "test_concurrent_answers_and_a_stop_have_one_outcome",
-            "engine/runs/test_stop.py::test_many_stops_at_once_have_one_outcome",
+            "engine/runs/test_stop.py::test_many_simultaneous_stops_have_one_outcome",
         ),
     ),
     32: Case(

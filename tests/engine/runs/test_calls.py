@@ -1,4 +1,4 @@
-"""Tools: each call gets exactly one result, whatever the tool does, in the order in which things happened."""
+"""Calls: each gets exactly one result, whatever the tool does, and results are logged in the order of events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ FAILED = "Tool execution failed: "
 
 
 async def result_of(world: World, do: Callable[[JsonObject], Awaitable[Any]], **policy: Any) -> ToolMessage:
-    """What a tool gives; the run has to go on and end well."""
+    """The result of a tool in a run that has to end normally."""
     world.tool("tool", do, **policy)
     world.scripts["go"] = [[CallTool("tool")], ["done"]]
     engine = await world.start()
@@ -93,7 +93,7 @@ async def test_what_a_tool_returns_is_what_the_model_reads(world: World, value: 
     assert (text_of(result.content), result.is_error) == (text, False)
 
 
-async def test_a_tools_own_value_is_kept_beside_its_text_with_its_meta(world: World) -> None:
+async def test_a_tools_return_value_is_stored_with_its_meta_in_addition_to_the_text(world: World) -> None:
     result = await result_of(world, returns({"shown": 1, "_meta": {"ui": "card"}}))
     assert (result.content, result.raw) == ('{"shown":1}', {"shown": 1, "_meta": {"ui": "card"}})
 
@@ -124,7 +124,7 @@ async def test_blocks_stay_blocks(world: World) -> None:
         "in a url",
     ],
 )
-async def test_what_is_no_json_is_a_failed_result(world: World, value: object) -> None:
+async def test_a_value_that_is_not_json_is_a_failed_result(world: World, value: object) -> None:
     result = await result_of(world, returns(value))
     assert (text_of(result.content), result.is_error) == (
         f"{FAILED}the tool tool returned a value that is no JSON",
@@ -132,7 +132,7 @@ async def test_what_is_no_json_is_a_failed_result(world: World, value: object) -
     )
 
 
-async def test_a_value_that_holds_itself_is_a_failed_result(world: World) -> None:
+async def test_a_value_that_contains_itself_is_a_failed_result(world: World) -> None:
     value: list[object] = []
     value.append(value)
     assert (await result_of(world, returns(value))).is_error
@@ -150,7 +150,7 @@ async def test_a_value_that_holds_itself_is_a_failed_result(world: World) -> Non
     ],
     ids=["text", "object", "block", "blocks", "many blocks", "data"],
 )
-async def test_a_hundred_megabytes_are_cut(world: World, value: object) -> None:
+async def test_a_result_of_a_hundred_megabytes_is_truncated(world: World, value: object) -> None:
     result = await result_of(world, returns(value))
     text = text_of(result.content)
     assert len(text) < RESULT_LIMIT + 1000
@@ -160,7 +160,7 @@ async def test_a_hundred_megabytes_are_cut(world: World, value: object) -> None:
 
 
 class Rude(BaseException):
-    """What no tool should raise."""
+    """An exception that no tool should raise."""
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_a_tool_that_waits_for_a_cancelled_task_has_failed(world: World) -
     assert (await result_of(world, wait_in_vain)).content == f"{FAILED}it cancelled itself"
 
 
-async def test_a_tool_has_its_time(world: World) -> None:
+async def test_a_tool_that_exceeds_its_time_limit_fails(world: World) -> None:
     gate = PauseGate()
 
     async def wait(arguments: JsonObject) -> None:
@@ -243,7 +243,7 @@ async def test_a_tool_knows_its_call(world: World) -> None:
     ],
     ids=["argument", "argument's text", "block", "card", "card's text"],
 )
-async def test_an_agent_that_writes_what_is_no_json_fails_alone(
+async def test_an_agent_that_emits_a_value_that_is_not_json_affects_no_other_session(
     any_world: World, write: Callable[[Run], object]
 ) -> None:
     async def wrong(run: Run) -> None:
@@ -284,7 +284,7 @@ async def test_calls_of_a_step_are_in_the_log_before_the_first_of_them_runs(any_
     assert known == [before, before]
 
 
-async def test_parallel_tools_overlap_and_are_settled_as_they_get_ready(any_world: World) -> None:
+async def test_parallel_tools_overlap_and_are_settled_as_they_complete(any_world: World) -> None:
     gates = {name: any_world.pausing_tool(name, result=name) for name in ("a", "b", "c", "d")}
     any_world.scripts["go"] = [[CallTool("a"), CallTool("b"), CallTool("c"), CallTool("d")], ["done"]]
     engine = await any_world.start()
@@ -324,8 +324,8 @@ async def test_results_come_back_in_the_order_of_the_calls(any_world: World) -> 
     assert texts(await any_world.history(live.state.session_id))[2:4] == ["2", "1"]
 
 
-async def test_decisions_are_carried_out_in_the_order_in_which_they_were_sent(any_world: World) -> None:
-    """The second is ready first, and has to wait with its result."""
+async def test_decisions_take_effect_in_the_order_in_which_they_were_sent(any_world: World) -> None:
+    """The second call completes first, and its result has to wait."""
     slow = any_world.pausing_tool("slow", result="slow", needs_approval=True)
     any_world.echo("quick", needs_approval=True)
     any_world.scripts["go"] = [
@@ -355,7 +355,7 @@ async def test_decisions_are_carried_out_in_the_order_in_which_they_were_sent(an
     ]
 
 
-async def test_answers_in_part_keep_waiting(any_world: World) -> None:
+async def test_a_run_waits_until_all_calls_are_answered(any_world: World) -> None:
     any_world.echo("asked", needs_approval=True)
     paint = ToolSpec(name="paint", description="", parameters={"type": "object"})
     any_world.scripts["go"] = [[CallTool("paint"), CallTool("asked", {"value": "x"}), CallTool("paint")], ["done"]]
@@ -374,8 +374,8 @@ async def test_answers_in_part_keep_waiting(any_world: World) -> None:
     assert texts(await any_world.history(live.state.session_id))[2:] == ["2", "1", "x", "done"]
 
 
-async def test_what_is_not_turned_on_does_not_run(any_world: World) -> None:
-    """Only the tools that the session named; without trust each asks; a hidden tool always runs."""
+async def test_a_tool_that_is_not_enabled_does_not_run(any_world: World) -> None:
+    """Only enabled tools run; without trust each needs approval; a hidden tool always runs."""
     for name in ("off", "on", "trusted"):
         any_world.echo(name)
     any_world.echo("hidden", exposed=False)
@@ -442,7 +442,7 @@ def kinds(events: list[LoggedEvent]) -> dict[type, int]:
     return {kind: sum(isinstance(each.event, kind) for each in events) for kind in counted}
 
 
-async def test_a_model_that_calls_for_ever_is_stopped_at_its_limit(any_world: World) -> None:
+async def test_a_model_that_calls_tools_forever_is_stopped_at_the_step_limit(any_world: World) -> None:
     any_world.echo()
     any_world.scripts["go"] = [[CallTool("echo", {"value": place})] for place in range(100)]
     any_world.scripted_agent._spec_fields["max_steps"] = 7

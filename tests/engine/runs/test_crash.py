@@ -1,4 +1,4 @@
-"""A server that dies at any commit: what was seen stays, what was acknowledged is there, every run reaches an end."""
+"""A server that dies at any commit: what was seen or acknowledged is in the log, and every run ends."""
 
 import asyncio
 import random
@@ -50,14 +50,14 @@ PAINT = ToolSpec(name="paint", description="", parameters={"type": "object"})
 
 
 async def sum_up(run: Run) -> None:
-    """Sum up everything before the newest message."""
+    """Summarize everything before the newest message."""
     if await run.summary() is None:
         messages = await run.context(100)
         await run.compact("in short", messages[-1].id, tokens_before=2, tokens_after=1)
 
 
 def prepare(world: World) -> None:
-    """Give a world the scripts and tools that are crashed."""
+    """Give a world the scripts and tools for these tests."""
     world.echo("once", on_restart="fail")
     world.echo("again", on_restart="repeat")
     world.echo("asking", on_restart="ask")
@@ -104,7 +104,7 @@ SCRIPTS = ("talk", "tools", "forks", "clients", "summing")
 
 
 def answer_to(call: OpenCall) -> Answer:
-    """What the application answers, whatever it is asked."""
+    """The application's answer to any call."""
     call_id = call.call.call_id
     if call.parked or call.kind == "permission":
         return Decision(call_id=call_id, granted=True)
@@ -114,7 +114,7 @@ def answer_to(call: OpenCall) -> Answer:
 
 
 class Client:
-    """An application: sends one message, answers what it is asked one by one, and reads along."""
+    """An application: sends one message, answers calls one by one, and reads the stream."""
 
     def __init__(self, script: str) -> None:
         self.script = script
@@ -153,14 +153,14 @@ class Client:
 
 
 class Step(NamedTuple):
-    """A model step as it ended: what was said, and each call's tool and result."""
+    """A finished model step: its text, and each call's tool and result."""
 
     text: str
     results: list[tuple[str, str]]
 
 
 class UndisturbedRun(NamedTuple):
-    """How a script is played when nothing goes wrong."""
+    """The result of a script without crashes."""
 
     commits: int
     steps: list[Step]
@@ -178,7 +178,7 @@ async def undisturbed_run(script: str) -> UndisturbedRun:
 
 
 def steps_of(messages: Sequence[Message]) -> list[Step]:
-    """What was played to its end: without the steps that a crash cut off."""
+    """The finished steps, without those that a crash cut off."""
     results = {each.call_id: text_of(each.content) for each in messages if isinstance(each, ToolMessage)}
     return [
         Step(text_of(each.content), [(call.name, results[call.call_id]) for call in each.calls()])
@@ -188,7 +188,7 @@ def steps_of(messages: Sequence[Message]) -> list[Step]:
 
 
 async def serve(world: World, client: Client, log: FaultyLog, **options: Any) -> bool:
-    """Let an engine serve the client to the end of its conversation, or until the store dies. Whether it died."""
+    """Let an engine serve the client until its conversation ends or the store dies. Returns whether it died."""
     talking = asyncio.create_task(start_and_converse(world, client, log, **options))
     dying = asyncio.create_task(log.died.wait())
     async with asyncio.timeout(DEADLINE_S):
@@ -210,7 +210,7 @@ async def start_and_converse(world: World, client: Client, log: FaultyLog, **opt
 
 
 async def check_conversation(world: World, client: Client, expected_run: UndisturbedRun) -> None:
-    """Hold what the client saw against the log, and both against the undisturbed conversation."""
+    """Compare what the client saw with the log, and both with the conversation without crashes."""
     assert client.live is not None
     events = await world.events(client.live.state.session_id)
     assert client.records_seen == expand(events), "what was seen was taken back, doubled or left out"
@@ -236,7 +236,7 @@ async def check_conversation(world: World, client: Client, expected_run: Undistu
 @requirement("faults:41:every-commit")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("script", SCRIPTS)
-async def test_a_server_that_dies_at_any_commit_takes_nothing_back(script: str, moment: Moment) -> None:
+async def test_a_server_that_dies_at_any_commit_loses_nothing_acknowledged(script: str, moment: Moment) -> None:
     plain = await undisturbed_run(script)
     cuts = 0
     for commit in range(1, plain.commits + 1):
@@ -258,7 +258,7 @@ def is_cut(record: Record) -> bool:
 
 
 async def check_records_seen(world: World, client: Client) -> None:
-    """Right after the crash: what was acknowledged is in the log, and what was seen is there as it was seen."""
+    """After the crash, the log contains everything that was acknowledged or seen, as it was seen."""
     if client.live is None:
         return
     session_id = client.live.state.session_id
@@ -270,7 +270,7 @@ async def check_records_seen(world: World, client: Client) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_a_server_that_dies_again_and_again_gets_there_in_the_end(seed: int) -> None:
+async def test_a_run_finishes_although_its_server_dies_repeatedly(seed: int) -> None:
     chance = random.Random(seed)
     script = SCRIPTS[seed % len(SCRIPTS)]
     plain = await undisturbed_run(script)
@@ -291,7 +291,7 @@ async def test_a_server_that_dies_again_and_again_gets_there_in_the_end(seed: in
 
 @requirement("faults:41:every-commit")
 @pytest.mark.parametrize("script", SCRIPTS)
-async def test_a_real_database_is_taken_up_after_a_death_at_any_commit(script: str, tmp_path: Path) -> None:
+async def test_a_real_database_is_recovered_after_a_crash_at_any_commit(script: str, tmp_path: Path) -> None:
     plain = await undisturbed_run(script)
     for commit in range(1, plain.commits + 1, 3):
         database = Database(tmp_path / str(commit), synchronous="normal")
@@ -315,7 +315,7 @@ async def test_a_real_database_is_taken_up_after_a_death_at_any_commit(script: s
 
 
 async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSession, PauseGate]:
-    """Let a server die while a tool of that policy is at work; the next one is up."""
+    """Let a server die while a tool with that policy runs, and start the next one."""
     gate = world.pausing_tool("gate", on_restart=policy)
     world.scripts["go"] = [["so ", CallTool("gate")], ["done"]]
     log = FaultyLog(world.store)
@@ -331,14 +331,14 @@ async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSessio
     return engine, await reload(engine, live), gate
 
 
-async def test_a_tool_that_fails_on_restart_is_not_begun_again(any_world: World) -> None:
+async def test_a_tool_that_fails_on_restart_is_not_started_again(any_world: World) -> None:
     _, live, _ = await crash_in_a_tool(any_world, "fail")
     await wait_for_end(live)
     assert any_world.tools["gate"].max_starts_per_call == 1
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", INTERRUPTED, "done"]
 
 
-async def test_a_tool_that_repeats_on_restart_is_begun_again(any_world: World) -> None:
+async def test_a_tool_that_repeats_on_restart_is_started_again(any_world: World) -> None:
     _, live, gate = await crash_in_a_tool(any_world, "repeat")
     gate.opened.set()
     await wait_for_end(live)
@@ -347,7 +347,7 @@ async def test_a_tool_that_repeats_on_restart_is_begun_again(any_world: World) -
 
 
 @pytest.mark.parametrize("granted", [True, False])
-async def test_a_tool_that_asks_on_restart_waits_for_the_users_word(any_world: World, granted: bool) -> None:
+async def test_a_tool_that_asks_on_restart_waits_for_the_users_decision(any_world: World, granted: bool) -> None:
     engine, live, gate = await crash_in_a_tool(any_world, "ask")
     gate.opened.set()
     await wait_for_end(live)
@@ -362,7 +362,7 @@ async def test_a_tool_that_asks_on_restart_waits_for_the_users_word(any_world: W
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", result, "done"]
 
 
-async def test_a_tool_of_an_agent_that_lost_it_fails_as_interrupted(any_world: World) -> None:
+async def test_a_call_of_a_tool_that_no_longer_exists_fails_as_interrupted(any_world: World) -> None:
     gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts["go"] = [["so ", CallTool("gate")], ["done"]]
     engine = await any_world.start()
@@ -381,7 +381,9 @@ async def test_a_tool_of_an_agent_that_lost_it_fails_as_interrupted(any_world: W
 
 
 @pytest.mark.parametrize("how", ["cannot resume", "is gone", "died too often"])
-async def test_a_run_that_cannot_go_on_ends_as_interrupted_and_leaves_no_call_open(any_world: World, how: str) -> None:
+async def test_a_run_that_cannot_continue_ends_as_interrupted_and_leaves_no_call_open(
+    any_world: World, how: str
+) -> None:
     gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts |= {
         "below": [["deep ", wait_until_durable, CallTool("gate")]],
@@ -411,7 +413,7 @@ async def test_a_run_that_cannot_go_on_ends_as_interrupted_and_leaves_no_call_op
     assert texts(messages_of(events))[2:] == [INTERRUPTED, INTERRUPTED]
 
 
-async def test_a_run_that_was_given_up_keeps_what_the_user_can_answer(any_world: World) -> None:
+async def test_an_abandoned_run_keeps_the_calls_that_the_user_can_answer(any_world: World) -> None:
     gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts |= {"below": [[ask_user("a", "b")], ["up"]], "go": [[fork("below"), CallTool("gate")], ["end"]]}
     log = FaultyLog(any_world.store)
@@ -435,7 +437,7 @@ async def test_a_run_that_was_given_up_keeps_what_the_user_can_answer(any_world:
     assert texts(await any_world.history(live.state.session_id))[-1] == "end"
 
 
-async def test_a_run_is_taken_up_so_often_and_no_more(any_world: World) -> None:
+async def test_a_run_is_recovered_up_to_the_limit_of_attempts(any_world: World) -> None:
     gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts["go"] = [[CallTool("gate")]]
     live: LiveSession | None = None
@@ -462,7 +464,7 @@ async def test_a_run_is_taken_up_so_often_and_no_more(any_world: World) -> None:
     assert [each.event.attempt for each in events if isinstance(each.event, RunResumed)] == [2, 3]
 
 
-async def test_a_restart_in_good_order_uses_up_no_attempt(any_world: World) -> None:
+async def test_a_graceful_restart_does_not_count_as_an_attempt(any_world: World) -> None:
     gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts["go"] = [[CallTool("gate")], ["done"]]
     engine = await any_world.start(max_attempts=2)

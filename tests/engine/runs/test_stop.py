@@ -1,4 +1,4 @@
-"""Stopping: at every moment, by several, over agents and tools that do not let themselves be cancelled."""
+"""Stopping runs: at every moment, simultaneously, and with agents and tools that ignore their cancellation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ STOPPED = "Tool call cancelled: the run was stopped"
 
 @pytest.fixture
 def short_cancel_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is stopped has a moment to give up, not five seconds."""
+    """Shorten the time that a stopped agent has to end."""
     monkeypatch.setattr(runs_module, "STOP_TIMEOUT_S", 0.05)
 
 
@@ -76,7 +76,7 @@ async def test_a_run_that_is_stopped_before_its_first_event_ends_as_cancelled(an
     assert texts(await any_world.history(live.state.session_id))[1:] == ["again", "You said: again"]
 
 
-async def test_words_are_kept_as_they_were_when_the_run_was_stopped(any_world: World) -> None:
+async def test_text_remains_as_it_was_when_the_run_was_stopped(any_world: World) -> None:
     gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [["one ", wait_until_durable, "two ", gate, "three"]]
     engine = await any_world.start()
@@ -161,7 +161,7 @@ async def test_a_stop_while_calls_wait_settles_them(any_world: World) -> None:
 
 
 @pytest.mark.one_server
-async def test_many_stops_at_once_have_one_outcome(any_world: World) -> None:
+async def test_many_simultaneous_stops_have_one_outcome(any_world: World) -> None:
     gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [[CallTool("gate")]]
     engine = await any_world.start()
@@ -185,8 +185,8 @@ async def test_a_stop_after_the_end_does_nothing(any_world: World) -> None:
 
 
 @pytest.mark.parametrize("moment", range(40))
-async def test_a_stop_at_any_moment_leaves_a_whole_log(world: World, moment: int) -> None:
-    """So many turns of the event loop after the start; the checker looks at the log when the test is over."""
+async def test_a_stop_at_any_moment_leaves_a_complete_log(world: World, moment: int) -> None:
+    """Stop after a number of event loop iterations; the log checker verifies the log at the end."""
     world.echo()
     world.echo("asked", needs_approval=True)
     world.scripts |= {
@@ -211,7 +211,7 @@ async def test_a_stop_at_any_moment_leaves_a_whole_log(world: World, moment: int
     check_tool_call_pairing(await world.events(live.state.session_id))
 
 
-async def test_a_run_that_waits_for_its_turn_is_stopped_alone(any_world: World) -> None:
+async def test_a_queued_run_can_be_stopped_by_itself(any_world: World) -> None:
     gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [[gate, "said"]]
     engine = await any_world.start()
@@ -226,7 +226,7 @@ async def test_a_run_that_waits_for_its_turn_is_stopped_alone(any_world: World) 
     assert reasons(await any_world.events(live.state.session_id)) == ["cancelled", "end_turn", "end_turn"]
 
 
-async def test_a_stop_ends_the_active_run_and_all_that_wait(any_world: World) -> None:
+async def test_a_stop_ends_the_active_run_and_all_queued_runs(any_world: World) -> None:
     gate = any_world.pausing_tool("gate")
     any_world.scripts["go"] = [[gate, "said"]]
     engine = await any_world.start()
@@ -256,7 +256,7 @@ def stubborn(gate: PauseGate, released: asyncio.Event) -> Callable[[Run], Awaita
     return wait
 
 
-async def test_an_agent_that_swallows_its_cancellation_and_returns_was_stopped_all_the_same(any_world: World) -> None:
+async def test_a_run_counts_as_stopped_although_its_agent_swallows_the_cancellation(any_world: World) -> None:
     gate, at_once = PauseGate(), asyncio.Event()
     at_once.set()
     any_world.scripts["go"] = [["one ", wait_until_durable, stubborn(gate, at_once), "two"], ["three"]]
@@ -314,7 +314,7 @@ ZOMBIES = [
 @pytest.mark.usefixtures("short_cancel_grace")
 @pytest.mark.parametrize("again", [True, False], ids=["beside the next run", "alone"])
 @pytest.mark.parametrize("zombie", ZOMBIES)
-async def test_an_agent_that_goes_on_after_its_end_writes_nothing(
+async def test_an_agent_that_continues_after_the_end_of_its_run_writes_nothing(
     world: World, zombie: Callable[[Run], Awaitable[None]], again: bool
 ) -> None:
     gate, held, next_gate = PauseGate(), asyncio.Event(), PauseGate()
@@ -346,7 +346,9 @@ async def test_an_agent_that_goes_on_after_its_end_writes_nothing(
 @pytest.mark.usefixtures("short_cancel_grace")
 @pytest.mark.parametrize("again", [True, False], ids=["beside the next run", "alone"])
 @pytest.mark.one_server
-async def test_a_tool_that_goes_on_after_its_end_gives_no_second_result(any_world: World, again: bool) -> None:
+async def test_a_tool_that_continues_after_the_end_of_its_run_gives_no_second_result(
+    any_world: World, again: bool
+) -> None:
     gate, held, next_gate = PauseGate(), asyncio.Event(), PauseGate()
 
     async def stubborn_tool(arguments: JsonObject) -> str:
@@ -381,7 +383,7 @@ async def test_a_tool_that_goes_on_after_its_end_gives_no_second_result(any_worl
 
 
 @pytest.mark.usefixtures("short_cancel_grace")
-async def test_a_queued_run_starts_once_when_the_one_before_did_not_let_itself_be_stopped(world: World) -> None:
+async def test_a_queued_run_starts_once_when_the_previous_one_ignored_its_cancellation(world: World) -> None:
     gate, held = PauseGate(), asyncio.Event()
     world.scripts["go"] = [["one ", stubborn(gate, held), "two"]]
     engine = await world.start()
@@ -403,7 +405,7 @@ async def test_a_queued_run_starts_once_when_the_one_before_did_not_let_itself_b
 
 @pytest.mark.usefixtures("short_cancel_grace")
 @pytest.mark.one_server
-async def test_an_agent_that_talks_for_ever_does_not_keep_the_engine_from_closing(any_world: World) -> None:
+async def test_an_agent_that_never_ends_does_not_prevent_the_engine_from_closing(any_world: World) -> None:
     async def talk(run: Run) -> None:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What happens when several want something at once: busy sessions, deadlines, repeated requests, deletion, drain."""
+"""Concurrent requests: busy sessions, deadlines, repeated requests, deletion, shutdown."""
 
 import asyncio
 from contextlib import suppress
@@ -59,7 +59,7 @@ async def wait_until_gate_entered(gate: PauseGate) -> None:
 
 
 async def session_at_gate(world: World, **options: Any) -> tuple[Engine, LiveSession, PauseGate]:
-    """A session whose run waits before a gate."""
+    """A session whose run is paused."""
     gate = world.pausing_tool("gate")
     world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
     engine = await world.start(**options)
@@ -137,7 +137,7 @@ async def test_answers_to_a_busy_session_are_refused_and_stop_nothing(any_world:
 @pytest.mark.parametrize("busy", ["refuse", "queue", "supersede"])
 @pytest.mark.one_server
 async def test_a_hundred_messages_at_once(any_world: World, busy: BusyPolicy) -> None:
-    """One run at a time, in the order of the acknowledgements; the checker sees to the first."""
+    """One run at a time, in the order of acknowledgement; the log checker verifies the former."""
     engine = await any_world.start()
     live = await open_session(engine)
     acknowledged: list[str] = []
@@ -184,7 +184,7 @@ async def test_what_is_wrong_with_a_request_is_reported_before_anything_happens(
 
 
 @pytest.mark.parametrize("busy", ["queue", "supersede"])
-async def test_a_large_picture_that_has_to_wait_is_kept_beside_the_log(any_world: World, busy: BusyPolicy) -> None:
+async def test_a_large_image_of_a_queued_run_is_stored_outside_the_log(any_world: World, busy: BusyPolicy) -> None:
     any_world.scripted_agent._spec_fields["capabilities"] = Capabilities(image_data=True)
     engine, live, gate = await session_at_gate(any_world)
     picture = Image("data:image/png;base64," + "A" * 50_000)
@@ -204,7 +204,7 @@ async def test_a_large_picture_that_has_to_wait_is_kept_beside_the_log(any_world
     assert any_world.blobs.contents == {}
 
 
-async def test_settings_that_come_with_a_message_hold_for_its_run(any_world: World) -> None:
+async def test_settings_sent_with_a_message_apply_to_its_run(any_world: World) -> None:
     any_world.echo()
     any_world.scripts["go"] = [[CallTool("echo", {"value": 1})], ["done"]]
     engine = await any_world.start()
@@ -221,7 +221,7 @@ async def test_settings_that_come_with_a_message_hold_for_its_run(any_world: Wor
 
 
 @pytest.mark.one_server
-async def test_of_two_who_answer_at_once_the_first_counts(any_world: World) -> None:
+async def test_of_two_simultaneous_answers_the_first_counts(any_world: World) -> None:
     any_world.scripts["go"] = [[ask_user("a", "b")], ["done"]]
     engine = await any_world.start()
     live = await open_session(engine)
@@ -257,7 +257,7 @@ async def test_a_stop_and_an_answer_at_once_have_one_outcome(any_world: World) -
 # --- deadlines --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_has_its_time(any_world: World) -> None:
+async def test_a_run_that_exceeds_its_time_limit_is_ended(any_world: World) -> None:
     engine, live, gate = await session_at_gate(any_world, run_timeout_s=0.1)
     seen = await read(engine, live)
     stop = seen[-1].event if isinstance(seen[-1], LoggedEvent) else None
@@ -267,10 +267,10 @@ async def test_a_run_has_its_time(any_world: World) -> None:
     assert texts(await any_world.history(live.state.session_id)) == ["go", "one "]
 
 
-async def test_a_run_that_does_not_care_for_its_time_is_over_all_the_same(
+async def test_a_run_that_ignores_its_time_limit_is_ended_nevertheless(
     any_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its agent swallows the cancellation and goes on; the session does not wait for it."""
+    """The agent swallows the cancellation and continues; the session does not wait for it."""
     monkeypatch.setattr(runs_module, "STOP_TIMEOUT_S", 0.05)
     over = asyncio.Event()
 
@@ -308,7 +308,7 @@ async def submit_with_idempotency_key(
         return submitted.run_id
 
 
-async def test_fifty_equal_requests_at_once_make_one_run(any_world: World) -> None:
+async def test_fifty_equal_simultaneous_requests_start_one_run(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     async with asyncio.timeout(DEADLINE_S):
@@ -323,7 +323,7 @@ async def test_fifty_equal_requests_at_once_make_one_run(any_world: World) -> No
         await submit_with_idempotency_key(engine, live, "k", "another", "hello")
 
 
-async def test_requests_with_keys_of_their_own_in_one_commit_are_all_remembered(any_world: World) -> None:
+async def test_idempotency_keys_of_several_requests_in_one_commit_are_all_stored(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     keys = [f"k{place}" for place in range(20)]
@@ -360,7 +360,7 @@ async def test_a_request_that_failed_may_be_repeated_with_its_key(world: World) 
     assert texts(await world.history(live.state.session_id)) == ["hello", "You said: hello"]
 
 
-async def test_a_request_that_failed_after_it_took_effect_has_had_its_effect(world: World) -> None:
+async def test_a_request_that_failed_after_it_took_effect_is_not_repeated(world: World) -> None:
     log = FaultyLog(world.store)
     engine = await world.start(log)
     live = await open_session(engine)
@@ -395,7 +395,7 @@ async def test_a_session_that_is_deleted_during_its_run_is_gone(any_world: World
 
 
 async def test_nobody_sees_a_session_while_it_is_being_deleted(world: World) -> None:
-    """A run that was cut off by the deletion must not be taken up by somebody who looks."""
+    """A request for the session must not recover the run that the deletion interrupted."""
     log = FaultyLog(world.store)
     engine = await world.start(log)
     live = await open_session(engine)
@@ -436,7 +436,7 @@ async def test_a_deletion_that_failed_leaves_the_session(world: World, monkeypat
     assert await world.store.load(live.state.session_id) is None
 
 
-async def test_a_foreign_session_is_as_good_as_none(any_world: World) -> None:
+async def test_a_foreign_session_looks_like_a_missing_one(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     with pytest.raises(SessionNotFound) as foreign:
@@ -450,7 +450,7 @@ async def test_a_foreign_session_is_as_good_as_none(any_world: World) -> None:
 
 
 @requirement("faults:47:drains")
-async def test_a_server_that_stops_takes_nothing_new_and_parks_what_runs(any_world: World) -> None:
+async def test_a_stopping_server_refuses_new_work_and_parks_its_runs(any_world: World) -> None:
     engine, live, gate = await session_at_gate(any_world)
     reading = asyncio.create_task(read(engine, live))
     other = await open_session(engine)
@@ -473,7 +473,7 @@ async def test_a_server_that_stops_takes_nothing_new_and_parks_what_runs(any_wor
     assert engine.running_sessions() == []
 
 
-async def test_a_run_that_ends_within_the_grace_is_not_parked(any_world: World) -> None:
+async def test_a_run_that_ends_within_the_grace_period_is_not_parked(any_world: World) -> None:
     engine, live, gate = await session_at_gate(any_world)
     stopping = asyncio.create_task(any_world.stop(engine, grace_s=DEADLINE_S))
     await asyncio.sleep(0)
@@ -484,7 +484,7 @@ async def test_a_run_that_ends_within_the_grace_is_not_parked(any_world: World) 
 
 
 @pytest.mark.one_server  # the reader's own server plays the run
-async def test_who_reads_a_run_that_ends_within_the_grace_sees_its_end(any_world: World) -> None:
+async def test_a_reader_sees_the_end_of_a_run_that_ends_within_the_grace_period(any_world: World) -> None:
     engine, live, gate = await session_at_gate(any_world)
     reading = asyncio.create_task(read(engine, live))
     stopping = asyncio.create_task(any_world.stop(engine, grace_s=DEADLINE_S))
@@ -495,7 +495,7 @@ async def test_who_reads_a_run_that_ends_within_the_grace_sees_its_end(any_world
 
 
 async def test_a_queued_run_survives_a_server_that_stops(any_world: World) -> None:
-    """Also when the active run ends in the very moment in which all are parked."""
+    """Even if the active run ends at the moment when all runs are parked."""
     engine, live, gate = await session_at_gate(any_world)
     await send(engine, live, "later", "queue")
 

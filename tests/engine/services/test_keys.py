@@ -23,7 +23,7 @@ HERE = "192.0.2.1"
 
 
 class ManualClock:
-    """Stands still until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.at = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -44,7 +44,7 @@ class SequentialIds:
 
 
 class KeyRingFixture:
-    """A key ring over a real database, with a clock that is held."""
+    """A key ring over a real database, with a manual clock."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -92,7 +92,7 @@ def contents_of(folder: Path) -> bytes:
 # --- storage ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(
+async def test_a_key_is_shown_once_and_cannot_be_recovered_from_what_is_stored(
     key_ring_fixture: KeyRingFixture, tmp_path: Path
 ) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop", user=UserId("ann"), scopes=("read", "use"))
@@ -107,7 +107,7 @@ async def test_a_key_is_shown_once_and_nothing_that_is_kept_can_call(
     assert secret[12:-4].encode() not in stored
 
 
-async def test_no_two_keys_are_alike_and_their_prefix_is_part_of_them(key_ring_fixture: KeyRingFixture) -> None:
+async def test_keys_are_unique_and_their_prefix_is_part_of_them(key_ring_fixture: KeyRingFixture) -> None:
     made = [await key_ring_fixture.ring.create(f"key {number}", prefix="sk-blade-v2-") for number in range(20)]
     assert len({secret for secret, _ in made}) == 20
     secret, key = made[0]
@@ -141,7 +141,7 @@ async def test_keys_outlive_the_server(key_ring_fixture: KeyRingFixture) -> None
         ({"name": "n", "expires_at": datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)}, "expires_at"),
     ],
 )
-async def test_a_key_that_cannot_be_is_refused_and_none_is_made(
+async def test_an_invalid_key_is_refused_and_none_is_created(
     key_ring_fixture: KeyRingFixture, wrong: dict[str, object], path: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -188,7 +188,7 @@ async def test_everything_else_is_refused(key_ring_fixture: KeyRingFixture, writ
     assert secret not in str(refused.value)
 
 
-async def test_a_key_may_what_its_scope_says(key_ring_fixture: KeyRingFixture) -> None:
+async def test_a_key_allows_what_its_scopes_include(key_ring_fixture: KeyRingFixture) -> None:
     secret, _ = await key_ring_fixture.ring.create("dashboard", scopes=("read",))
     principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
     principal.require("read")
@@ -196,7 +196,7 @@ async def test_a_key_may_what_its_scope_says(key_ring_fixture: KeyRingFixture) -
         principal.require("use")
 
 
-async def test_a_key_ends_at_its_expiry(key_ring_fixture: KeyRingFixture) -> None:
+async def test_a_key_is_invalid_after_its_expiry(key_ring_fixture: KeyRingFixture) -> None:
     expiry = key_ring_fixture.clock.at + timedelta(hours=1)
     secret, _ = await key_ring_fixture.ring.create("guest", expires_at=expiry)
     key_ring_fixture.clock.at = expiry - timedelta(microseconds=1)
@@ -212,7 +212,7 @@ def test_without_keys_everybody_is_the_local_user_whatever_the_header_says() -> 
         assert NoKeys().authenticate(header, HERE) == Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
 
 
-async def test_recognising_a_key_is_one_digest_and_one_look_up_however_many_there_are(
+async def test_authentication_is_one_digest_and_one_lookup_for_any_number_of_keys(
     key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(300):
@@ -236,7 +236,7 @@ async def test_recognising_a_key_is_one_digest_and_one_look_up_however_many_ther
 # --- wrong keys -------------------------------------------------------------------------------------------------------
 
 
-async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(key_ring_fixture: KeyRingFixture) -> None:
+async def test_wrong_keys_of_an_address_are_limited_but_valid_keys_never_are(key_ring_fixture: KeyRingFixture) -> None:
     secret, _ = await key_ring_fixture.ring.create("laptop")
     ring = key_ring_fixture.another_ring(wrong=RateLimit(5, "wrong keys"))
     await ring.reload()
@@ -252,7 +252,7 @@ async def test_wrong_keys_of_an_address_are_limited_and_a_right_one_never_is(key
         ring.authenticate(bearer("sk-dragoman-x"), "192.0.2.2")
 
 
-async def test_a_request_without_a_key_counts_as_no_wrong_one(key_ring_fixture: KeyRingFixture) -> None:
+async def test_a_request_without_a_key_does_not_count_as_a_wrong_key(key_ring_fixture: KeyRingFixture) -> None:
     ring = key_ring_fixture.another_ring(wrong=RateLimit(1, "wrong keys"))
     for header in (None, "", "Basic x", "Bearer ") * 10:
         with pytest.raises(Unauthenticated):
@@ -270,7 +270,7 @@ async def test_a_request_without_a_key_counts_as_no_wrong_one(key_ring_fixture: 
         ("a:b", "a:b"),
     ],
 )
-def test_wrong_keys_are_counted_by_what_one_subscriber_has(address: str, network: str) -> None:
+def test_wrong_keys_are_counted_by_the_network_of_a_subscriber(address: str, network: str) -> None:
     assert client_network(address) == network
 
 
@@ -300,7 +300,7 @@ async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_notified_onc
     assert [each.name for each in await key_ring_fixture.store.all()] == ["phone"]
 
 
-async def test_a_stream_that_opens_just_after_its_key_went_is_notified_at_once(
+async def test_a_stream_that_opens_just_after_its_key_was_revoked_is_notified_at_once(
     key_ring_fixture: KeyRingFixture,
 ) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop")
@@ -311,7 +311,7 @@ async def test_a_stream_that_opens_just_after_its_key_went_is_notified_at_once(
     assert notified == ["gone"]
 
 
-async def test_a_revocation_on_another_server_is_heard_within_seconds(key_ring_fixture: KeyRingFixture) -> None:
+async def test_a_revocation_on_another_server_takes_effect_within_seconds(key_ring_fixture: KeyRingFixture) -> None:
     """Another ring on the same store and bus stands for another worker."""
     secret, key = await key_ring_fixture.ring.create("laptop")
     other = key_ring_fixture.another_ring()
@@ -326,7 +326,7 @@ async def test_a_revocation_on_another_server_is_heard_within_seconds(key_ring_f
     await other.close()
 
 
-async def test_a_key_made_on_another_server_is_taken_up(key_ring_fixture: KeyRingFixture) -> None:
+async def test_a_key_created_on_another_server_is_accepted(key_ring_fixture: KeyRingFixture) -> None:
     other = key_ring_fixture.another_ring()
     await other.start()
     secret, _ = await key_ring_fixture.ring.create("laptop")
@@ -335,7 +335,7 @@ async def test_a_key_made_on_another_server_is_taken_up(key_ring_fixture: KeyRin
     await other.close()
 
 
-async def test_what_happens_to_keys_on_another_server_is_heard_at_once(
+async def test_changes_of_keys_on_another_server_take_effect_at_once(
     key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAINTENANCE_INTERVAL_S", 3600.0)
@@ -417,7 +417,9 @@ class SlowStore:
         await self._store.touch(used)
 
 
-async def test_a_reload_that_began_before_does_not_bring_a_revoked_key_back(key_ring_fixture: KeyRingFixture) -> None:
+async def test_a_reload_that_started_before_a_revocation_does_not_restore_the_key(
+    key_ring_fixture: KeyRingFixture,
+) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop")
     slow = SlowStore(key_ring_fixture.store)
     ring = KeyRing(slow, LocalBus(), key_ring_fixture.clock, key_ring_fixture.ids)
@@ -439,7 +441,7 @@ async def test_a_reload_that_began_before_does_not_bring_a_revoked_key_back(key_
 # --- last use ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_last_use_is_noted_in_one_write_for_all_keys(key_ring_fixture: KeyRingFixture) -> None:
+async def test_last_uses_of_all_keys_are_stored_in_one_write(key_ring_fixture: KeyRingFixture) -> None:
     secrets = [(await key_ring_fixture.ring.create(f"key {number}"))[0] for number in range(3)]
     for secret in secrets[:2] * 5:
         key_ring_fixture.ring.authenticate(bearer(secret), HERE)
@@ -460,10 +462,10 @@ async def test_the_last_use_is_written_when_the_server_stops(key_ring_fixture: K
     assert [key.last_used_at for key in await key_ring_fixture.store.all()] == [key_ring_fixture.clock.at]
 
 
-async def test_a_fault_does_not_end_the_rings_rounds(
+async def test_a_failure_does_not_end_the_maintenance_of_keys(
     key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without them keys that were revoked elsewhere would be taken for ever."""
+    """Without maintenance, keys that another server revoked would stay valid."""
     monkeypatch.setattr(module, "MAINTENANCE_INTERVAL_S", 0.001)
     monkeypatch.setattr(module, "LAST_USE_WRITE_INTERVAL_S", 0.0)
     secret, key = await key_ring_fixture.ring.create("laptop")
@@ -484,7 +486,9 @@ async def test_a_fault_does_not_end_the_rings_rounds(
     await ring.close()
 
 
-async def test_the_ring_notes_uses_by_itself(key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_last_uses_are_written_periodically(
+    key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAINTENANCE_INTERVAL_S", 0.001)
     monkeypatch.setattr(module, "LAST_USE_WRITE_INTERVAL_S", 0.0)
     secret, key = await key_ring_fixture.ring.create("laptop")

@@ -1,4 +1,4 @@
-"""Rates and shares: what one caller takes, what it is refused, and that others do not notice."""
+"""Rate and concurrency limits: what a caller may use, when it is refused, and that others are not affected."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from dragoman.engine.services.limits import ConcurrencyLimit, RateLimit
 
 
 class ManualMonotonicClock:
-    """A clock that stands until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -18,7 +18,7 @@ class ManualMonotonicClock:
 
 
 def count_admitted(rate: RateLimit, who: str) -> int:
-    """How often the caller is let in before it is refused."""
+    """The number of requests of a caller until it is refused."""
     count = 0
     while True:
         try:
@@ -29,7 +29,7 @@ def count_admitted(rate: RateLimit, who: str) -> int:
 
 
 @pytest.mark.parametrize("per_minute", [1, 2, 7, 60, 1000])
-def test_a_caller_gets_its_minute_at_once_and_then_one_by_one(per_minute: int) -> None:
+def test_a_caller_can_use_a_whole_minutes_allowance_at_once_and_then_one_by_one(per_minute: int) -> None:
     seconds = ManualMonotonicClock()
     rate = RateLimit(per_minute, "requests", now=seconds)
     assert count_admitted(rate, "a") == per_minute
@@ -41,7 +41,7 @@ def test_a_caller_gets_its_minute_at_once_and_then_one_by_one(per_minute: int) -
     assert count_admitted(rate, "a") == per_minute
 
 
-def test_a_refusal_says_when_to_come_again_and_that_is_true() -> None:
+def test_a_refusal_states_the_correct_time_to_try_again() -> None:
     seconds = ManualMonotonicClock()
     rate = RateLimit(6, "wrong keys", now=seconds)
     count_admitted(rate, "a")
@@ -54,7 +54,7 @@ def test_a_refusal_says_when_to_come_again_and_that_is_true() -> None:
     assert count_admitted(rate, "a") == 1
 
 
-def test_callers_do_not_share_and_zero_is_no_limit() -> None:
+def test_callers_have_separate_limits_and_zero_means_no_limit() -> None:
     rate = RateLimit(1, "requests", now=ManualMonotonicClock())
     rate.consume("a")
     rate.consume("b")
@@ -63,7 +63,7 @@ def test_callers_do_not_share_and_zero_is_no_limit() -> None:
         endless.consume("a")
 
 
-def test_the_memory_of_a_rate_is_bounded_even_when_everybody_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_tracked_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_TRACKED_CALLERS", 100)
     seconds = ManualMonotonicClock()
     rate = RateLimit(1, "wrong keys", now=seconds)
@@ -73,7 +73,7 @@ def test_the_memory_of_a_rate_is_bounded_even_when_everybody_comes_at_once(monke
     assert count_admitted(rate, "address 999") == 0, "the newest are remembered"
 
 
-def test_a_share_is_refused_when_all_places_are_held_and_free_again_when_given_back() -> None:
+def test_a_caller_is_refused_while_all_its_slots_are_in_use() -> None:
     share = ConcurrencyLimit(2, "open streams", retry_after_s=3)
     give_back, _ = share.acquire("a"), share.acquire("a")
     with pytest.raises(LimitReached, match="too many open streams at the same time: at most 2") as refused:
@@ -88,7 +88,7 @@ def test_a_share_is_refused_when_all_places_are_held_and_free_again_when_given_b
         share.acquire("a")
 
 
-def test_a_share_of_zero_has_no_limit_and_forgets_who_left() -> None:
+def test_a_concurrency_limit_of_zero_admits_all_and_forgets_released_slots() -> None:
     share = ConcurrencyLimit(0, "runs")
     for release in [share.acquire("a") for _ in range(1000)]:
         release()

@@ -1,4 +1,4 @@
-"""Profiles where several servers share a store."""
+"""Profiles with several servers on one store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ ANN = UserId("ann")
 
 @pytest.fixture
 async def two_profile_services(tmp_path: Path) -> AsyncIterator[list[ProfileService]]:
-    """Two servers' books on one store, deaf to each other until they are started."""
+    """The profile services of two servers on one store. They do not hear of each other until they are started."""
     database = Database(tmp_path, synchronous="normal")
     database.start()
     bus = LocalBus()
@@ -29,7 +29,7 @@ async def two_profile_services(tmp_path: Path) -> AsyncIterator[list[ProfileServ
     database.close()
 
 
-async def test_a_setting_does_not_undo_one_that_was_set_on_another_server(
+async def test_a_change_does_not_overwrite_a_setting_of_another_server(
     two_profile_services: list[ProfileService],
 ) -> None:
     await two_profile_services[0].change(ANN, time_zone="Europe/Berlin")
@@ -38,7 +38,7 @@ async def test_a_setting_does_not_undo_one_that_was_set_on_another_server(
     )
 
 
-async def test_what_was_set_on_another_server_is_heard_at_once(two_profile_services: list[ProfileService]) -> None:
+async def test_a_change_on_another_server_takes_effect_at_once(two_profile_services: list[ProfileService]) -> None:
     await two_profile_services[1].start()
     changed = await two_profile_services[0].change(ANN, time_zone="Asia/Tokyo")
     async with asyncio.timeout(5):
