@@ -134,7 +134,7 @@ def test_conversations_of_all_kinds_are_admitted_or_refused_without_a_trace(scri
 
 
 @given(conversations, st.randoms(use_true_random=False))
-def test_only_what_was_asked_can_be_answered_and_once(scribe: LogGenerator, chance: Json) -> None:
+def test_only_waiting_calls_can_be_answered_and_only_once(scribe: LogGenerator, chance: Json) -> None:
     assume(scribe.state.run is None and not scribe.state.queue)
     waiting = list(scribe.state.waiting_calls())
     for call_id in (*scribe.settled_ids(), CallId("nobody's"), *(CallId(each.loop) for each in waiting)):
@@ -226,7 +226,7 @@ def with_blocks(message: Message) -> Message:
 
 
 @given(seeds(), some_tools)
-def test_pairs_of_calls_and_results_are_whole_from_the_start(history: tuple[Message, ...], tools: Json) -> None:
+def test_calls_and_results_of_seeds_are_paired(history: tuple[Message, ...], tools: Json) -> None:
     try:
         state = state_after(created(seeds=history, tools=tools, client_tools=(PAINT,)))
     except InvalidSeed:
@@ -261,7 +261,7 @@ def a_result(call_id: str) -> ToolMessage:
     ],
     ids=["twice in a step", "twice", "result of nothing", "second result", "left open", "result first"],
 )
-def test_a_history_that_does_not_hold_together_is_refused(history: tuple[Message, ...], path: str) -> None:
+def test_an_inconsistent_history_is_refused(history: tuple[Message, ...], path: str) -> None:
     with pytest.raises(InvalidSeed) as refused:
         created(seeds=history)
     assert refused.value.path == path
@@ -332,7 +332,7 @@ def test_tools_of_the_applications_that_are_refused(tools: tuple[ToolSpec, ...],
         check_change(SPEC, SessionSettings(), SettingsChange(client_tools=tools), encrypt, LIMITS)
 
 
-def test_an_application_may_bring_its_tools_only_where_they_are_taken() -> None:
+def test_an_application_may_provide_tools_only_to_agents_that_accept_them() -> None:
     closed = AgentSpec(name="closed")
     with pytest.raises(ClientToolsUnsupported):
         created(closed, client_tools=(PAINT,))
@@ -377,7 +377,7 @@ def test_options_that_are_refused(options: dict[str, str], refusal: type[Refused
     assert "xxx" not in str(refused.value), "a message never contains the value"
 
 
-def test_secrets_are_sealed_and_three_stars_mean_unchanged() -> None:
+def test_secrets_are_encrypted_and_three_asterisks_mean_unchanged() -> None:
     settings = state_after(created(CHOOSY, options={"key": "secret", "tone": "loud", "size": "l"})).settings
     assert settings.options == {"key": EncryptedValue("terces", 6), "tone": "loud", "size": "l"}
     unchanged = check_change(CHOOSY, settings, SettingsChange(options={"key": "***", "tone": "loud"}), encrypt, LIMITS)
@@ -437,7 +437,7 @@ def deep(levels: int) -> dict[str, Json]:
     ],
     ids=["text", "texts", "blocks", "deep", "deep arguments"],
 )
-def test_content_that_is_too_much(content: Json) -> None:
+def test_content_over_the_limits_is_refused(content: Json) -> None:
     limits = InputLimits(text_chars=100, blocks=10)
     with pytest.raises(Invalid):
         check_content(SPEC, content, limits, "messages[3]")
@@ -446,7 +446,7 @@ def test_content_that_is_too_much(content: Json) -> None:
     check_content(SPEC, (Data(deep(5)),), limits)
 
 
-def test_more_seeds_than_a_session_takes_at_once() -> None:
+def test_too_many_seeds_are_refused() -> None:
     one = UserMessage(id=MessageId("m"), content="x")
     with pytest.raises(LimitExceeded):
         created(seeds=(one,) * 1001)
@@ -507,7 +507,7 @@ def test_answers_that_do_not_fit(name: str, answer: type[Answer], fields: dict[s
     assert refused.value.path == "answers[0]"
 
 
-def test_a_grant_for_a_tool_that_was_switched_off_is_a_denial() -> None:
+def test_granting_a_call_of_a_disabled_tool_denies_it() -> None:
     state, request = first_problem("asking", Decision, granted=True)
     off = Submit(protocol="test", answers=request.answers, change=SettingsChange(tools=()))
     (record,) = [event for event in admitted(state, off).events if isinstance(event, AnswerGiven)]
@@ -521,7 +521,7 @@ def test_a_pending_call_keeps_its_kind_when_the_tools_change() -> None:
     assert kinds(admitted(state, request).events) == ["SettingsChanged", "RunStarted", "AnswerGiven", "CallSettled"]
 
 
-def test_a_protocol_that_wants_all_answers_gets_the_missing_ones_named() -> None:
+def test_a_protocol_that_requires_all_answers_learns_which_are_missing() -> None:
     state = session_waiting_for("paint", "asking", ASK_USER_QUESTION)
     some = Submit(
         protocol="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),), requires_all_answers=True
@@ -533,7 +533,7 @@ def test_a_protocol_that_wants_all_answers_gets_the_missing_ones_named() -> None
     assert admitted(state, message_only).run_id is not None, "a message alone closes them all"
 
 
-def test_answers_in_part_start_nothing() -> None:
+def test_partial_answers_start_no_run() -> None:
     state = session_waiting_for("paint", "asking")
     result = admitted(state, Submit(protocol="test", answers=(Result(call_id=CallId("paint-0"), content="blue"),)))
     assert (result.run_id, kinds(result.events)) == (None, ["AnswerGiven", "CallSettled"])

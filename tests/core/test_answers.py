@@ -49,7 +49,7 @@ TWO = parsed_questions(question("red", "blue"), question("s", "m", "l", multi=Tr
         ("[1]", "[1], [1]"),
     ],
 )
-def test_an_answer_in_words_is_read(text: str, expected_text: str) -> None:
+def test_a_text_answer_is_parsed(text: str, expected_text: str) -> None:
     assert answer_text(settle(TWO, text).result) == expected_text
 
 
@@ -83,7 +83,7 @@ def test_an_answer_that_answers_nothing_is_refused(text: str) -> None:
 @given(
     st.text() | json_values.map(json.dumps) | st.builds(lambda value: json.dumps({"selections": value}), json_values)
 )
-def test_whatever_is_answered_is_stored_or_refused(text: str) -> None:
+def test_any_answer_is_stored_or_refused(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -97,13 +97,13 @@ def test_whatever_is_answered_is_stored_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"questions": 5}, {"questions": [{}]}, {"questions": [{"question": 1}]}])
-def test_a_question_that_cannot_be_read_takes_an_answer_in_words(arguments: Json) -> None:
+def test_a_malformed_question_accepts_a_free_text(arguments: Json) -> None:
     call = OpenCall(call=Call(CallId("c"), ASK_USER_QUESTION, arguments), kind="question", message_id=MessageId("m"))
     assert answer_text(settle(call, "so be it").result) == "so be it"
     assert len(questions_of(arguments).questions) == 1
 
 
-def test_a_choice_is_kept_with_its_question_and_labels() -> None:
+def test_a_choice_is_stored_with_its_question_and_labels() -> None:
     event = settle_choice(TWO, Choice(call_id=CallId("c"), selections={"0": [1], "1": [0, 2]}), lambda: "id")
     assert event.result.raw == {
         "answers": [
@@ -171,7 +171,7 @@ def test_ids_sort_by_their_time_and_then_by_their_number(moments: list[tuple[int
         "٠191b6c8-0000-7000-8000-000000000001",
     ],
 )
-def test_what_is_no_session_id(text: str) -> None:
+def test_strings_that_are_not_session_ids_are_rejected(text: str) -> None:
     assert parse_session_id(text) is None
 
 

@@ -51,7 +51,7 @@ def in_march(cron: str) -> list[str]:
         (" 0  9\t* * * ", ["03-02 09:00"]),
     ],
 )
-def test_fields_are_read_as_cron_has_them(cron: str, times: list[str]) -> None:
+def test_fields_are_parsed_like_those_of_cron(cron: str, times: list[str]) -> None:
     assert due(cron, "UTC", "2026-03-02T00Z", "2026-03-03T00Z") == times
 
 

@@ -47,13 +47,13 @@ def test_an_event_that_is_written_is_read_back(event: Event) -> None:
 
 
 @pytest.mark.parametrize("event", [CallStarted(call_id=CallId("\ud800"))])
-def test_half_a_character_is_never_written(event: Event) -> None:
+def test_a_lone_surrogate_is_never_written(event: Event) -> None:
     with pytest.raises(UnicodeEncodeError):
         encode(event)
 
 
 @given(conversations, st.data())
-def test_a_fold_may_be_cut_anywhere(scribe: LogGenerator, data: st.DataObject) -> None:
+def test_a_fold_may_be_interrupted_anywhere(scribe: LogGenerator, data: st.DataObject) -> None:
     """Over the bytes in which a state is stored."""
     whole = fold_log(SessionId("session"), ANN, scribe.log)
     assert whole == scribe.state
@@ -68,7 +68,7 @@ def test_a_fold_may_be_cut_anywhere(scribe: LogGenerator, data: st.DataObject) -
 
 
 @given(conversations, times)
-def test_a_state_that_is_written_down_is_read_back(scribe: LogGenerator, at: object) -> None:
+def test_an_encoded_state_is_decoded_unchanged(scribe: LogGenerator, at: object) -> None:
     scribe.state.updated_at = at  # type: ignore[assignment]  # an aware time
     head = encode_head(scribe.state, with_settings=True)
     assert head.settings is not None
@@ -79,7 +79,7 @@ def test_a_state_that_is_written_down_is_read_back(scribe: LogGenerator, at: obj
 
 
 @given(conversations)
-def test_whatever_happens_the_log_keeps_its_rules(scribe: LogGenerator) -> None:
+def test_any_sequence_of_requests_leaves_a_valid_log(scribe: LogGenerator) -> None:
     check_log(scribe.log, {}, set(scribe.settled_ids()) | set(scribe.state.calls))
 
 

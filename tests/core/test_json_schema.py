@@ -72,7 +72,7 @@ TREE = {
         ({"x-note": "what nobody knows is no assertion", "title": "t"}, 1, None),
     ],
 )
-def test_a_value_fits_or_it_is_said_what_does_not(schema: dict[str, Any], value: Any, wrong: str | None) -> None:
+def test_a_value_matches_or_the_mismatch_is_described(schema: dict[str, Any], value: Any, wrong: str | None) -> None:
     check_schema(schema)
     assert validation_error(schema, value) == wrong
 
@@ -86,12 +86,12 @@ def test_a_value_fits_or_it_is_said_what_does_not(schema: dict[str, Any], value:
         ({"allOf": [{}] * 1000}, list(range(1000)), "]: too much to look at"),
     ],
 )
-def test_looking_has_an_end_whatever_a_schema_asks_for(schema: dict[str, Any], value: Any, wrong: str) -> None:
+def test_validation_ends_for_every_schema(schema: dict[str, Any], value: Any, wrong: str) -> None:
     check_schema(schema)
     assert str(validation_error(schema, value)).rstrip(")").endswith(wrong)
 
 
-def test_a_long_list_of_values_is_looked_through_once() -> None:
+def test_a_long_list_of_values_is_searched_once() -> None:
     """Item by item this would be two hundred million comparisons."""
     words = {"items": {"enum": list(range(20_000))}, "uniqueItems": True}
     assert validation_error(words, list(range(10_000, 20_000))) is None
@@ -119,13 +119,13 @@ def test_a_long_list_of_values_is_looked_through_once() -> None:
         {"const": {"type": [1]}, "items": {"$ref": "#/const"}},
     ],
 )
-def test_what_is_no_schema_or_cannot_be_held_is_refused(schema: Any) -> None:
+def test_an_invalid_or_unsupported_schema_is_refused(schema: Any) -> None:
     with pytest.raises(Invalid):
         check_schema(schema)
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', '```json\n{"a": 1}\n```', '\n```\n{"a": 1}\n```\n'])
-def test_the_json_of_an_answer_may_stand_in_a_fence(text: str) -> None:
+def test_the_json_of_an_answer_may_be_in_a_code_fence(text: str) -> None:
     assert parse_json(text) == {"a": 1}
 
 

@@ -48,7 +48,7 @@ def test_feedback_always_counts_newest_first_up_to_twenty() -> None:
     assert numbers(*(a_memory(number) for number in range(1, 31))) == list(range(30, 10, -1))
 
 
-def test_of_experience_the_eight_that_fit_best_count_and_none_that_does_not_fit() -> None:
+def test_the_eight_most_relevant_experience_memories_are_selected() -> None:
     fits = [a_memory(number, "alpha beta " + "gamma " * (number % 3), type="experience") for number in range(1, 11)]
     strange = a_memory(50, "nothing of it", type="experience")
     assert numbers(*fits, strange, message="Alpha, beta!") == [9, 6, 3, 10, 8, 7, 5, 4]
@@ -67,7 +67,7 @@ def test_feedback_stands_before_experience() -> None:
         a_memory(1, skill_name="knit"),
     ],
 )
-def test_what_is_off_replaced_a_comment_or_of_another_skill_is_left_out(memory: Memory) -> None:
+def test_disabled_superseded_and_unrelated_memories_are_left_out(memory: Memory) -> None:
     assert numbers(memory, tools=("add",)) == []
 
 
@@ -98,7 +98,7 @@ def test_a_chinese_memory_fits_a_chinese_message() -> None:
 
 
 @given(st.text(), st.text())
-def test_a_score_is_a_share(memory: str, message: str) -> None:
+def test_a_score_is_a_share_of_matching_words(memory: str, message: str) -> None:
     assert 0.0 <= score(terms(memory), terms(message)) <= 1.0
     assert score(terms(memory), terms(memory)) == (1.0 if terms(memory) else 0.0)
 
@@ -125,7 +125,7 @@ def test_the_log_notes_how_a_memory_begins() -> None:
     assert to_memory_use(a_memory(3, "x" * 500, skill_name="add")) == MemoryUse(3, "x" * 80, "add")
 
 
-def test_an_empty_text_is_none() -> None:
+def test_an_empty_text_becomes_none() -> None:
     assert validate(MemoryTexts(content="c", topic="", write_reason="r")) == MemoryTexts(content="c", write_reason="r")
 
 

@@ -26,7 +26,7 @@ PLANNING = SessionSettings(tools="all", mode="planning", client_tools=(a_tool("p
 EXECUTING = apply_change(PLANNING, SettingsChange(mode="executing"))
 
 
-def test_while_it_plans_an_agent_may_look_ask_and_give_tasks_but_not_act() -> None:
+def test_in_planning_mode_an_agent_may_read_ask_and_delegate_but_not_act() -> None:
     names = ("look", "act", "hidden", "paint", ASK_USER_QUESTION, FORK)
     assert [kind_of_call(name, SPEC, PLANNING) for name in names] == [
         "inline",

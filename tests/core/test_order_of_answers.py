@@ -47,7 +47,7 @@ def numbers() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_what_the_application_brings_is_stored_before_what_it_declines(turned: bool) -> None:
+def test_results_of_the_application_are_stored_before_its_denials(turned: bool) -> None:
     """AAP §6, steps 1 and 2: client tool results are stored on acceptance, decisions are dealt with after that."""
     answers: list[Answer] = [Decision(call_id=PAINT, granted=False), Result(call_id=DRAW, content="drawn")]
     request = Submit(protocol="aap", answers=tuple(reversed(answers) if turned else answers))

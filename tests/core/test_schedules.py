@@ -42,7 +42,7 @@ def daily(**fields: Any) -> Schedule:
     return Schedule(**{**given, **fields})
 
 
-def test_before_its_time_nothing_is_due() -> None:
+def test_nothing_is_due_before_its_time() -> None:
     assert due(daily(), NINE - timedelta(microseconds=1), is_running=False) is None
 
 
@@ -55,7 +55,7 @@ def test_what_is_not_enabled_is_never_due() -> None:
     assert due(daily(next_at=None), NINE + DAY, is_running=False) is None
 
 
-def test_a_time_that_is_late_by_less_than_five_minutes_is_kept_and_a_later_one_is_missed() -> None:
+def test_a_time_less_than_five_minutes_late_is_due_and_a_later_one_is_missed() -> None:
     late = timedelta(minutes=5)
     assert due(daily(), NINE + late - timedelta(microseconds=1), is_running=False) == Due(NINE, NINE + DAY)
     assert due(daily(), NINE + late, is_running=False) == Due(NINE, NINE + DAY, MISSED)
@@ -67,16 +67,16 @@ def test_of_several_times_that_passed_the_last_one_counts() -> None:
     assert due(daily(), now + DAY / 2, is_running=False) == Due(NINE + 3 * DAY, NINE + 4 * DAY, MISSED)
 
 
-def test_while_the_one_before_runs_a_time_is_skipped() -> None:
+def test_a_time_is_skipped_while_the_previous_fire_runs() -> None:
     assert due(daily(), NINE, is_running=True) == Due(NINE, NINE + DAY, SKIPPED)
 
 
-def test_an_expired_schedule_is_switched_off_at_its_time() -> None:
+def test_an_expired_schedule_is_disabled_at_its_time() -> None:
     assert due(daily(expires_at=NINE), NINE, is_running=False) == Expired()
     assert due(daily(expires_at=NINE + MINUTE), NINE, is_running=False) == Due(NINE, NINE + DAY)
 
 
-def test_what_expired_while_the_server_was_away_missed_its_last_time() -> None:
+def test_a_schedule_that_expired_during_downtime_missed_its_last_time() -> None:
     schedule = daily(expires_at=NINE + DAY)
     assert due(schedule, NINE + 5 * DAY, is_running=False) == Due(NINE, NINE + 6 * DAY, MISSED)
 
@@ -109,7 +109,7 @@ def test_a_checked_schedule_knows_its_next_time() -> None:
         ({"time_zone": ""}, "timezone"),
     ],
 )
-def test_a_field_that_cannot_be_so_is_refused(fields: dict[str, Any], path: str) -> None:
+def test_an_invalid_field_is_refused(fields: dict[str, Any], path: str) -> None:
     with pytest.raises(Invalid) as refused:
         validate(daily(**fields), NINE)
     assert refused.value.path == path

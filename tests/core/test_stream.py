@@ -38,7 +38,7 @@ def test_from_any_position_on_a_stream_is_the_tail_of_itself(scribe: LogGenerato
 
 
 @given(conversations, st.data())
-def test_from_a_position_that_nobody_gave_out_nothing_is_doubled(scribe: LogGenerator, data: st.DataObject) -> None:
+def test_a_position_that_was_never_issued_duplicates_nothing(scribe: LogGenerator, data: st.DataObject) -> None:
     after = Cursor(data.draw(st.integers(0, len(scribe.log) + 2)), data.draw(st.integers(0, 5)))
     whole = expand(scribe.log, scribe.open_pieces)
     assert expand(scribe.log, scribe.open_pieces, after) == [each for each in whole if cursor_of(each) > after]
@@ -62,7 +62,7 @@ def test_the_pieces_of_a_block_are_its_text(scribe: LogGenerator) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), words.filter(bool)), max_size=30))
-def test_the_pieces_of_a_block_are_kept_in_few_numbers(steps: list[tuple[int, str]]) -> None:
+def test_the_pieces_of_a_block_are_stored_compactly(steps: list[tuple[int, str]]) -> None:
     """Each step lets so many events pass, then adds a piece."""
     after, place = 1, 0
     pieces: list[Piece] = []
@@ -78,7 +78,7 @@ def test_the_pieces_of_a_block_are_kept_in_few_numbers(steps: list[tuple[int, st
 
 
 @given(st.text(max_size=10) | st.integers(0, 3 * PIECE_LIMIT).map("x".__mul__))
-def test_text_is_cut_into_pieces_that_join_to_it(text: str) -> None:
+def test_text_is_split_into_pieces_that_join_to_it(text: str) -> None:
     parts = split_into_pieces(text)
     assert "".join(parts) == text
     assert all(len(part) <= PIECE_LIMIT for part in parts)

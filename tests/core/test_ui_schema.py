@@ -50,7 +50,7 @@ NODES_OF_ALL_KINDS: list[Json] = [
 
 
 @pytest.mark.parametrize("place", range(len(NODES_OF_ALL_KINDS)))
-def test_what_holds_to_the_schema_comes_out_as_it_went_in(place: int) -> None:
+def test_a_valid_tree_is_returned_unchanged(place: int) -> None:
     card = schema(NODES_OF_ALL_KINDS[place], status="warning", theme="dark", meta={"requestId": "r", "userId": "u"})
     assert compile_card(card) == card
 
@@ -88,14 +88,14 @@ BAD_NODES: list[Json] = [
 
 
 @pytest.mark.parametrize("place", range(len(BAD_NODES)))
-def test_what_does_not_hold_to_the_schema_gives_nothing(place: int) -> None:
+def test_an_invalid_tree_is_dropped(place: int) -> None:
     assert compile_card(schema(BAD_NODES[place])) is None
 
 
 @pytest.mark.parametrize(
     "fields", [{"version": "1.0"}, {"version": 2}, {"status": "fine"}, {"theme": "pink"}, {"meta": {"requestId": 1}}]
 )
-def test_a_frame_that_is_wrong_gives_nothing(fields: Json) -> None:
+def test_an_invalid_frame_is_dropped(fields: Json) -> None:
     assert compile_card(schema({"type": "divider"}, **fields)) is None
 
 

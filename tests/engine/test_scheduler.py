@@ -175,7 +175,7 @@ async def test_at_its_time_a_prompt_is_sent_in_a_session_of_its_own(scheduler_fi
     assert (moved.next_at, moved.last_at) == (NINE + DAY, NINE)
 
 
-async def test_a_time_is_kept_once_however_often_it_is_looked_at(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_due_time_fires_once_however_often_it_is_checked(scheduler_fixture: SchedulerFixture) -> None:
     schedule = await scheduler_fixture.daily()
     for _ in range(3):
         await scheduler_fixture.advance_to(NINE)
@@ -184,7 +184,7 @@ async def test_a_time_is_kept_once_however_often_it_is_looked_at(scheduler_fixtu
     assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_a_time_that_another_server_claimed_is_not_kept_again(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_due_time_that_another_server_claimed_does_not_fire_again(scheduler_fixture: SchedulerFixture) -> None:
     schedule = await scheduler_fixture.daily()
     other = Scheduler(
         scheduler_fixture.store, scheduler_fixture.engine, scheduler_fixture.world.clock, scheduler_fixture.world.ids
@@ -249,7 +249,7 @@ async def test_a_run_that_is_stopped_or_deleted_fails_its_fire(
     assert (status, error in ("The run was stopped", STOPPED_WHILE_WAITING, SESSION_DELETED)) == ("failed", True)
 
 
-async def test_a_prompt_that_the_agent_does_not_take_fails_with_the_reason(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_prompt_that_the_agent_refuses_fails_with_the_reason(scheduler_fixture: SchedulerFixture) -> None:
     schedule = await scheduler_fixture.daily()
     scheduler_fixture.engine.default_agent = "nobody"
     await scheduler_fixture.advance_to(NINE)
@@ -260,7 +260,7 @@ async def test_a_prompt_that_the_agent_does_not_take_fails_with_the_reason(sched
 
 @requirement("faults:51:overlap")
 @requirement("blade:schedules:overlap")
-async def test_while_a_fire_is_under_way_the_next_is_skipped(scheduler_fixture: SchedulerFixture) -> None:
+async def test_while_a_fire_is_running_the_next_is_skipped(scheduler_fixture: SchedulerFixture) -> None:
     gate = PauseGate()
     scheduler_fixture.world.scripts["write it"] = [[gate]]
     schedule = await scheduler_fixture.daily()
@@ -285,7 +285,7 @@ def fire_count(outcome: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-async def test_the_metrics_count_what_becomes_of_fires(scheduler_fixture: SchedulerFixture) -> None:
+async def test_the_metrics_count_the_results_of_fires(scheduler_fixture: SchedulerFixture) -> None:
     gate = PauseGate()
     scheduler_fixture.world.scripts["write it"] = [[gate]]
     outcomes = ("completed", "failed", "skipped", "missed")
@@ -360,7 +360,7 @@ async def test_a_fire_waits_for_its_user_and_ends_with_the_answer(scheduler_fixt
 
 
 @requirement("blade:schedules:waits")
-async def test_who_never_answers_fails_the_fire_after_a_day(
+async def test_a_fire_without_an_answer_fails_after_a_day(
     scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHECK_INTERVAL_S", 0.01)
@@ -394,7 +394,7 @@ async def test_with_confirmations_skipped_permissions_are_given_and_questions_ge
 # --- keeping ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_of_the_times_finds_the_next_anew_and_another_does_not(
+async def test_only_a_change_of_the_times_computes_the_next_one_again(
     scheduler_fixture: SchedulerFixture,
 ) -> None:
     schedule = await scheduler_fixture.daily()
@@ -411,7 +411,9 @@ async def test_a_change_of_the_times_finds_the_next_anew_and_another_does_not(
     assert await scheduler_fixture.store.all() == [moved]
 
 
-async def test_what_is_stopped_is_not_kept_and_started_again_begins_anew(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_disabled_schedule_does_not_fire_and_starts_anew_when_enabled(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
     schedule = await scheduler_fixture.daily()
     await scheduler_fixture.schedules.change(ANN, schedule.schedule_id, enabled=False)
     await scheduler_fixture.advance_to(NINE + DAY)
@@ -423,7 +425,7 @@ async def test_what_is_stopped_is_not_kept_and_started_again_begins_anew(schedul
     assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_an_expired_schedule_is_switched_off_at_its_time_and_cannot_be_started(
+async def test_an_expired_schedule_is_disabled_at_its_time_and_cannot_be_enabled(
     scheduler_fixture: SchedulerFixture,
 ) -> None:
     schedule = await scheduler_fixture.daily(expires_at=NINE + DAY)
@@ -437,7 +439,7 @@ async def test_an_expired_schedule_is_switched_off_at_its_time_and_cannot_be_sta
 
 
 @requirement("blade:schedules:delete")
-async def test_a_removed_schedule_is_gone_and_what_it_started_goes_on(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_removed_schedule_is_gone_and_its_run_continues(scheduler_fixture: SchedulerFixture) -> None:
     gate = PauseGate()
     scheduler_fixture.world.scripts["write it"] = [[gate, "done"]]
     schedule = await scheduler_fixture.daily()
@@ -494,7 +496,7 @@ async def test_a_calendar_reports_the_first_thousand_times_of_what_is_enabled(
 
 @requirement("faults:51:missed")
 @requirement("blade:schedules:missed")
-async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_noted(
+async def test_a_time_missed_by_less_than_five_minutes_fires_and_a_later_one_is_recorded_as_missed(
     scheduler_fixture: SchedulerFixture,
 ) -> None:
     schedule = await scheduler_fixture.daily()
@@ -514,7 +516,7 @@ async def test_a_time_missed_by_less_than_five_minutes_is_kept_and_a_longer_one_
 
 
 @requirement("blade:schedules:once")
-async def test_a_server_that_died_before_the_session_was_made_has_it_made_by_the_next(
+async def test_a_session_that_a_crash_prevented_is_created_by_the_next_server(
     scheduler_fixture: SchedulerFixture,
 ) -> None:
     schedule = await scheduler_fixture.daily()
@@ -528,7 +530,7 @@ async def test_a_server_that_died_before_the_session_was_made_has_it_made_by_the
     assert await scheduler_fixture.session_summary(fire) == ["write it", "You said: write it"]
 
 
-async def test_a_run_that_a_stop_parked_ends_with_the_next_server(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_parked_run_of_a_fire_ends_on_the_next_server(scheduler_fixture: SchedulerFixture) -> None:
     gate = PauseGate()
     scheduler_fixture.world.scripts["write it"] = [[gate, "done"]]
     schedule = await scheduler_fixture.daily()
@@ -541,16 +543,14 @@ async def test_a_run_that_a_stop_parked_ends_with_the_next_server(scheduler_fixt
     assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 
-async def test_a_server_that_stops_keeps_no_time(scheduler_fixture: SchedulerFixture) -> None:
+async def test_a_stopping_server_fires_nothing(scheduler_fixture: SchedulerFixture) -> None:
     schedule = await scheduler_fixture.daily()
     await scheduler_fixture.engine.drain(0)
     await scheduler_fixture.advance_to(NINE)
     assert await scheduler_fixture.fires(schedule) == []
 
 
-async def test_a_store_that_fails_is_asked_again(
-    scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failing_store_is_retried(scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_DELAY_S", 0.0)
     failures = [StoreUnavailable("full")] * 3
     settle = scheduler_fixture.store.update_fire
@@ -568,7 +568,7 @@ async def test_a_store_that_fails_is_asked_again(
     assert len(await scheduler_fixture.session_summary((await scheduler_fixture.fires(schedule))[0])) == 2
 
 
-async def test_times_are_kept_by_themselves(scheduler_fixture: SchedulerFixture) -> None:
+async def test_the_timer_fires_due_times(scheduler_fixture: SchedulerFixture) -> None:
     """The worker sleeps until the next time, and looks anew when a schedule changes."""
     await scheduler_fixture.schedules.close()
     await scheduler_fixture.schedules.start()
@@ -583,7 +583,7 @@ async def test_times_are_kept_by_themselves(scheduler_fixture: SchedulerFixture)
     await until(is_kept)
 
 
-async def test_a_fault_does_not_end_the_keeping_of_times(
+async def test_a_failure_does_not_end_the_timer(
     scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_DELAY_S", 0.0)
@@ -645,7 +645,7 @@ def expected(zone: str, cron: str) -> list[datetime]:
 
 @requirement("faults:51:year")
 @requirement("blade:schedules:year")
-async def test_a_year_in_five_zones_with_100_restarts_misses_nothing_and_doubles_nothing(
+async def test_a_year_in_five_zones_with_100_restarts_misses_and_duplicates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most of the restarts are kills, right after a claim or between two times; no server is away for five minutes."""

@@ -36,7 +36,7 @@ def samples() -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_counted_is_shown() -> None:
+def test_counted_values_are_exposed() -> None:
     before = samples()
     metrics.RUNS_STARTED.inc()
     metrics.RUNS_STOPPED.labels(reason="end_turn").inc(2)
@@ -59,7 +59,7 @@ def test_what_is_counted_is_shown() -> None:
     assert grown("dragoman_commit_seconds_sum") == pytest.approx(100.003)
 
 
-def test_the_process_is_visible_too() -> None:
+def test_metrics_of_the_process_are_exposed() -> None:
     names = {name for name, _ in samples()}
     assert {"process_resident_memory_bytes", "process_open_fds", "python_gc_collections_total"} <= names
 
@@ -82,7 +82,7 @@ def test_a_label_that_a_metric_does_not_have_is_refused() -> None:
         metric.labels(protocol="aap", session="x")
 
 
-def test_parts_of_a_metric_are_counted_apart() -> None:
+def test_label_values_of_a_metric_are_counted_separately() -> None:
     counter, histogram = Counter("", "", ["code"]), Histogram("", "", ["model"], bounds=(1.0,))
     counter.labels(code="a").inc()
     counter.labels(code="b").inc(5)
@@ -111,7 +111,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
-def test_without_being_asked_no_span_is_made() -> None:
+def test_no_span_is_created_unless_tracing_is_enabled() -> None:
     with run_span("assistant", "s", "r") as run, tool_span("add", "c") as tool:
         assert (run, tool, model_span("m")) == (None, None, None)
 
@@ -138,7 +138,7 @@ def test_a_tool_call_stands_below_its_run(spans: InMemorySpanExporter) -> None:
     assert tool.parent.span_id == run.context.span_id
 
 
-def test_a_failure_shows_its_kind_and_not_its_words(spans: InMemorySpanExporter) -> None:
+def test_a_span_shows_the_type_of_a_failure_but_not_its_message(spans: InMemorySpanExporter) -> None:
     with pytest.raises(ValueError, match=CANARY), run_span("assistant", "s", "r"), tool_span("add", "c"):
         raise ValueError(CANARY)
     for span in spans.get_finished_spans():
@@ -173,7 +173,7 @@ REQUEST = ModelRequest(model="m", messages=())
 ANSWER = (TextDelta("Hel"), TextDelta("lo"), Finished(stop="end_turn", usage=Usage(input_tokens=7, output_tokens=2)))
 
 
-async def test_a_counted_model_says_what_the_model_says() -> None:
+async def test_a_counted_model_returns_the_models_output_unchanged() -> None:
     model: Model = CountedModel(ScriptedModel(*ANSWER), "test:plain")
     assert model.context_window == 4096
     assert [event async for event in model.stream(REQUEST)] == list(ANSWER)
@@ -199,7 +199,7 @@ async def test_a_model_call_is_counted_with_its_tokens_and_traced(spans: InMemor
     )
 
 
-async def test_a_failed_model_call_is_counted_and_passed_on(spans: InMemorySpanExporter) -> None:
+async def test_a_failed_model_call_is_counted_and_raised(spans: InMemorySpanExporter) -> None:
     model = CountedModel(ScriptedModel(TextDelta("Hel"), ModelUnavailable(CANARY)), "test:failing")
     with pytest.raises(ModelUnavailable, match=CANARY):
         [event async for event in model.stream(REQUEST)]
@@ -210,7 +210,7 @@ async def test_a_failed_model_call_is_counted_and_passed_on(spans: InMemorySpanE
     assert CANARY not in span.to_json()
 
 
-async def test_a_call_that_is_let_go_lets_the_model_go() -> None:
+async def test_closing_a_model_call_closes_the_models_stream() -> None:
     scripted = ScriptedModel(*ANSWER)
     stream = CountedModel(scripted, "test:left").stream(REQUEST)
     async with aclosing(cast("Any", stream)):

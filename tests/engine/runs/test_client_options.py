@@ -50,7 +50,7 @@ async def test_a_session_has_the_id_that_its_client_chose(any_world: World) -> N
     assert not await engine.exists_for_other_owner(ANN, CHOSEN)
 
 
-async def test_a_name_is_its_owners_own(any_world: World) -> None:
+async def test_session_names_are_separate_for_each_owner(any_world: World) -> None:
     engine = await any_world.start()
     mine = await open_session(engine, name="holiday")
     theirs = await engine.create(BOB, Create(protocol="test", agent="player", name="holiday"))
@@ -74,7 +74,7 @@ async def test_another_owners_id_is_only_a_name(any_world: World) -> None:
 
 
 @pytest.mark.parametrize("chosen", [{"session_id": CHOSEN}, {"name": "holiday"}])
-async def test_of_many_who_choose_the_same_at_once_one_gets_it(any_world: World, chosen: dict[str, str]) -> None:
+async def test_one_of_many_simultaneous_requests_for_an_id_gets_it(any_world: World, chosen: dict[str, str]) -> None:
     engine = await any_world.start()
     async with asyncio.timeout(DEADLINE_S):
         made = await asyncio.gather(*(open_session(engine, **chosen) for _ in range(10)), return_exceptions=True)
@@ -85,7 +85,7 @@ async def test_of_many_who_choose_the_same_at_once_one_gets_it(any_world: World,
     await play(engine, found, "hello")
 
 
-async def test_many_who_make_a_session_and_speak_in_it_at_once_are_all_heard(any_world: World) -> None:
+async def test_simultaneous_creations_and_messages_in_one_session_all_succeed(any_world: World) -> None:
     engine = await any_world.start()
 
     async def speak(text: str) -> None:
@@ -140,7 +140,7 @@ async def test_a_runs_key_lasts_as_long_as_its_session(any_world: World) -> None
     assert await engine.find_idempotency_record(ANN, key.name) is None
 
 
-async def test_tools_of_a_run_hold_for_that_run_alone(any_world: World) -> None:
+async def test_tools_of_a_run_apply_to_that_run_alone(any_world: World) -> None:
     any_world.scripts["draw"] = [[CallTool("draw")]]
     engine = await any_world.start()
     live = await open_session(engine)
@@ -187,7 +187,7 @@ async def test_parameters_of_a_run_reach_the_agent(any_world: World) -> None:
     assert seen == [{"temperature": 0.5}, {}]
 
 
-async def test_what_waits_keeps_its_tools_and_its_settings(any_world: World) -> None:
+async def test_a_queued_run_keeps_its_tools_and_settings(any_world: World) -> None:
     gate = PauseGate()
     any_world.scripts |= {"wait": [[gate, "done"]], "draw": [[CallTool("draw")]]}
     engine = await any_world.start()
@@ -201,7 +201,7 @@ async def test_what_waits_keeps_its_tools_and_its_settings(any_world: World) -> 
     assert waiting_tools(live.state) == ["draw"]
 
 
-async def test_no_more_than_a_hundred_runs_wait(any_world: World) -> None:
+async def test_at_most_a_hundred_runs_are_queued(any_world: World) -> None:
     gate = PauseGate()
     any_world.scripts["wait"] = [[gate, "done"]]
     engine = await any_world.start()
@@ -242,7 +242,7 @@ async def test_the_newest_events_come_first_page_by_page(any_world: World) -> No
     assert backwards == await any_world.events(live.state.session_id)
 
 
-async def test_a_tool_that_is_allowed_for_the_session_asks_no_more(any_world: World) -> None:
+async def test_a_tool_that_is_allowed_for_the_session_needs_no_further_approval(any_world: World) -> None:
     any_world.scripts["paint"] = [[CallTool("paint", {"value": 1})], ["painted"]]
     any_world.echo("paint", needs_approval=True)
     engine = await any_world.start()

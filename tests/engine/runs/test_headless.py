@@ -48,7 +48,7 @@ async def test_an_agent_gets_the_validation_errors_and_fails_after_three_answers
     assert "$.n: integer was expected" in notices[0]
 
 
-async def test_nobody_is_asked(any_world: World) -> None:
+async def test_a_headless_run_asks_nobody(any_world: World) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     any_world.scripts["go"] = [[ask_user("staging")], ["as you like"]]

@@ -41,7 +41,7 @@ async def block_loop(until: threading.Event) -> None:
 
 
 @requirement("faults:50:processor")
-async def test_who_blocks_the_loop_is_named_with_the_line_and_how_long_it_took(log_capture: LogCapture) -> None:
+async def test_code_that_blocks_the_loop_is_logged_with_its_line_and_duration(log_capture: LogCapture) -> None:
     with LoopWatchdog(0.05):
         await block_loop(log_capture.first)
         await asyncio.to_thread(log_capture.second.wait, DEADLINE_S)

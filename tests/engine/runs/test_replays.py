@@ -55,7 +55,7 @@ async def visible_history(world: World, live: SessionView) -> list[str]:
 
 
 @pytest.mark.one_server
-async def test_a_replay_reports_everything_again_and_asks_no_agent(any_world: World) -> None:
+async def test_a_replay_repeats_everything_without_running_the_agent(any_world: World) -> None:
     any_world.echo()
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
@@ -138,7 +138,7 @@ async def test_a_run_that_failed_or_was_stopped_ends_as_it_did(world: World) -> 
     assert await visible_history(world, live) == await visible_history(world, source)
 
 
-async def test_only_the_active_branch_is_shown_and_what_waits_is_cancelled(world: World) -> None:
+async def test_only_the_active_branch_is_replayed_and_waiting_calls_are_cancelled(world: World) -> None:
     world.scripts |= {"asks": [["well?", ask_user("a", "b")], ["never"]]}
     engine = await world.start()
     source = await open_session(engine)
@@ -158,7 +158,7 @@ async def test_only_the_active_branch_is_shown_and_what_waits_is_cancelled(world
     assert live.state.status() == "idle"
 
 
-async def test_what_the_application_gave_is_visible_too_and_pictures_stay_readable(world: World) -> None:
+async def test_a_replay_includes_client_results_and_readable_images(world: World) -> None:
     world.scripted_agent._spec_fields["capabilities"] = Capabilities(client_tools=True, image_data=True)
     paint = ToolSpec(name="paint", description="", parameters={"type": "object"})
     world.scripts["go"] = [[CallTool("paint")], ["nice"]]
@@ -176,7 +176,7 @@ async def test_what_the_application_gave_is_visible_too_and_pictures_stay_readab
     assert kinds == ["inline"], "it is nobody's to answer"
 
 
-async def test_a_replay_that_the_server_left_is_interrupted_and_waits_for_nobody(world: World) -> None:
+async def test_a_replay_that_a_restart_interrupts_ends_and_leaves_no_call_open(world: World) -> None:
     world.scripts["go"] = [[ask_user("a", "b")], ["end"]]
     engine = await world.start()
     source = await open_session(engine)
@@ -200,7 +200,7 @@ async def test_a_replay_that_the_server_left_is_interrupted_and_waits_for_nobody
     assert [each.event.outcome for each in events if isinstance(each.event, CallSettled)] == ["interrupted"]
 
 
-async def test_there_is_nothing_to_show_of_a_session_without_turns_or_with_a_run(world: World) -> None:
+async def test_a_session_without_turns_or_with_a_run_cannot_be_replayed(world: World) -> None:
     gate = world.pausing_tool("slow")
     world.scripts["slow"] = [[CallTool("slow")]]
     engine = await world.start()

@@ -45,7 +45,7 @@ def ids(calls: Sequence[OpenCall]) -> list[CallId]:
     return [call.call.call_id for call in calls]
 
 
-async def test_the_last_words_of_a_sub_agent_are_its_calls_result(any_world: World) -> None:
+async def test_the_last_text_of_a_sub_agent_is_the_result_of_its_call(any_world: World) -> None:
     any_world.echo()
     any_world.scripts |= {
         "below": [["first words"], ["last words", CallTool("echo", {"value": 1})], [wait_until_durable]],
@@ -59,7 +59,7 @@ async def test_the_last_words_of_a_sub_agent_are_its_calls_result(any_world: Wor
     check_tool_call_pairing(await any_world.events(live.state.session_id))
 
 
-async def test_what_waits_below_is_answered_through_the_call_above_it(any_world: World) -> None:
+async def test_a_waiting_call_of_a_sub_agent_can_be_answered_through_the_call_above_it(any_world: World) -> None:
     """Over a restart before each answer: nothing of a sub-agent stays in memory while a human thinks."""
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
@@ -97,7 +97,7 @@ async def test_what_waits_below_is_answered_through_the_call_above_it(any_world:
     check_tool_call_pairing(events)
 
 
-async def test_answers_to_sub_agents_that_wait_side_by_side_find_theirs(any_world: World) -> None:
+async def test_answers_reach_the_right_one_of_several_waiting_sub_agents(any_world: World) -> None:
     any_world.scripts |= {"below": [[ask_user("a", "b")], ["asked"]], "go": [[fork("below"), fork("below")], ["end"]]}
     engine = await any_world.start()
     live = await open_session(engine)
@@ -117,7 +117,7 @@ async def test_answers_to_sub_agents_that_wait_side_by_side_find_theirs(any_worl
     assert live.state.last_stop == "end_turn"
 
 
-async def test_a_protocol_that_wants_all_answers_counts_what_waits_below(any_world: World) -> None:
+async def test_a_protocol_that_requires_all_answers_counts_calls_of_sub_agents(any_world: World) -> None:
     any_world.scripts |= {"below": [[ask_user("a", "b")]], "go": [[fork("below"), CallTool("paint")], ["end"]]}
     engine = await any_world.start()
     live = await open_session(engine, client_tools=(PAINT,))
@@ -135,7 +135,7 @@ async def test_a_protocol_that_wants_all_answers_counts_what_waits_below(any_wor
     assert live.state.last_stop == "end_turn"
 
 
-async def test_a_user_message_closes_what_is_open_below_first(any_world: World) -> None:
+async def test_a_user_message_closes_calls_of_sub_agents_first(any_world: World) -> None:
     any_world.scripts |= {
         "deepest": [[ask_user("a", "b")]],
         "below": [[fork("deepest"), CallTool("paint")]],
@@ -163,7 +163,7 @@ def depth_of(parent, call: OpenCall) -> int:  # type: ignore[no-untyped-def]  # 
     return depth
 
 
-async def test_a_message_that_comes_with_an_answer_is_said_after_the_results(any_world: World) -> None:
+async def test_a_message_sent_with_an_answer_follows_the_results(any_world: World) -> None:
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
         "go": [[CallTool("allowed", {"value": "x"}), CallTool("paint")], ["never"]],
@@ -249,7 +249,7 @@ async def test_an_agent_that_fails_ends_its_run_and_nothing_else(world: World, e
     assert texts(await world.history(neighbour.state.session_id)) == ["hello", "You said: hello"]
 
 
-async def test_a_sub_agent_that_nobody_knows_is_a_failed_call(world: World) -> None:
+async def test_an_unknown_sub_agent_is_a_failed_call(world: World) -> None:
     assert (await result_of_fork(world, "nobody")).content == "Tool execution failed: there is no such sub-agent"
 
 
@@ -260,7 +260,7 @@ async def test_a_sub_agent_that_reaches_its_limit_is_a_failed_call(world: World)
     assert (await result_of_fork(world)).content == "Tool execution failed: the run reached its limit of 3 steps"
 
 
-async def test_a_sub_agent_below_a_sub_agent_ends_somewhere(world: World) -> None:
+async def test_the_nesting_of_sub_agents_is_limited(world: World) -> None:
     world.scripts["below"] = [["deeper ", fork("below")], ["up"]]
     assert (await result_of_fork(world)).content == "up"
     (state,) = await world.store.page(world.owner, None, 10)
@@ -269,7 +269,7 @@ async def test_a_sub_agent_below_a_sub_agent_ends_somewhere(world: World) -> Non
     assert len(found) == 9, "eight below one another, and the one too many"
 
 
-async def test_calls_of_a_sub_agent_that_gave_up_are_closed_with_it(world: World) -> None:
+async def test_open_calls_of_a_failed_sub_agent_are_closed_with_it(world: World) -> None:
     """It caught what it should not have caught: its question must not wait for ever in a loop that is gone."""
 
     async def catch(run: Run) -> None:
@@ -283,7 +283,7 @@ async def test_calls_of_a_sub_agent_that_gave_up_are_closed_with_it(world: World
     assert (await result_of_fork(world)).is_error
 
 
-async def test_what_a_run_waits_for_below_does_not_keep_its_other_calls_from_their_end(any_world: World) -> None:
+async def test_a_waiting_sub_agent_does_not_prevent_other_calls_from_completing(any_world: World) -> None:
     gate = any_world.pausing_tool("gate")
     any_world.scripts |= {"below": [[ask_user("a", "b")], ["up"]], "go": [[fork("below"), CallTool("gate")], ["end"]]}
     engine = await any_world.start()
