@@ -406,6 +406,11 @@ REQUIREMENTS = (
     Requirement(
         "aap:seeds:open-calls", "Open calls of the last assistant seed make the session wait", "aap §10 [chosen]"
     ),
+    Requirement(
+        "aap:seeds:disabled-tool",
+        "A seeded open call of a disabled tool waits for permission; a grant answers `Tool not found`",
+        "aap §10 [chosen]",
+    ),
     Requirement("aap:seeds:open-calls-further-back", "Open calls further back are 400", "aap §10 [chosen]"),
     # --- history ------------------------------------------------------------------------------------------------------
     Requirement("aap:history:full", "`full` is exact, leaves nothing out and only grows", "aap §11 [docs]"),

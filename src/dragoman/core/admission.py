@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from dragoman.core.answers import choice_from, denied_result, settle_call, settle_choice
+from dragoman.core.answers import choice_from, denied_result, not_found_result, settle_call, settle_choice
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -181,8 +181,8 @@ def _open_seed_events(
 ) -> list[Event]:
     """A seed with open calls, as the events of a step. Only the enabled tools decide what its calls may do.
 
-    A seed is a client's claim and never makes a tool run unasked: even the call of a trusted tool waits for permission,
-    and the call of a hidden tool can only be answered.
+    A seed is a client's claim and never makes a tool run unasked: the call of an exposed tool waits for permission, even if
+    the tool is trusted or disabled, and the call of any other tool can only be answered.
     """
     events: list[Event] = [MessageOpened(message_id=message.id)]
     blocks = (Text(message.content),) if isinstance(message.content, str) else message.content
@@ -191,9 +191,8 @@ def _open_seed_events(
             events.append(BlockClosed(message_id=message.id, index=index, block=block))
             continue
         tool = spec.tool(block.name)
-        runnable = tool is not None and tool.policy.exposed
-        kind = kind_of_call(block.name, spec, settings)
-        kind = "permission" if runnable and kind in ("inline", "permission") else "client"
+        is_clients = any(each.name == block.name for each in settings.client_tools)
+        kind: CallKind = "permission" if tool is not None and tool.policy.exposed and not is_clients else "client"
         events.append(CallOpened(message_id=message.id, index=index, call=block, kind=kind))
     events.append(MessageClosed(message_id=message.id))
     return events
@@ -281,7 +280,7 @@ def admit(
     targets = _resolve(state, request, resolved)
     change = _with_trust(state.settings, change, targets, request.answers)
     events: list[Event] = [] if change.is_empty() else [SettingsChanged(change=change)]
-    settled = _settle(targets, request.answers, spec, apply_change(state.settings, change), by=by, new_id=new_id)
+    settled = _settle(targets, request.answers, spec, state.settings, change, by=by, new_id=new_id)
     answered = {call.call.call_id for call in targets}
     if request.messages:
         open_calls = [call for call in state.calls.values() if not _is_answered(state, call, answered)]
@@ -375,6 +374,7 @@ def _settle(
     answers: Sequence[Answer],
     spec: AgentSpec,
     settings: SessionSettings,
+    change: SettingsChange,
     *,
     by: str,
     new_id: NewId,
@@ -385,7 +385,7 @@ def _settle(
     has_calls_to_run = False
     for place, (call, answer) in enumerate(zip(targets, answers, strict=True)):
         try:
-            settled = _settle_call(call, answer, spec, settings, by=by, new_id=new_id)
+            settled = _settle_call(call, answer, spec, settings, change, by=by, new_id=new_id)
         except InvalidAnswer as error:
             raise InvalidAnswer(str(error), path=f"answers[{place}]") from error
         (results if isinstance(answer, Result) else decisions).extend(settled.events)
@@ -394,9 +394,20 @@ def _settle(
 
 
 def _settle_call(
-    call: OpenCall, answer: Answer, spec: AgentSpec, settings: SessionSettings, *, by: str, new_id: NewId
+    call: OpenCall,
+    answer: Answer,
+    spec: AgentSpec,
+    settings: SessionSettings,
+    change: SettingsChange,
+    *,
+    by: str,
+    new_id: NewId,
 ) -> _Settled:
-    """The events of one answer. A permission and a denial of a server tool's call are left to the run to settle."""
+    """The events of one answer. A permission and a denial of a server tool's call are left to the run to settle.
+
+    A granted tool that is not enabled does not run: if the same request disables it, the call is denied; otherwise its
+    result is that of every call of a disabled tool.
+    """
     call_id = call.call.call_id
     match answer:
         case Result(content=content, is_error=is_error):
@@ -423,9 +434,13 @@ def _settle_call(
             if call.kind == "question":
                 return _Settled([record, settle_choice(call, choice_from(call, reason or "yes"), new_id)], False)
             is_own = call.loop == ROOT or spec.tool(call.call.name) is not None  # see `kind_of_call`
-            if is_own and not call.parked and kind_of_call(call.call.name, spec, settings) == "missing":
-                record = AnswerGiven(call_id=call_id, granted=False, by=by, reason="tool is disabled")
-            return _Settled([record], True)
+            changed = apply_change(settings, change)
+            if not is_own or call.parked or kind_of_call(call.call.name, spec, changed) != "missing":
+                return _Settled([record], True)
+            if kind_of_call(call.call.name, spec, settings) == "missing":
+                result = not_found_result(call.call.name)
+                return _Settled([record, settle_call(call, "failed", result, new_id)], False)
+            return _Settled([AnswerGiven(call_id=call_id, granted=False, by=by, reason="tool is disabled")], True)
         case _ as never:
             assert_never(never)
 

@@ -376,6 +376,22 @@ async def test_open_calls_of_the_last_assistant_seed_wait_for_their_kinds_of_ans
     assert turn.messages == [result("c2", "stamped seeded"), assistant_text("blue, stamped seeded, seen")]
 
 
+@requirement("aap:seeds:disabled-tool", "aap:texts:not-found")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_grant_for_a_seeded_call_of_a_disabled_tool_answers_tool_not_found(
+    aap_client: AapClient, mode: Mode
+) -> None:
+    seeds = [user(script(call("stamp"), {"say": "{result}"})), uses("c1", name="stamp")]
+    for messages, text in (([grant("c1")], "Tool not found: stamp"), ([deny("c1")], "Tool call denied")):
+        session = await aap_client.create(messages=seeds)
+        assert [each["kind"] for each in (await session.info())["_meta"]["pending"]] == ["permission"]
+        turn = await session.run(messages, mode)
+        assert turn.messages == [result("c1", text), assistant_text(text)]
+    session = await aap_client.create(messages=seeds)
+    turn = await session.run([grant("c1")], mode, agent={"tools": enabled_tools("stamp", trust=False)})
+    assert turn.messages[0]["content"] != "Tool not found: stamp", "the same request enables the tool"
+
+
 @requirement("aap:seeds:open-calls", "aap:texts:cancelled")
 async def test_a_user_message_closes_seeded_open_calls(aap_client: AapClient) -> None:
     seeds = [user("x"), uses("c1")]
