@@ -1,4 +1,4 @@
-"""The bus of a server that is alone: a call within the process."""
+"""The bus of a single server: calls within the process."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ log = structlog.get_logger(__name__)
 
 
 class LocalBus:
-    """`Bus` in one process. A hint is heard at once, by those who subscribe at that moment.
+    """`Bus` in one process. A payload is delivered at once to the current subscribers.
 
-    What a subscriber raises is logged: it reaches neither who published nor those who hear it after.
+    Exceptions of a handler are logged, and affect neither the publisher nor other subscribers.
     """
 
     deltas_group: str | None = "here"
-    """See `Bus.words`."""
+    """None: there are no other servers."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, list[Callable[[str], None]]] = {}
@@ -24,7 +24,7 @@ class LocalBus:
         for heard in tuple(self._handlers.get(subject, ())):
             try:
                 heard(payload)
-            except Exception:  # the root of what a hint sets off; a payload may be words, so it is not logged
+            except Exception:  # the root of a handler; the payload may be users' text, so it is not logged
                 log.exception("a hint was not heard", subject=subject)
 
     def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:

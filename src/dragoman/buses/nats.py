@@ -1,12 +1,12 @@
-"""Hints between servers over NATS, without its streams: what nobody hears at that moment is gone, and is not missed.
+"""Hints between servers over NATS core (no JetStream): a message without a current subscriber is lost.
 
-Words go there sealed, with a key of the installation's: NATS does not see them, and nobody else can make any up. They
-have subjects that only those servers subscribe to that hear there.
+Deltas are encrypted and authenticated with a key of the installation, so NATS cannot read and nobody else can forge
+them. Only the server that a delta subject addresses subscribes to it.
 
-The server never waits for NATS. What is published here is heard here at once, and goes out when a connection is there.
-One that breaks, or never came, is made again for as long as the server lives.
+The server never waits for NATS. Messages are delivered locally at once, and sent while there is a connection. A lost or
+refused connection is retried for as long as the server runs.
 
-    away ──connected, subscribed──► there ──closed, stalled──► away, and again after a second
+    disconnected ──connected, subscribed──► connected ──closed, stalled──► disconnected, and again after a second
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from dragoman.buses.nats_credentials import read_credentials
 from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX, MAX_DELTAS_BYTES, MAX_HINT_BYTES
 
 RETRY_DELAY_S = 1.0
-"""Between two attempts to connect, more or less: servers that lost NATS together do not come back in one moment."""
+"""Average pause between two attempts to connect, randomized so that servers do not reconnect all at once."""
 CONNECT_TIMEOUT_S = 2
 PING_INTERVAL_S = 5
-"""How often NATS is asked whether it lives; two answers missing end a connection."""
+"""Interval of pings; two missing replies end a connection."""
 CLOSE_TIMEOUT_S = 1.0
-"""How long NATS may take to be told goodbye."""
+"""Timeout of closing a connection."""
 MAX_QUEUED_HINTS = 10_000
-"""Hints that wait for their turn; of more, the oldest are lost."""
+"""Maximum number of queued hints; beyond that the oldest are dropped."""
 MAX_UNSENT_BYTES = 1024 * 1024
-"""What a connection may hold that NATS does not take; hints beyond that are lost. With 2 MiB the driver would wait."""
+"""Maximum unsent data of a connection; further hints are dropped. At 2 MiB the driver would block."""
 
 NONCE_BYTES = 12
 
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class HintCounts(NamedTuple):
-    """What became of hints, since the start."""
+    """Number of hints since the start, by outcome."""
 
     sent: int
     received: int
@@ -58,33 +58,33 @@ class HintCounts(NamedTuple):
 
 
 class NatsBus:
-    """`Bus` between all servers that use one NATS and one subject. `start` begins it, `close` ends it."""
+    """`Bus` between all servers with the same NATS and subject prefix. Call `start` and `close`."""
 
     def __init__(
         self, address: str, *, subject: str = "dragoman", key: bytes | None = None, credentials: Path | None = None
     ) -> None:
-        """Nothing is connected yet.
+        """Does not connect yet.
 
         Args:
-            address: `nats://HOST:PORT`, several with commas; with user and password or a token, if NATS asks for them.
-            subject: begins all of NATS's own subjects, so that installations that share a NATS are apart.
-            key: the installation's secret, which words are sealed with; without one there are none.
-            credentials: a file that says who this is, see `nats_credentials`; read for each connection.
+            address: `nats://HOST:PORT`, or several separated by commas; may contain user and password or a token.
+            subject: prefix of all subjects, which separates installations that share a NATS.
+            key: the installation's secret for encrypting deltas; without one, deltas are not sent.
+            credentials: a credentials file, see `nats_credentials`; read for each connection.
 
         Raises:
-            ValueError: the address is none.
+            ValueError: the address is invalid.
         """
         self.is_connected = False
         self.deltas_group: str | None = None
-        """See `Bus.words`: servers with the same key."""
+        """Identifies the servers with the same key."""
         self._cipher: AESGCM | None = None
         if key is not None:
             self.deltas_group = blake2b(key, digest_size=8, person=b"words, known by").hexdigest()
             self._cipher = AESGCM(blake2b(key, digest_size=32, person=b"words, sealed").digest())
         self._deltas_subjects: set[str] = set()
-        """Where words are heard here."""
+        """Subjects on which this server receives deltas."""
         self._subscribed_subjects: set[str] = set()
-        """Those of them that NATS knows of."""
+        """Those of them that are subscribed at NATS."""
         self._urls = parse_urls(address)
         self._credentials = credentials
         self._subject = subject
@@ -97,22 +97,22 @@ class NatsBus:
 
     @property
     def hint_counts(self) -> HintCounts:
-        """What became of hints, since the start."""
+        """Number of hints since the start, by outcome."""
         return HintCounts(self._sent, self._received, self._lost)
 
     def start(self) -> None:
-        """Begin to connect. NATS need not be there."""
+        """Start connecting in the background."""
         self._task = asyncio.create_task(self._keep_connected(), name="nats")
 
     async def close(self) -> None:
-        """Send what waits, if NATS takes it, and end the connection."""
+        """Send queued hints if possible, and close the connection."""
         task, self._task = self._task, None
         if task is None:
             return
         self._wake_event.set()
         if self.is_connected:
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
-        while not task.done():  # the driver swallows a cancellation here and there
+        while not task.done():  # the driver sometimes swallows a cancellation
             task.cancel()
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
 
@@ -138,23 +138,23 @@ class NatsBus:
     # --- the connection -------------------------------------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
-        is_told = False
+        is_logged = False
         for attempt, url in enumerate(cycle(self._urls)):
             client = Client()
             try:
                 await self._connect(client, url)
                 log.info("bus connected", server=display_url(url))
-                is_told = False
+                is_logged = False
                 self.is_connected = True
                 await self._send_until_disconnected(client)
                 if self._task is None:
                     return
                 log.warning("bus lost", server=display_url(url), cause=repr(self._last_error))
-                is_told = True
-            except (OSError, ValueError, nats.errors.Error, TimeoutError) as error:  # the second: of the credentials
-                if not is_told and attempt >= len(self._urls) - 1:
+                is_logged = True
+            except (OSError, ValueError, nats.errors.Error, TimeoutError) as error:  # ValueError: invalid credentials
+                if not is_logged and attempt >= len(self._urls) - 1:
                     log.warning("bus not reached", server=display_url(url), cause=repr(self._last_error or error))
-                    is_told = True
+                    is_logged = True
             finally:  # also when the server stops
                 self.is_connected = False
                 self._lost += len(self._queue)
@@ -176,8 +176,8 @@ class NatsBus:
             url,
             **who,
             name="dragoman",
-            no_echo=True,  # what was published here was heard here
-            allow_reconnect=False,  # the driver would keep hints for minutes that are stale by then
+            no_echo=True,  # local subscribers have received it already
+            allow_reconnect=False,  # the driver would buffer hints for minutes
             max_reconnect_attempts=1,
             reconnect_time_wait=1,
             connect_timeout=CONNECT_TIMEOUT_S,
@@ -188,16 +188,16 @@ class NatsBus:
         await client.subscribe(f"{self._subject}.*", cb=self._receive, pending_msgs_limit=MAX_QUEUED_HINTS)
         self._subscribed_subjects = set()
         await self._subscribe_new_subjects(client)
-        await client.flush(CONNECT_TIMEOUT_S)  # from here on nothing is missed
+        await client.flush(CONNECT_TIMEOUT_S)  # the subscriptions are active now
 
     async def _subscribe_new_subjects(self, client: Client) -> None:
-        """Hear words at the addresses that were named meanwhile."""
+        """Subscribe to the delta subjects that were added meanwhile."""
         for subject in self._deltas_subjects - self._subscribed_subjects:
             self._subscribed_subjects.add(subject)
             await client.subscribe(f"{self._subject}.{subject}", cb=self._receive, pending_msgs_limit=MAX_QUEUED_HINTS)
 
     async def _send_until_disconnected(self, client: Client) -> None:
-        """Send what there is to send, until the connection is gone or the server stops."""
+        """Send queued hints until the connection is lost or the server stops."""
         while client.is_connected:
             await self._subscribe_new_subjects(client)
             await self._send_queued(client)
@@ -221,7 +221,7 @@ class NatsBus:
         subject = message.subject.removeprefix(f"{self._subject}.")
         try:
             payload = self._decode(subject, message.data)
-        except (InvalidTag, ValueError):  # what is not from one of us
+        except (InvalidTag, ValueError):  # not from a server of this installation
             return
         self._received += 1
         self._local.publish(subject, payload)
@@ -233,19 +233,19 @@ class NatsBus:
         return nonce + self._cipher.encrypt(nonce, payload.encode(), subject.encode())
 
     def _decode(self, subject: str, sent: bytes) -> str:
-        """What was sent. Raises ValueError (UnicodeDecodeError is one) or InvalidTag when it is not from one of us."""
+        """Decode a payload. Raises ValueError or InvalidTag if it is not from a server of this installation."""
         if self._cipher is None or not _is_deltas_subject(subject):
             if len(sent) > MAX_HINT_BYTES:
                 raise ValueError("too long for a hint")
             return sent.decode()
         if len(sent) > MAX_DELTAS_BYTES + 2 * NONCE_BYTES + 4:
-            raise ValueError("too long for words")
+            raise ValueError("too long for deltas")
         return self._cipher.decrypt(sent[:NONCE_BYTES], sent[NONCE_BYTES:], subject.encode()).decode()
 
     async def _record_error(self, fault: Exception) -> None:
-        """Keep what the driver says of a failure: what it raises later is only that there is no server."""
+        """Keep the driver's description of a failure: the exception that it raises later is less specific."""
         if not isinstance(fault, OSError | nats.errors.Error | TimeoutError):
-            log.error("a hint was not taken", exc_info=fault)
+            log.error("a hint was not handled", exc_info=fault)
         elif not isinstance(fault, nats.errors.NoServersError):
             self._last_error = fault
 
@@ -258,7 +258,7 @@ def _is_deltas_subject(subject: str) -> bool:
 
 
 def parse_urls(address: str) -> tuple[str, ...]:
-    """The servers that an address names. Raises ValueError when it is none."""
+    """Parse an address into URLs. Raises ValueError if it is invalid."""
     urls = tuple(filter(None, (part.strip() for part in address.split(","))))
     for url in urls:
         parts = urlsplit(url)
@@ -270,7 +270,7 @@ def parse_urls(address: str) -> tuple[str, ...]:
 
 
 def display_url(url: str) -> str:
-    """An address as it may be shown: without its password."""
+    """An address without its password, for logs."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 

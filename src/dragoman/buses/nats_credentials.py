@@ -1,4 +1,4 @@
-"""Who this server is to NATS, from a file: a user's token and seed (`.creds`), or a seed alone (an NKey).
+"""NATS credentials from a file: a user's JWT and seed (`.creds`), or a seed alone (an NKey).
 
 The file is read for each connection, so that credentials can be changed while the server runs.
 Source: docs.nats.io, "NKeys" and "Decentralized JWT authentication"; github.com/nats-io/nkeys for the text forms.
@@ -11,37 +11,37 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SEED_PREFIX, _USER_PREFIX = 18 << 3, 20 << 3
-"""What the first bytes of a seed, and those of a user's keys, begin with."""
+"""Prefixes of an encoded seed and of a user's public key."""
 _JWT = re.compile(r"-+BEGIN NATS USER JWT-+\s+(\S+)\s+-+END NATS USER JWT-+")
 _NKEY = re.compile(r"-+BEGIN USER NKEY SEED-+\s+(\S+)\s+-+END USER NKEY SEED-+")
 
 
 class Credentials(NamedTuple):
-    """A user. `jwt` is None where NATS knows its users by their keys alone."""
+    """A user. `jwt` is None if NATS identifies users by their keys."""
 
     jwt: str | None
     seed: bytes
 
     @property
     def public_key(self) -> str:
-        """The user's name to NATS, `U…`."""
+        """The user's public key, `U…`."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         raw = bytes((_USER_PREFIX,)) + Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes_raw()
         return b32encode(raw + _checksum(raw)).decode().rstrip("=")
 
     def sign(self, nonce: str) -> bytes:
-        """NATS's challenge, signed, as it is sent."""
+        """Sign the challenge of NATS."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return b64encode(Ed25519PrivateKey.from_private_bytes(self.seed).sign(nonce.encode()))
 
 
 def read_credentials(path: Path) -> Credentials:
-    """Read them.
+    """Read a credentials file.
 
     Raises:
-        ValueError: it is no such file; the message holds nothing of it.
+        ValueError: it is not such a file; the message contains nothing of it.
         OSError: it cannot be read.
     """
     try:
@@ -68,5 +68,5 @@ def _decode_seed(text: str) -> bytes:
 
 
 def _checksum(raw: bytes) -> bytes:
-    """CRC-16 (XMODEM), little end first."""
+    """CRC-16 (XMODEM), little-endian."""
     return binascii.crc_hqx(raw, 0).to_bytes(2, "little")

@@ -1,8 +1,8 @@
 """Hints between servers through their database: `NOTIFY` from one batcher, `LISTEN` on a connection of its own.
 
-Inside the transactions that write, `NOTIFY` would make them wait for one another: it takes a lock until each has
-committed. Here a thread sends what gathered in a few milliseconds, beside the commits. What is sent while the database
-is away is lost, as hints may be.
+Within the writing transactions, `NOTIFY` would serialize them, because it holds a lock until the commit. Here a
+separate thread sends the hints that were collected within a few milliseconds. Hints are lost while the database is
+unavailable.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ import structlog
 from dragoman.buses.local import LocalBus
 
 BATCH_INTERVAL_S = 0.004
-"""For how long hints gather, to go out together."""
+"""How long hints are collected before they are sent together."""
 MAX_QUEUED_HINTS = 10_000
-"""Hints kept for a database that does not answer; later ones are lost."""
+"""Maximum number of queued hints; later ones are dropped."""
 RETRY_DELAY_S = 0.5
-"""Until the next attempt to connect. The address says how long one takes, and when a silent connection is given up."""
+"""Pause before the next attempt to connect. Timeouts are part of the address."""
 STOP_CHECK_INTERVAL_S = 0.5
-"""How often the listener looks whether it is to end."""
+"""How often the listener checks whether to stop."""
 _ESCAPED = re.compile("\1([\1\2])")
 _CHANNEL_SQL = "SELECT 'dragoman_' || substr(md5(current_schema()), 1, 16)"
 _NOTIFY_SQL = "SELECT pg_notify(%s, hint) FROM unnest(%s::text[]) AS hint"
@@ -35,14 +35,14 @@ log = structlog.get_logger(__name__)
 
 
 class PostgresBus:
-    """`Bus` over a database. Within the process a hint is heard at once, elsewhere after some milliseconds."""
+    """`Bus` over a database. A hint is delivered locally at once, and to other servers after milliseconds."""
 
     deltas_group: str | None = None
-    """See `Bus.words`: the database has them already, and a `NOTIFY` has no room for them."""
+    """None: deltas are in the database already, and too large for `NOTIFY`."""
 
     def __init__(self, conninfo: str) -> None:
         self.is_connected = False
-        """Whether hints of other servers are heard."""
+        """Whether hints of other servers are received."""
         self._conninfo = conninfo
         self._sender_id = uuid.uuid4().hex
         self._local = LocalBus()
@@ -56,13 +56,13 @@ class PostgresBus:
         ]
 
     def start(self) -> None:
-        """Connect; called on the loop."""
+        """Start connecting. Call on the event loop."""
         self._loop = asyncio.get_running_loop()
         for thread in self._threads:
             thread.start()
 
     async def close(self) -> None:
-        """Send what waits, and end."""
+        """Send queued hints and stop."""
         self._stop_event.set()
         self._wake_event.set()
         for thread in self._threads:
@@ -130,15 +130,15 @@ class PostgresBus:
     def _receive(self, hint: str) -> None:
         sender, _, said = hint.partition(" ")
         subject, has_payload, payload = said.partition(" ")
-        if not has_payload:  # not from one of us
+        if not has_payload:  # not from a server of this installation
             log.debug("hint not understood", length=len(hint))
         elif sender != self._sender_id and self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._local.publish, subject, _unescape(payload))
 
 
 def _escape(payload: str) -> str:
-    """A text without NUL, which PostgreSQL does not have."""
+    """Remove NUL characters, which PostgreSQL cannot store."""
     return payload.replace("\1", "\1\1").replace("\0", "\1\2")
 
 

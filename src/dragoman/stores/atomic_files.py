@@ -1,13 +1,13 @@
-"""Files that are there whole or not at all, whatever becomes of the process or the machine meanwhile."""
+"""Atomic file writes: a file is complete or absent, even if the process or the machine crashes."""
 
 import os
 from pathlib import Path
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file that only the server's user may read, durably, in place of what was there.
+    """Write a file durably, replacing any previous one. Only the server's user may read it.
 
-    It is written beside its place, under a name that begins with a dot, and moved there.
+    The content is written to a temporary file whose name starts with a dot, which is then renamed.
     """
     beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -16,7 +16,7 @@ def write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # else a power cut may take the file's name
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # else a power failure may lose the file's name
     try:
         os.fsync(folder)
     finally:

@@ -1,4 +1,4 @@
-"""Secrets at rest: AES-256-GCM with a key of the data folder's own."""
+"""Secrets at rest: AES-256-GCM with a key in the data folder."""
 
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -12,7 +12,7 @@ _CONTEXT = b"dragoman secret option"
 
 
 class FileCipher:
-    """`Cipher` with the key in a file that only the server's user may read. The first use makes the key."""
+    """`Cipher` with its key in a file that only the server's user may read. The first use creates the key."""
 
     def __init__(self, path: Path) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 40 ms that most starts save
@@ -38,7 +38,7 @@ class FileCipher:
 
 
 class LazyCipher:
-    """A `FileCipher` that is made when the first secret is sealed or opened."""
+    """A `FileCipher` that is created when the first secret is encrypted or decrypted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -59,9 +59,9 @@ class LazyCipher:
 
 
 def load_or_create_key(path: Path) -> bytes:
-    """The random key in a file, which the first use makes.
+    """Read the random key from a file. The first use creates it.
 
-    Only who has the folder's lock makes it.
+    Only a process that holds the folder's lock may create it.
     """
     try:
         return path.read_bytes()

@@ -1,9 +1,9 @@
-"""Why a database is not opened, whichever it is."""
+"""Reasons why a database is not opened, common to all databases."""
 
 
 class StoreInUse(Exception):
-    """Another server has it."""
+    """Another server uses the database."""
 
 
 class WrongVersion(Exception):
-    """The database was written by a newer release, or is none of ours."""
+    """The database was written by a newer release, or by another program."""

@@ -1,4 +1,4 @@
-"""Blobs as files of the data folder."""
+"""Blobs as files in the data folder."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)
 
 
 class FolderBlobs:
-    """`Blobs` in a folder. A blob is there whole or not at all."""
+    """`BlobStore` in a folder. Writes are atomic."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class FolderBlobs:
 
 
 def validate_blob_name(name: str) -> str:
-    """A blob's name. Raises ValueError when it is none."""
+    """Check a blob's name. Raises ValueError if it is not valid."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"not a blob's name: {name!r}")
     return name
@@ -63,7 +63,7 @@ def _delete(path: Path) -> None:
 
 
 def _list_names(folder: Path, below: Path) -> list[str]:
-    """What is whole: what a write left that was cut off begins with a dot."""
+    """Whether a file is complete: the temporary file of an interrupted write starts with a dot."""
     paths = (path.relative_to(folder) for path in below.rglob("*") if path.is_file())
     return sorted(name for path in paths if _NAME.fullmatch(name := path.as_posix()))
 

@@ -1,4 +1,4 @@
-"""What is looked up across sessions or searched, and how much of it is kept. Pure: the same for every database."""
+"""What is indexed and searched, and how much of it is kept. Pure: the same for every database."""
 
 from datetime import timedelta
 
@@ -16,26 +16,26 @@ from dragoman.core.events import (
 from dragoman.core.ids import CallId, RunId
 
 IDEMPOTENCY_RETENTION = timedelta(hours=24)
-"""How long it is known what a request with a client's own key did, where it does not last."""
+"""How long idempotency records are kept, except those that last as long as their session."""
 MEMORY_HIT_RETENTION = timedelta(days=1)
-"""How long it is known that a run's memories were counted."""
+"""How long the store remembers that a run's memories were counted."""
 MAX_FIRES_PER_SCHEDULE = 1000
-"""Of each schedule; older ones go."""
+"""Fires kept for each schedule; older ones are deleted."""
 MAX_NEWEST_CANDIDATES = 200
-"""Of each type, as many memories are candidates whatever they say."""
+"""Number of newest memories of each type that are always candidates."""
 MAX_MATCHING_CANDIDATES = 64
-"""And as many of those that have most in common with what was said."""
+"""Number of further candidates, those that share most trigrams."""
 MAX_SEARCHED_EVENTS = 50_000
-"""Events that one search looks into. Databases do not agree on the case of letters, so the looking is done here."""
+"""Maximum number of events read by one search. Matching is done here because databases fold case differently."""
 
 
 def run_id_in(event: Event) -> RunId | None:
-    """The run that begins with an event."""
+    """The run that an event starts or queues."""
     return event.run_id if isinstance(event, RunStarted | RunQueued) else None
 
 
 def call_ids_in(event: Event) -> tuple[CallId, ...]:
-    """The calls that a session's log knows from an event on."""
+    """The calls that an event adds to a session's log."""
     match event:
         case CallOpened(call=call) | BlockClosed(block=Call() as call):
             return (call.call_id,)
@@ -46,7 +46,7 @@ def call_ids_in(event: Event) -> tuple[CallId, ...]:
 
 
 def message_ids_in(event: Event) -> tuple[str, ...]:
-    """The ids of the message that an event completes: ours, and the client's for a message of the user."""
+    """The ids of the message that an event completes: the server's, and for a user message the client's."""
     match event:
         case MessageAdded(message=UserMessage(id=own, client_id=str() as client_id)):
             return (own, client_id)
@@ -61,7 +61,7 @@ def message_ids_in(event: Event) -> tuple[str, ...]:
 
 
 def text_in(event: Event) -> str:
-    """The words that a person or the agent said in an event."""
+    """The text of a user or an agent in an event."""
     match event:
         case BlockClosed(block=Text(text=text)):
             return text

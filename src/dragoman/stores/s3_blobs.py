@@ -1,7 +1,7 @@
-"""Blobs in a bucket of a store that speaks S3: Amazon's own, MinIO, Ceph, R2 and their kind.
+"""Blobs in an S3 bucket: Amazon S3, MinIO, Ceph, R2 and other compatible services.
 
-Who may write there is told to the library as everywhere else with S3, by `AWS_ACCESS_KEY_ID` and the other variables of
-that family, or by the machine's own role: an address holds no secrets.
+Credentials come from `AWS_ACCESS_KEY_ID` and related environment variables or from the machine's role, as is usual.
+An address contains no secrets.
 """
 
 import re
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 REQUEST_TIMEOUT_S = 15
-"""How long one request may take: the largest blob at a megabyte a second."""
+"""Timeout of one request: the largest blob at one megabyte per second."""
 RETRY_TIMEOUT_S = 5
-"""How long a bucket that is away, or answers with its own faults, is asked again."""
+"""How long requests are retried if the bucket is unavailable or fails."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*)?")
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class BucketLocation(NamedTuple):
-    """Where blobs are kept; `endpoint` and `region` are the library's own choice where they are None."""
+    """The address of a bucket. If `endpoint` or `region` is None, the library chooses it."""
 
     bucket: str
     prefix: str
@@ -42,10 +42,10 @@ class BucketLocation(NamedTuple):
 
 
 def parse_address(address: str) -> BucketLocation:
-    """Read `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`, all but the bucket optional.
+    """Parse `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; all parts except the bucket are optional.
 
     Raises:
-        ValueError: it is none; the message says what was expected.
+        ValueError: the address is invalid; the message says what was expected.
     """
     url = urlsplit(address)
     prefix = url.path.strip("/")
@@ -62,10 +62,10 @@ def parse_address(address: str) -> BucketLocation:
 
 
 class S3Blobs:
-    """`Blobs` in a bucket, under a prefix. A blob is there whole or not at all: each is one request."""
+    """`BlobStore` in a bucket, under a prefix. Writes are atomic: each is one request."""
 
     def __init__(self, location: BucketLocation) -> None:
-        """Nothing is asked of the bucket before it is used."""
+        """Make no request yet."""
         self._display_url = f"s3://{location.bucket}/{location.prefix}"
         config: S3Config = {}
         if location.endpoint is not None:
@@ -85,7 +85,7 @@ class S3Blobs:
         )
 
     def check(self) -> None:
-        """Look into the bucket, before anything relies on it. Waits; raises StoreUnavailable, with the cause."""
+        """Check that the bucket can be read. Blocks; raises StoreUnavailable with the cause."""
         try:
             next(iter(obstore.list(self._store, chunk_size=1)), None)
         except (BaseError, OSError) as error:
@@ -93,7 +93,7 @@ class S3Blobs:
 
     async def put(self, name: str, content: bytes) -> None:
         """Store a value durably, replacing any previous one."""
-        try:  # in one request: parts that nobody joins would stay for ever, and be paid for
+        try:  # one request: parts of an abandoned multipart upload would be stored, and charged, forever
             await obstore.put_async(self._store, validate_blob_name(name), content, use_multipart=False)
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
@@ -114,7 +114,7 @@ class S3Blobs:
             names = [each async for each in self._list(validate_blob_name(name))]
             await obstore.delete_async(self._store, [name, *names])
         except FileNotFoundError:
-            return  # some of those that only speak S3 tell that there was none
+            return  # some compatible services report that there was none
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
 
@@ -136,11 +136,11 @@ class S3Blobs:
 
 
 def open_bucket(address: str) -> S3Blobs:
-    """The blobs at an address, after a look into the bucket.
+    """Open the blobs at an address, after checking the bucket.
 
     Raises:
-        ValueError: it is no address of a bucket.
-        StoreUnavailable: the bucket is not there, not ours, or cannot be reached.
+        ValueError: the address is invalid.
+        StoreUnavailable: the bucket does not exist, access is denied, or it cannot be reached.
     """
     blobs = S3Blobs(parse_address(address))
     blobs.check()
@@ -148,7 +148,7 @@ def open_bucket(address: str) -> S3Blobs:
 
 
 def _error_summary(error: Exception) -> str:
-    """What went wrong in a line. The library's text goes on with its own inside, and with the bucket's whole answer."""
+    """The first line of an error. The library appends its internals and the whole response."""
     told = str(error)
     code = re.search(r"<Code>(\w+)</Code>", told)
     return code[1] if code else " ".join(told.partition("\n")[0].split())

@@ -1,4 +1,4 @@
-"""Times as the databases hold them: whole microseconds since 1970, UTC."""
+"""Times as databases store them: whole microseconds since 1970, UTC."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,7 +7,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_us(at: datetime) -> int:
-    """A time as a database holds it."""
+    """Convert a time to its stored form."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -17,7 +17,7 @@ def from_us(us: int) -> datetime:
 
 
 def us_or_none(at: datetime | None) -> int | None:
-    """A time as a database holds it, if there is one."""
+    """Convert an optional time to its stored form."""
     return None if at is None else to_us(at)
 
 

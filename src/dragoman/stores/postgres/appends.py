@@ -1,4 +1,4 @@
-"""How appends are written: one statement for a whole batch, fence, events, pieces and lookups together.
+"""Writes appends: fences, events, pieces and indexes of a whole batch in one statement.
 
 Runs on the writer's thread, inside its transaction.
 """
@@ -29,7 +29,7 @@ _PINNED_DECODER = msgspec.json.Decoder(_PinnedSetting)
 
 
 def write(batch: Sequence[Append], node_id: str | None, connection: Connection) -> list[bool]:
-    """Write each append whole, or not at all, for a server; tell which were taken."""
+    """Write each append completely or not at all. Returns which were accepted."""
     taken: set[int] = set()
     for places in split_into_rounds(batch):
         round_ = {batch[place].session_id: place for place in places}
@@ -38,7 +38,7 @@ def write(batch: Sequence[Append], node_id: str | None, connection: Connection) 
 
 
 def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
-    """The places of a batch's appends in as few parts as possible, in each of which a session and a name come once."""
+    """Divide a batch into as few rounds as possible, so that no session or name occurs twice in a round."""
     parts: list[tuple[list[int], set[object]]] = []
     last: dict[object, int] = {}
     for place, append in enumerate(batch):
@@ -54,13 +54,13 @@ def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
 
 
 def delete(session_id: SessionId, connection: Connection) -> None:
-    """Remove a session and everything of it. The lock comes first: what was being written then, is there to remove."""
+    """Remove a session and everything that belongs to it. Locking it first includes concurrent writes."""
     connection.execute(_SQL["lock"], {"session": session_id})
     connection.execute(_SQL["delete"], {"session": session_id})
 
 
 def _write(appends: Sequence[Append], node_id: str | None, connection: Connection) -> set[SessionId]:
-    """Write appends of different sessions; those that were taken."""
+    """Write appends of different sessions. Returns the accepted ones."""
     new = [append for append in appends if append.is_new]
     if new:
         begun = _insert_sessions(new, node_id, connection)
@@ -107,7 +107,7 @@ def _insert_sessions(appends: Sequence[Append], node_id: str | None, connection:
             },
         )
         nameless = [append.session_id for append in naming if append.session_id not in named]
-        if nameless:  # the name came twice at once: the first one has it
+        if nameless:  # the name was used twice at once: the first one gets it
             connection.execute(_SQL["delete_unnamed_sessions"], {"session": Texts(nameless)})
             begun -= set(nameless)
     return begun
@@ -205,5 +205,5 @@ def _store_idempotency_records(records: Iterable[IdempotencyRecord], connection:
 
 
 def encode_text(text: str) -> bytes:
-    """A text that may hold anything, as it is stored."""
+    """Encode a text that may contain any character for storage."""
     return text.encode("utf-8", "surrogatepass")

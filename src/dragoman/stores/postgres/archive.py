@@ -1,4 +1,4 @@
-"""All that a database holds, whosever it is."""
+"""Everything in a database, for all users."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +23,7 @@ _SQL = statements("archive")
 
 
 class PostgresArchive:
-    """`Archive` over one database."""
+    """`StoreArchive` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._read = database.read

@@ -1,6 +1,6 @@
-"""Lists as PostgreSQL's arrays, in its binary form: each class has one type, so that a statement is prepared once.
+"""Lists as PostgreSQL arrays in binary format. Each class has one type, so that a statement is prepared only once.
 
-psycopg's own lists look at every item for the type that fits best: another statement for each size of number.
+psycopg's own adapter inspects every item for the best type, which results in a statement for each size of number.
 """
 
 from collections.abc import Iterable
@@ -67,6 +67,6 @@ def _text(item: str | bytes | None) -> bytes:
 
 
 def register(connection: Connection) -> None:
-    """Let a connection take these lists."""
+    """Register these types with a connection."""
     for kind, dumper in ((Texts, _TextsDumper), (Bytes, _BytesDumper), (Bigints, _BigintsDumper)):
         connection.adapters.register_dumper(kind, dumper)

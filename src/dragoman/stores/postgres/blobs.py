@@ -1,4 +1,4 @@
-"""Blobs as rows of the database: whoever backs the database up has all of them."""
+"""Blobs as rows of the database, so that a backup of the database includes them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ _SQL = statements("blobs")
 
 
 class PostgresBlobs:
-    """`Blobs` over one database. A blob is there whole or not at all."""
+    """`BlobStore` over one database. Writes are atomic."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,5 +43,5 @@ class PostgresBlobs:
 
 
 def _name_range(folder: str) -> dict[str, str]:
-    """Names compare by their bytes, so that all that begin with a folder's name lie between two others."""
+    """The range of all names in a folder; names are compared by their bytes."""
     return {"first": f"{folder}/", "last": f"{folder}0"}  # "0" comes just after "/"

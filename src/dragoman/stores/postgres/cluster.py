@@ -1,8 +1,8 @@
-"""The servers on one database, in PostgreSQL: leases by its clock, claims on sessions, requests between servers.
+"""Several servers on one PostgreSQL: leases by the database's clock, claims on sessions, commands between servers.
 
-A lease is renewed on a thread with a connection of its own, so that neither a busy loop nor a long statement keeps it
-from that. What is left of it is counted from before the statement that renewed it, by this machine's monotonic clock:
-whatever the clocks of two machines say, a server knows the end of its lease before another one can.
+A lease is renewed on its own thread and connection, so that neither a busy event loop nor a long statement delays the
+renewal. The remaining time counts from before the renewing statement, by this machine's monotonic clock. So a server
+always considers its lease expired before any other server does, whatever their clocks say.
 """
 
 import threading
@@ -30,27 +30,28 @@ from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us
 
 RENEWALS_PER_LEASE = 5
-"""How often a lease is renewed in its time."""
+"""How often a lease is renewed within its duration."""
 RETRY_DELAY_S = 0.2
-"""After which time a renewal that failed is tried again."""
+"""Pause after a failed renewal."""
 CLAIM_RESERVATION_S = 5.0
-"""How long a session at rest is kept from others for whoever claimed it."""
+"""How long a claim on a session at rest keeps other servers from claiming it."""
 
 _SQL = statements("cluster")
 _SESSION, _EVENT, _PIECE = 0, 1, 2
-"""Parts of what `news` reads."""
+"""Kinds of rows that `session_updates` returns."""
 
 log = structlog.get_logger(__name__)
 
 
 class PostgresCluster:
-    """`Nodes` over one database."""
+    """`ClusterStore` over one database."""
 
     def __init__(self, database: Database, *, folder_id: str, lease_s: float) -> None:
         """Args:
-        database: where all of them are.
-        home: what only one living server has, such as the lock of a folder; who comes after it knows that it is dead.
-        lease_s: how long a server may be silent before others take what it had.
+        database: the shared database.
+        folder_id: identifies something that only one living server has, such as a locked folder. A server that joins
+            with the same id proves that the previous one is dead.
+        lease_s: how long a server may be silent before others take over its sessions.
         """
         self._database = database
         self._folder_id = folder_id
@@ -140,7 +141,7 @@ class PostgresCluster:
             if row[0] == _SESSION
         ]
 
-    # --- requests -------------------------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------------------------
 
     async def send_command(self, request_id: str, session_id: SessionId, body: bytes) -> str | None:
         """Send a command to the server that runs a session."""
@@ -170,7 +171,7 @@ class PostgresCluster:
         """Remove a command and its reply."""
         await self._write("discard_command", request=request_id)
 
-    # --- what is done once ----------------------------------------------------------------------------------------
+    # --- idempotency keys and schedules ---------------------------------------------------------------------------
 
     async def lock_idempotency_key(self, owner: UserId, key: str) -> bool:
         """Lock a key for at most 30 seconds."""
@@ -199,11 +200,11 @@ class PostgresCluster:
 
 
 class LeaseRenewer:
-    """Keeps one lease, until it is stopped or came too late."""
+    """Renews one lease until it is stopped or the lease has expired."""
 
     def __init__(self, conninfo: str, node_id: str, lease_s: float, started_at: float) -> None:
         self.lease_ends_at = started_at + lease_s
-        """When the lease ends, by the monotonic clock of this machine; not later than by the database's."""
+        """When the lease ends by this machine's monotonic clock; never later than by the database's clock."""
         self.is_lease_expired = False
         patience_s = max(1, int(lease_s / 3))
         quick = {"connect_timeout": str(patience_s), "tcp_user_timeout": str(patience_s * 1000)}
@@ -216,17 +217,17 @@ class LeaseRenewer:
         self._thread = threading.Thread(target=self._renew_until_stopped, name="dragoman-lease", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def publish_seen_epoch(self, epoch: int) -> None:
-        """Tell the others of the newest epoch that is known here."""
+        """Publish the highest epoch seen, with a renewal that follows at once."""
         if epoch != self._seen_epoch:
             self._seen_epoch = epoch
             self._wake_event.set()
 
     def stop(self) -> None:
-        """Renew no more; the thread goes by itself."""
+        """Stop renewing; the thread ends by itself."""
         self._is_stopped = True
         self._wake_event.set()
 
@@ -264,7 +265,7 @@ def _decode_update(session: Row, events: Sequence[Row], pieces: Sequence[Row]) -
     _, session_id, seq, created_at, node_id, _, is_running, *_ = session
     try:
         decoded, unreadable = decode_events(session_id, (row[2:6] for row in events)), None
-    except SessionUnreadable as error:  # the other sessions go on
+    except SessionUnreadable as error:  # other sessions are not affected
         decoded, unreadable = [], error
     return SessionUpdate(
         session_id=session_id,

@@ -1,7 +1,7 @@
 """A PostgreSQL database: its connections, its migrations, and who may write its log.
 
-All work is a closure over a connection, run on a thread: it is done whole or not at all, whether its caller waits for
-it or not. READ COMMITTED throughout; what has to be of one moment is one statement, what may collide is locked.
+All work is a closure over a connection that runs on a thread, completely or not at all, even if its caller gives up.
+The isolation level is READ COMMITTED: what must be consistent is one statement, and what may conflict is locked.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 MIN_SERVER_VERSION = 14
-"""The oldest PostgreSQL that is let in."""
+"""The oldest supported PostgreSQL."""
 POOL_SIZE = 4
-"""Connections for everything but the log's writes."""
+"""Number of connections, not counting the one for writes to the log."""
 RETRY_TIMEOUT_S = 5.0
-"""How long a database is waited for that is away."""
+"""How long to wait for a database that is unavailable."""
 RETRY_DELAY_S = 0.05
 ADVISORY_LOCK_NAMESPACE = 0x64726167
-"""The first half of this program's advisory locks; the second is the schema's, so that several share a database."""
+"""First half of the advisory lock's key; the second is that of the schema, so several can share a database."""
 _MIGRATION_LOCK, _WRITER_LOCK = 1, 2
 _LOCK_SQL: LiteralString = "SELECT {}(%s, hashtext(current_schema()) # %s)"
 Access = Literal["exclusive", "shared", "unlocked"]
@@ -52,32 +52,32 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": "20000",
     "target_session_attrs": "read-write",
 }
-"""What holds unless the address says otherwise: a database that does not answer is noticed within seconds."""
+"""Defaults for the address: an unresponsive database is noticed within seconds."""
 SESSION_SETUP: LiteralString = (
     "SET timezone = 'UTC'; SET lock_timeout = '10s';"
     " SET idle_in_transaction_session_timeout = '10s';"  # a server that was stopped in the middle holds nobody up
     " SET jit = off"  # what is compiled for a tenth of a second runs for a thousandth
 )
 _CONNECTION_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
-"""Errors of the database or of the way to it; all others are a statement's own."""
+"""Errors of the database or its connection; all others belong to the statement."""
 
 log = structlog.get_logger(__name__)
 
 
 class DatabaseInUse(StoreInUse):
-    """Another program writes the database."""
+    """Another server writes to the database."""
 
 
 class Database:
     """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
 
     def __init__(self, url: str, *, access: Access = "exclusive") -> None:
-        """Connect, bring the schema up to date, and take the database for this process.
+        """Connect, migrate the schema, and lock the database according to `access`.
 
         Args:
             url: `postgresql://…`, or what else libpq takes.
-            use: write the log as the only process that does, or shared with others of which each writes its own
-                sessions; or beside those who do, with `read` and `write` alone.
+            access: "exclusive" to write the log as the only server, "shared" with other servers, or "unlocked" without
+                writing the log, while servers may run.
 
         Raises:
             DatabaseInUse: another server has it.
@@ -87,12 +87,12 @@ class Database:
         self.display_url = display_url(url)
         self.conninfo = build_conninfo(url)
         self.node_id: str | None = None
-        """The server that writes here, where there are several."""
+        """The id under which this server writes, if there are several."""
         self._writer = ReconnectingConnection(self.conninfo, access=access)
         try:
             with connect(self.conninfo) as connection:
                 self.schema_versions = migrate(connection)
-                """The schema's version before and now."""
+                """The schema version before this start and now."""
             if access != "unlocked":
                 self._writer.open()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
@@ -103,15 +103,15 @@ class Database:
         self._connections: list[ReconnectingConnection] = []
 
     async def write_log(self, work: Work[T]) -> T:
-        """Write the log, in a transaction; writes happen in the order in which they came.
+        """Write to the log in a transaction. Writes are executed in order.
 
         Raises:
-            StoreUnavailable: the database did not take it, or nobody knows whether it did.
+            StoreUnavailable: the write failed, or it is unknown whether it succeeded.
         """
         return await self._run(self._writer_thread, lambda: self._writer.write(work))
 
     async def read(self, work: Work[T]) -> T:
-        """Run a read. Each of its statements sees what is committed when it begins.
+        """Run a read. Each statement sees what was committed before it began.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -122,21 +122,21 @@ class Database:
         """Run a write in a transaction of its own.
 
         Raises:
-            StoreUnavailable: as for `log`.
+            StoreUnavailable: as for `write_log`.
         """
         return await self._run(self._pool, lambda: self._thread_connection().write(work))
 
     async def probe(self) -> None:
-        """Write something that changes nothing, as the log is written. Raises StoreUnavailable."""
+        """Make a write to the log that changes nothing. Raises StoreUnavailable."""
         await self.write_log(lambda connection: connection.execute("UPDATE changes SET count = count"))
 
     async def accounts_version(self) -> int:
-        """A number that is another one when keys or profiles changed, whoever changed them."""
+        """A number that changes whenever any server changes keys or profiles."""
         row = await self.read(lambda connection: connection.execute("SELECT count FROM changes").fetchone())
         return 0 if row is None else int(row[0])
 
     def close(self) -> None:
-        """Finish what is queued, and close all connections."""
+        """Finish queued work, and close all connections."""
         self._pool.shutdown()
         self._writer_thread.shutdown()
         for line in (*self._connections, self._writer):
@@ -158,25 +158,24 @@ class Database:
 
 
 class ReconnectingConnection:
-    """A connection that is made again when it broke. One thread at a time uses it.
+    """A connection that reconnects. Only one thread at a time may use it.
 
-    A database that is away for a moment is waited for, as long as nothing can have been committed.
+    It waits for a database that is briefly unavailable, unless something may have been committed.
     """
 
     def __init__(self, conninfo: str, *, access: Access = "unlocked") -> None:
-        """Nothing is connected before it is used.
+        """Connects on first use.
 
         Args:
-            conninfo: where to.
-            lock: of the database, held for as long as the connection lives, so that nobody writes beside who has it
-                alone; who lost the connection may write again only when it has the lock again.
+            conninfo: the address.
+            access: the advisory lock to hold while connected; after a reconnection it must be acquired again.
         """
         self._conninfo = conninfo
         self._lock_function: LiteralString | None = _LOCK_FUNCTIONS.get(access)
         self.connection: Connection | None = None
 
     def open(self) -> Connection:
-        """The connection, a new one if it broke. Raises DatabaseInUse, or psycopg's errors."""
+        """Return the connection, reconnecting if necessary. Raises DatabaseInUse, or psycopg's errors."""
         if self.connection is not None and not self.connection.closed:
             return self.connection
         connection = connect(self._conninfo)
@@ -198,7 +197,7 @@ class ReconnectingConnection:
         return self._with_retries(lambda: work(self.open()))
 
     def write(self, work: Work[T]) -> T:
-        """Run a write in a transaction; returns its value once the commit is durable."""
+        """Run a write in a transaction. Returns its result once the commit is durable."""
         return self._with_retries(lambda: self._write(work))
 
     def close(self) -> None:
@@ -214,7 +213,7 @@ class ReconnectingConnection:
             except (*_CONNECTION_ERRORS, DatabaseInUse) as error:
                 if time.monotonic() > deadline:
                     raise StoreUnavailable("the database cannot be used now") from error
-            time.sleep(RETRY_DELAY_S)  # on a thread of the store's, never the loop's
+            time.sleep(RETRY_DELAY_S)  # on a thread of the store, never of the event loop
 
     def _write(self, work: Work[T]) -> T:
         connection = self.open()
@@ -225,7 +224,7 @@ class ReconnectingConnection:
             with suppress(psycopg.Error):
                 connection.execute("ROLLBACK")
                 if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-                    connection.close()  # another one has become the primary
+                    connection.close()  # another server has become the primary
             raise
         try:
             connection.execute("COMMIT")
@@ -237,7 +236,7 @@ class ReconnectingConnection:
 
 
 def build_conninfo(url: str) -> str:
-    """An address with what holds unless it says otherwise. Raises StoreUnavailable when it is none."""
+    """Add the defaults to an address. Raises StoreUnavailable if it is invalid."""
     try:
         given = {name: value for name, value in conninfo_to_dict(url).items() if isinstance(value, str)}
     except psycopg.ProgrammingError:
@@ -246,7 +245,7 @@ def build_conninfo(url: str) -> str:
 
 
 def connect(conninfo: str) -> Connection:
-    """A new connection as this store uses it."""
+    """Open a connection."""
     connection = psycopg.connect(conninfo, autocommit=True)
     configure(connection)
     return connection
@@ -260,7 +259,7 @@ def configure(connection: Connection) -> None:
 
 
 def display_url(url: str) -> str:
-    """A database's address as it may be shown: without its password."""
+    """An address without its password, for logs."""
     try:
         known = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
@@ -274,16 +273,16 @@ def display_url(url: str) -> str:
 
 
 def migrations() -> dict[int, LiteralString]:
-    """The scripts by the version that each makes of the one before."""
+    """The migration scripts by the version that they produce."""
     folder = resources.files("dragoman.stores.postgres").joinpath("migrations")
     scripts = {file.name: file for file in folder.iterdir() if file.name.endswith(".sql")}
     return {int(name[:4]): file.read_text(encoding="utf-8") for name, file in scripts.items()}
 
 
 def migrate(connection: Connection) -> tuple[int, int]:
-    """Bring the schema up to date, each step in a transaction of its own; the versions before and after.
+    """Migrate the schema, each step in its own transaction. Returns the versions before and after.
 
-    Of several that start at once, one does it and the others wait.
+    If several servers start at once, one migrates and the others wait.
 
     Raises:
         WrongVersion: the database is from a newer release, or holds another program's tables.
@@ -322,7 +321,7 @@ def _check_server(connection: Connection) -> None:
 
 
 def schema_version(connection: Connection) -> int:
-    """The schema's version; 0 in an empty database, which gets the table that says so."""
+    """Return the schema version; 0 in an empty database, in which the version table is created."""
     row: tuple[Any, ...] | None = connection.execute(
         "SELECT to_regclass('schema_version') IS NOT NULL,"
         " EXISTS (SELECT FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r')"

@@ -17,7 +17,7 @@ _BODY = msgspec.json.Decoder(ApiKey)
 
 
 class PostgresKeys:
-    """`Keys` over one database."""
+    """`ApiKeyStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

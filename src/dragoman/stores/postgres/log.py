@@ -1,4 +1,4 @@
-"""The log of sessions in PostgreSQL, and what is looked up across it."""
+"""The sessions' logs and their indexes in PostgreSQL."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -24,14 +24,14 @@ from dragoman.stores.times import from_us, to_us
 
 _SQL = statements("log")
 _EVENT, _PIECE = 1, 2
-"""Parts of what `load` reads."""
+"""Kinds of rows that `load` returns."""
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
-"""What no text of PostgreSQL holds."""
+"""Characters that PostgreSQL cannot store in a text."""
 Row = tuple[Any, ...]
 
 
 class PostgresLog:
-    """`EventLog` and `SessionIndex` over one database."""
+    """`SessionStore` over one database."""
 
     def __init__(self, database: Database, report_unreadable: ReportUnreadable = log_unreadable) -> None:
         self._database = database
@@ -52,7 +52,7 @@ class PostgresLog:
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session and everything that belongs to it."""
-        await self._database.write(partial(appends.delete, session_id))  # the log goes on meanwhile
+        await self._database.write(partial(appends.delete, session_id))  # commits continue meanwhile
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class PostgresLog:
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         """Find a run."""
-        if _NOT_STORABLE.search(run_id):  # a client asks; no run of ours is called so
+        if _NOT_STORABLE.search(run_id):  # from a client; no run has such an id
             return None
         rows = await self._rows("find_run", run=run_id)
         if not rows:
@@ -185,11 +185,11 @@ def _find_messages(session_id: SessionId, ids: Collection[str], connection: Conn
 
 
 def decode_piece(row: Row) -> Piece:
-    """A piece as `load` reads it."""
+    """Decode a piece as `load` returns it."""
     _, after, place, message_id, kind, block, loop, text = row
     return Piece(after, place, MessageId(message_id), block, kind, decode_text(text), LoopId(loop))
 
 
 def decode_text(stored: bytes) -> str:
-    """The inverse of `raw`."""
+    """The inverse of `encode_text`."""
     return stored.decode("utf-8", "surrogatepass")

@@ -22,7 +22,7 @@ _TEXTS = MemoryTexts.__struct_fields__
 
 
 class PostgresMemories:
-    """`Memories` over one database."""
+    """`MemoryStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._read = database.read

@@ -13,7 +13,7 @@ _BODY = msgspec.json.Decoder(Profile)
 
 
 class PostgresProfiles:
-    """`Profiles` over one database."""
+    """`ProfileStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -18,7 +18,7 @@ _FIRE = msgspec.json.Decoder(Fire)
 
 
 class PostgresSchedules:
-    """`Schedules` over one database. A time is claimed once over all servers: the database holds it once."""
+    """`ScheduleStore` over one database. A unique key ensures that only one server claims a fire."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,7 +68,7 @@ def _put(schedule: Schedule, connection: Connection) -> None:
 
 
 def _claim(schedule: Schedule, fire: Fire, node: str | None, connection: Connection) -> bool:
-    """Claim a time, and move the schedule on; among several servers, unless another one has changed or removed it."""
+    """Claim a fire and update its schedule, unless another server has changed or removed the schedule."""
     found = connection.execute(_SQL["lock_schedule"], {"schedule": schedule.schedule_id}).fetchone()
     if found is None and node is not None:
         return False

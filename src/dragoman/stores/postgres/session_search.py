@@ -1,4 +1,4 @@
-"""An owner's sessions by their use, and which of them hold a text."""
+"""An owner's sessions in order of use, and full-text search."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -47,7 +47,7 @@ class _Search:
         )
 
     def _texts(self, session_id: str) -> Iterator[str]:
-        """What was said in a session, newest first."""
+        """The texts of a session, newest first."""
         before = _MAX_SEQ
         while self.remaining_events > 0:
             asked = {"session": session_id, "before": before, "limit": min(_PAGE_SIZE, self.remaining_events)}
@@ -55,7 +55,7 @@ class _Search:
             for seq, payload in rows:
                 self.remaining_events -= 1
                 before = seq
-                with suppress(ValueError):  # damaged; whoever reads the session learns of it
+                with suppress(ValueError):  # damaged: reading the session reports it
                     yield text_in(events.decode(payload))
             if len(rows) < _PAGE_SIZE:
                 return

@@ -1,4 +1,4 @@
-"""Links that show sessions, in PostgreSQL. They go in the statement that deletes their session."""
+"""Share links in PostgreSQL. The statement that deletes a session deletes its links."""
 
 from psycopg import Connection
 
@@ -12,7 +12,7 @@ _SQL = statements("accounts")
 
 
 class PostgresShares:
-    """`Shares` over one database."""
+    """`ShareStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""How appends are written: the fence first, then events, pieces and what is looked up across sessions.
+"""Writes appends: first the fence, then events, pieces and the indexes.
 
 Runs on the writer's thread, inside its transaction.
 """
@@ -15,13 +15,13 @@ from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us
 
 SWEEP_BATCH_ROWS = 256
-"""Rows of a deleted session that go at a time: who commits meanwhile waits for that."""
+"""Rows of a deleted session removed in one transaction, for which concurrent commits must wait."""
 _INSERT_SESSION = (
     "INSERT OR IGNORE INTO sessions VALUES ("
     "max((SELECT ifnull(max(number), 0) FROM sessions), (SELECT ifnull(max(number), 0) FROM deleted)) + 1,"
     " ?, ?, ?, ?, ?, ?, 0, ?, ?)"
 )
-"""The number of a deleted session is not given again as long as there are rows under it."""
+"""The number of a deleted session is not reused while rows of it remain."""
 _LAST_SEQ_OF_BATCH = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
 _DELETE_RUNS_OF_BATCH = (
     "DELETE FROM runs WHERE session = ? AND run_id IN (SELECT run_id FROM events WHERE session = ? AND seq <= ?)"
@@ -36,8 +36,8 @@ _DELETE_OTHERS_OF_BATCH = (
 class AppendWriter:
     """Writes batches of appends.
 
-    Where running sessions stand is remembered, so that an append of pieces alone, as each delta of a slow stream makes
-    one, need not touch the session's row: this process has the folder's lock, so nobody else moves it.
+    The positions of running sessions are cached, so that an append that only has pieces need not touch the session's
+    row. The cache is valid because this process has the folder's lock.
     """
 
     def __init__(self) -> None:
@@ -46,18 +46,18 @@ class AppendWriter:
         self._piece_table: PieceTable | None = None
 
     def clear_cache(self) -> None:
-        """Trust the database again: a transaction was rolled back."""
+        """Discard the cache after a transaction was rolled back."""
         self._running_positions, self._piece_table = {}, None
 
     def write(self, batch: Sequence[Append], connection: sqlite3.Connection) -> list[bool]:
-        """Write each append whole, or not at all; tell which were taken.
+        """Write each append completely or not at all. Returns which were accepted.
 
-        The fences come first; what passed is then written with one statement for each table, however many sessions.
+        The fences are checked first. All accepted appends are then written with one statement per table.
         """
         numbers = [self._check_fence(connection, append) for append in batch]
         passed = [append for append, number in zip(batch, numbers, strict=True) if number is not None]
         told = [(append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events]
-        if told:  # most commits of a server with slow streams hold words alone
+        if told:  # most commits of a server with slow streams only have pieces
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(told))
             _index_events(connection, [(number, logged) for append, number in told for logged in append.events])
             _store_idempotency_records(
@@ -67,7 +67,7 @@ class AppendWriter:
         return [number is not None for number in numbers]
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
-        """Remove a session. What has many rows of it is left to `sweep`; nobody finds it any more."""
+        """Remove a session. Its rows in large tables can no longer be found, and are removed by `sweep`."""
         self._running_positions.pop(session_id, None)
         self._get_piece_table(connection).delete(session_id, connection)
         found = connection.execute(
@@ -78,7 +78,7 @@ class AppendWriter:
             connection.execute("INSERT INTO deleted VALUES (?)", found)
 
     def sweep(self, connection: sqlite3.Connection) -> bool:
-        """Remove a portion of the rows that deleted sessions have left. False: there are none."""
+        """Remove a batch of the rows that deleted sessions have left. Returns False if there are none."""
         found: tuple[int] | None = connection.execute("SELECT number FROM deleted LIMIT 1").fetchone()
         if found is None:
             return False
@@ -102,10 +102,10 @@ class AppendWriter:
         return pieces
 
     def _check_fence(self, connection: sqlite3.Connection, append: Append) -> int | None:
-        """The fence: whether the log stands where the writer thinks, and no later claim wrote. Moves it on.
+        """Check the fence: the log must end where the writer thinks, and no later claim may have written. Advances it.
 
         Returns:
-            The session's number; 0 when it is not looked up, for pieces alone. None: the append is not taken.
+            The session's number; 0 if it is not needed because there are only pieces; None if the append is refused.
         """
         if append.is_new:
             return _insert_session(connection, append)
@@ -145,7 +145,7 @@ def _insert_session(connection: sqlite3.Connection, append: Append) -> int | Non
         named = connection.execute(
             "INSERT OR IGNORE INTO names VALUES (?, ?, ?)", (append.owner, append.name, append.session_id)
         )
-        if named.rowcount == 0:  # the name came twice at once: the first one has it
+        if named.rowcount == 0:  # the name was used twice at once: the first one gets it
             connection.execute("DELETE FROM sessions WHERE session_id = ?", (append.session_id,))
             return None
     return taken.lastrowid
@@ -211,7 +211,7 @@ def _store_idempotency_records(
 
 
 def _index_events(connection: sqlite3.Connection, written: Sequence[tuple[int, LoggedEvent]]) -> None:
-    """Note what is looked up across sessions."""
+    """Add an event to the indexes."""
     connection.executemany(
         "INSERT INTO runs VALUES (?, ?, ?)"
         " ON CONFLICT (run_id) DO UPDATE SET session = excluded.session, first_seq = excluded.first_seq",

@@ -1,4 +1,4 @@
-"""All that a data folder's database holds, whosever it is."""
+"""Everything in a data folder's database, for all users."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteArchive:
-    """`Archive` over one database."""
+    """`StoreArchive` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._run = database.writer.run

@@ -16,30 +16,30 @@ import structlog
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.errors import StoreInUse
-from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
+from dragoman.stores.errors import WrongVersion as WrongVersion  # re-exported for callers that catch them
 from dragoman.stores.sqlite.writer import Synchronous, Writer
 
 T = TypeVar("T")
 READER_THREADS = 3
 FIRST_SAFE_SQLITE_VERSION = (3, 51, 3)
-"""The first SQLite without the fault that can corrupt a WAL database with two writing connections."""
+"""The first SQLite without the bug that can corrupt a WAL database with two writing connections."""
 
 log = structlog.get_logger(__name__)
 
 
 class FolderInUse(StoreInUse):
-    """Another server has the data folder."""
+    """Another server uses the data folder."""
 
 
 class Database:
-    """An open data folder. Only one process at a time has it."""
+    """An open data folder, locked for this process."""
 
     def __init__(self, folder: Path, *, synchronous: Synchronous = "full") -> None:
         """Lock the folder, open the database and bring it up to date.
 
         Raises:
             FolderInUse: another process has it.
-            WrongVersion: its database is from a newer release, or is none of ours.
+            WrongVersion: its database is from a newer release or another program.
             StoreUnavailable: it cannot be read or written now.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ class Database:
         self._lock_descriptor = lock_folder(folder)
         try:
             path = folder / "dragoman.db"
-            path.touch(mode=0o600)  # SQLite gives the files beside it the same mode
+            path.touch(mode=0o600)  # SQLite creates its other files with the same mode
             self.writer = open_writer(path, synchronous)
         except BaseException:
             os.close(self._lock_descriptor)
@@ -57,19 +57,19 @@ class Database:
         self._path = path
         self._connections: list[sqlite3.Connection] = []
         self._pending_lookups: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
-        """What was asked for in this turn of the loop."""
+        """Lookups of this event loop iteration."""
 
     @property
     def schema_versions(self) -> tuple[int, int]:
-        """The schema's number before this start and now."""
+        """The schema version before this start and now."""
         return self.writer.schema_versions
 
     def start(self) -> None:
-        """Begin to take writes from event loops."""
+        """Start accepting writes."""
         self.writer.start()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a read on one of the reading connections; it sees one state of the database throughout.
+        """Run a read on one of the reading connections, in one snapshot of the database.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -77,7 +77,7 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def look_up(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a read of a few rows. What is looked up in one turn of the loop shares one hop to a thread.
+        """Run a read of a few rows. Lookups of one event loop iteration share one thread switch.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -90,7 +90,7 @@ class Database:
         return await answer
 
     def close(self) -> None:
-        """Finish what is queued, close all connections, release the folder."""
+        """Finish queued writes, close all connections, and release the folder."""
         self._readers.shutdown()
         for connection in self._connections:
             connection.close()
@@ -131,7 +131,7 @@ def _resolve_lookups(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future
     error = job.exception()
     for place, answer in enumerate(answers):
         if answer.done():
-            continue  # nobody waits for it any more
+            continue  # its caller is gone
         if error is not None:
             answer.set_exception(error)
         else:
@@ -142,7 +142,7 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
     """Open a database for writing and bring it up to date.
 
     Raises:
-        WrongVersion: it is from a newer release, or is none of ours.
+        WrongVersion: it is from a newer release or another program.
         StoreUnavailable: it cannot be read or written now.
     """
     try:
@@ -160,7 +160,7 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
 
 
 def lock_folder(folder: Path) -> int:
-    """Take the folder for this process. The lock goes with the process, however it ends.
+    """Lock the folder for this process. The lock ends with the process.
 
     Raises:
         FolderInUse: another process has it.
@@ -177,10 +177,10 @@ def lock_folder(folder: Path) -> int:
 
 
 def migrate(writer: Writer) -> tuple[int, int]:
-    """Bring the schema up to date, each step in a transaction of its own; its numbers before and after.
+    """Migrate the schema, each step in its own transaction. Returns the versions before and after.
 
     Raises:
-        WrongVersion: the database is from a newer release, or is none of ours.
+        WrongVersion: the database is from a newer release or another program.
     """
     folder = resources.files("dragoman.stores.sqlite").joinpath("migrations")
     scripts = {int(file.name[:4]): file for file in folder.iterdir() if file.name.endswith(".sql")}
@@ -206,7 +206,7 @@ def _apply_migration(script: str, number: int, connection: sqlite3.Connection) -
 
 
 def split_statements(script: str) -> list[str]:
-    """The statements of a script, one by one: `executescript` would commit between them."""
+    """Split a script into statements, because `executescript` would commit between them."""
     found, current = [], ""
     for line in script.splitlines(keepends=True):
         current += line
@@ -217,7 +217,7 @@ def split_statements(script: str) -> list[str]:
 
 
 def warn_about_old_sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
-    """Say so when the linked SQLite has the WAL fault. One writing connection keeps us out of its way."""
+    """Log a notice if the linked SQLite has the WAL bug, which one writing connection avoids."""
     if version >= FIRST_SAFE_SQLITE_VERSION:
         return False
     log.warning(

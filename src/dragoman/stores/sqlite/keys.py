@@ -11,7 +11,7 @@ from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteKeys:
-    """`Keys` over one database."""
+    """`ApiKeyStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -61,7 +61,7 @@ def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
 
 
 def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
-    """All keys, oldest first."""
+    """List all keys, oldest first."""
     rows = connection.execute(
         "SELECT key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at FROM keys"
         " ORDER BY created_at, key_id"
@@ -83,5 +83,5 @@ def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
 
 
 def delete_key(connection: sqlite3.Connection, key_id: KeyId) -> bool:
-    """Remove a key. False: there was none."""
+    """Remove a key. Returns False if there was none."""
     return connection.execute("DELETE FROM keys WHERE key_id = ?", (key_id,)).rowcount == 1

@@ -1,4 +1,4 @@
-"""The log of sessions in SQLite, and what is looked up across it."""
+"""The sessions' logs and their indexes in SQLite."""
 
 import asyncio
 import sqlite3
@@ -29,7 +29,7 @@ from dragoman.stores.times import from_us, to_us
 
 
 class SqliteLog:
-    """`EventLog` and `SessionIndex` over one database."""
+    """`SessionStore` over one database."""
 
     def __init__(self, database: Database, report_unreadable: ReportUnreadable = log_unreadable) -> None:
         self._database = database
@@ -40,14 +40,14 @@ class SqliteLog:
         self._appends = AppendWriter()
         self._sweep_task: asyncio.Task[None] | None = None
         self._sweep_requests = 0
-        """How often there was something to sweep."""
+        """Number of times that a sweep was requested."""
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     async def claim_epoch(self) -> int:
         """Return a new epoch, greater than all before."""
         epoch = await self._run(_claim)
-        self._request_sweep()  # a server may have died over it
+        self._request_sweep()  # the previous server may have died during a sweep
         return epoch
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
@@ -69,18 +69,18 @@ class SqliteLog:
             self._request_sweep()
 
     def _request_sweep(self) -> None:
-        """Have removed what deleted sessions have left. The task ends by itself, with the database at the latest."""
+        """Start removing what deleted sessions have left. The task ends by itself, at the latest with the database."""
         self._sweep_requests += 1
         if self._sweep_task is None or self._sweep_task.done():
             self._sweep_task = asyncio.create_task(self._sweep(), name="sweep")
 
     async def _sweep(self) -> None:
         seen = 0
-        with suppress(StoreUnavailable):  # it goes on after the next deletion, or start
+        with suppress(StoreUnavailable):  # it continues after the next deletion or start
             while seen != self._sweep_requests:
                 seen = self._sweep_requests
                 while await self._run(self._appends.sweep):
-                    pass  # who commits goes in between
+                    pass  # commits go in between
 
     # --- reading --------------------------------------------------------------------------------------------------
 

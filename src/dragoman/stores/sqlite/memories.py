@@ -28,7 +28,7 @@ _STATUS = {
 
 
 class SqliteMemories:
-    """`Memories` over one database."""
+    """`MemoryStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._run = database.writer.run
@@ -114,7 +114,7 @@ def _where(user: UserId, criteria: MemoryFilter) -> tuple[str, list[object]]:
         conditions.append(_STATUS[criteria.status])
     if criteria.keyword:
         keyword = case_folded(criteria.keyword)
-        if len(keyword) >= 3:  # of what is shorter the index knows nothing
+        if len(keyword) >= 3:  # the index has no shorter texts
             conditions.append("id IN (SELECT rowid FROM memories_text WHERE memories_text MATCH ?)")
             values.append(_phrase(keyword))
         conditions.append("instr(searched, ?) > 0")
@@ -155,7 +155,7 @@ def _candidates(user: UserId, trigrams: Sequence[str], connection: sqlite3.Conne
     newest = f"user = ? AND type = ? AND {_IN_FORCE} ORDER BY id DESC LIMIT {MAX_NEWEST_CANDIDATES}"
     experience = select_memories(connection, newest, (user, "experience"))
     found = {memory.id: memory for memory in (*select_memories(connection, newest, (user, "feedback")), *experience)}
-    if trigrams and len(experience) == MAX_NEWEST_CANDIDATES:  # else all there is was found
+    if trigrams and len(experience) == MAX_NEWEST_CANDIDATES:  # else all have been found
         rows = connection.execute(
             "SELECT memories.id FROM memories_text JOIN memories ON memories.id = memories_text.rowid"  # noqa: S608
             f" WHERE memories_text MATCH ? AND memories.user = ? AND type = 'experience' AND {_IN_FORCE}"
@@ -179,7 +179,7 @@ def _record_hits(
 
 
 def _phrase(text: str) -> str:
-    """A text as a phrase of the full-text index's language."""
+    """Quote a text as a phrase for the full-text index."""
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -188,7 +188,7 @@ def _id_in(ids: Collection[int]) -> str:
 
 
 def select_memories(connection: sqlite3.Connection, where: str, values: Sequence[object]) -> list[Memory]:
-    """The memories for which a condition holds, in the order that it ends with."""
+    """Select memories by a condition with its ordering."""
     rows = connection.execute(f"SELECT {_COLUMNS} FROM memories WHERE {where}", values)  # noqa: S608
     return [_decode_memory(row) for row in rows]
 

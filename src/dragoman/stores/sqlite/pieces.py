@@ -1,8 +1,8 @@
-"""The pieces of open blocks: where each block's rows are, so that they are found without an index.
+"""The pieces of open blocks, with an index of each block's rows in memory.
 
-Rows stand in order of arrival. Those of one block are therefore spread over the pages of all the commits that it had a
-part in, and to delete them when it closes would write all these pages again. So they are left: a row that is not known
-here is of no block, and goes later, with all others before the first row that is still needed.
+Rows are stored in order of arrival, so those of one block are spread over the pages of many commits. Deleting them when
+the block closes would rewrite all these pages. They are left in place instead: a row that is not in the index is stale,
+and is deleted later together with all other rows before the first one that is still needed.
 
 Used on the writer's thread, inside its transaction.
 """
@@ -18,34 +18,34 @@ from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports.log import Append
 
 SWEEP_BATCH_ROWS = 256
-"""Rows that go at a time: one range costs a tenth of so many single rows, and holds a commit up for a moment only, even
-where each row has a page of its own (4,096 characters)."""
+"""Rows deleted at a time: a range costs a tenth of as many single rows, and delays a commit only briefly, even if each
+row fills a page (4,096 characters)."""
 MAX_STALE_ROWS = 100_000
-"""Rows of closed blocks that one open block may keep. Then its own rows are moved behind them."""
+"""Maximum number of stale rows behind an open block's first row. Beyond that, the block's rows are moved to the end."""
 
 _Block = tuple[MessageId, int]
 
 
 class PieceTable:
-    """The table of pieces. What it holds is read once; nobody else changes it."""
+    """The table of pieces. It is read once; nobody else changes it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._rows: dict[SessionId, dict[_Block, list[int]]] = {}
-        """Those of open blocks."""
+        """The rows of open blocks."""
         first, last = connection.execute("SELECT min(id), max(id) FROM pieces").fetchone()
         self._first_row: int = first or 1
-        """No row stands before this one."""
+        """No row precedes this one."""
         self._last_row: int = last or 0
         self._open_count = 0
-        """How many rows there are of open blocks."""
+        """Number of rows of open blocks."""
         self._sweep_threshold = SWEEP_BATCH_ROWS
-        """With so many rows of closed blocks the next ones go."""
+        """Number of stale rows at which the next ones are deleted."""
         for session_id, block, row in _open_block_rows(connection):
             self._rows.setdefault(session_id, {}).setdefault(block, []).append(row)
             self._open_count += 1
 
     def write(self, appends: Iterable[Append], connection: sqlite3.Connection) -> None:
-        """Add the pieces of blocks that stay open, and let go of those of blocks that close."""
+        """Add the pieces of blocks that stay open, and forget those of blocks that close."""
         new: list[tuple[object, ...]] = []
         row = self._last_row
         for append in appends:
@@ -82,7 +82,7 @@ class PieceTable:
 
     @property
     def _stale_count(self) -> int:
-        """How many rows there are of closed blocks; some may be gone already."""
+        """Upper bound of the number of stale rows."""
         return self._last_row + 1 - self._first_row - self._open_count
 
     def _blocks(self, session_id: SessionId) -> dict[_Block, list[int]]:
@@ -100,14 +100,14 @@ class PieceTable:
                 del self._rows[session_id]
 
     def _sweep(self, connection: sqlite3.Connection) -> None:
-        """Delete rows before the first of an open block. One that keeps too many of others' is moved out of the way."""
+        """Delete rows before the first one of an open block. A block that blocks too many is moved to the end."""
         oldest = min((rows for blocks in self._rows.values() for rows in blocks.values()), default=[self._last_row + 1])
         if self._last_row + 1 - oldest[0] - self._open_count > MAX_STALE_ROWS:
             moved = range(self._last_row + 1, self._last_row + 1 + len(oldest))
             connection.executemany("UPDATE pieces SET id = ? WHERE id = ?", zip(moved, oldest, strict=True))
             oldest[:] = moved
             self._last_row = moved[-1]
-            return  # and with the next commit it is another one that stands first
+            return  # after the next commit another block is first
         self._first_row = min(oldest[0], self._first_row + SWEEP_BATCH_ROWS)
         connection.execute("DELETE FROM pieces WHERE id < ?", (self._first_row,))
         self._sweep_threshold = (
@@ -116,7 +116,7 @@ class PieceTable:
 
 
 def _open_block_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Block, int]]:
-    """The rows of open blocks in order: those of running sessions whose block no event closes."""
+    """The rows of open blocks in order: of running sessions, and not closed by an event."""
     running = "SELECT session_id FROM sessions WHERE is_running = 1"
     closed: dict[SessionId, set[_Block]] = {}
     for session_id, after in connection.execute(

@@ -8,7 +8,7 @@ from dragoman.stores.sqlite.database import Database
 
 
 class SqliteProfiles:
-    """`Profiles` over one database."""
+    """`ProfileStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

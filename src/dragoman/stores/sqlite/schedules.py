@@ -12,7 +12,7 @@ from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteSchedules:
-    """`Schedules` over one database."""
+    """`ScheduleStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._run = database.writer.run

@@ -1,4 +1,4 @@
-"""An owner's sessions by their use, and which of them hold a text. Runs on a reader's thread."""
+"""An owner's sessions in order of use, and full-text search. Runs on a reader thread."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class _Search:
         )
 
     def _texts(self, session_id: str) -> Iterator[str]:
-        """What was said in a session, newest first."""
+        """The texts of a session, newest first."""
         rows = self._connection.execute(
             "SELECT payload FROM events WHERE session = (SELECT number FROM sessions WHERE session_id = ?)"
             " AND type IN ('message_added', 'block_closed') ORDER BY seq DESC",
@@ -56,5 +56,5 @@ class _Search:
             if self.remaining_events <= 0:
                 return
             self.remaining_events -= 1
-            with suppress(ValueError):  # damaged; whoever reads the session learns of it
+            with suppress(ValueError):  # damaged: reading the session reports it
                 yield text_in(events.decode(payload))

@@ -1,4 +1,4 @@
-"""Links that show sessions, in SQLite. A trigger removes them with their sessions."""
+"""Share links in SQLite. A trigger deletes them with their session."""
 
 import sqlite3
 from functools import partial
@@ -10,7 +10,7 @@ from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
 
 class SqliteShares:
-    """`Shares` over one database."""
+    """`ShareStore` over one database."""
 
     def __init__(self, database: Database) -> None:
         self._run = database.writer.run

@@ -1,10 +1,9 @@
 """The one writing connection of a data folder, on a thread of its own, with group commit.
 
-A job is a closure over the connection: it runs whole or not at all, so a caller that is cancelled meanwhile leaves
-nothing half done. Jobs that came in while a commit was under way share the next one, each under a savepoint, so that
-the failure of one does not undo its neighbours.
+A job is a closure over the connection that runs completely or not at all, even if its caller is cancelled. Jobs that
+arrive during a commit share the next one. Each has a savepoint, so that a failing job does not undo the others.
 
-Exactly one connection writes and checkpoints: SQLite before 3.51.3 can corrupt a database in WAL mode when two do.
+Exactly one connection writes and checkpoints: SQLite before 3.51.3 can corrupt a database in WAL mode if two do.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ from dragoman.core.refusals import StoreUnavailable
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 _JOB_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError)
-"""Errors of a job's own; all others of SQLite's are the disk's or the file's."""
+"""Errors of the job itself; all other SQLite errors come from the disk or the file."""
 Synchronous = Literal["full", "normal"]
-"""`full` syncs each commit to the disk; with `normal` a power cut may take the last ones (never a process's death)."""
+"""`full` syncs each commit to disk. With `normal` a power failure, but no crash, may lose the last commits."""
 
 
 class _Job(NamedTuple):
@@ -50,20 +49,20 @@ class Writer:
         """Commits so far, for the metrics."""
         self._wal_path = path.with_name(f"{path.name}-wal")
         self._needs_reopen = False
-        """Whether the disk failed under the connection: what it says of its next commit is worth nothing."""
+        """Whether the disk failed, so that this connection's next commit cannot be trusted."""
         self._wal_inode: int | None = None
-        """The write-ahead log's file, by its number; 0 once another one, or none, stands in its place."""
+        """The inode of the write-ahead log; 0 once the file was replaced or deleted."""
 
     def start(self) -> None:
-        """Begin to take jobs."""
+        """Start accepting jobs."""
         self._thread.start()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job in a transaction; returns its value once the commit is durable.
 
         Raises:
-            StoreUnavailable: the database did not take it (full disk, I/O error), or is closed; nothing of the job was
-                written.
+            StoreUnavailable: the commit failed (full disk, I/O error) or the database is closed; nothing of the job
+                was written.
             Exception: whatever the job raised; nothing of it was written.
         """
         if self._is_closed:
@@ -97,7 +96,7 @@ class Writer:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA cache_size = -16384")
         except sqlite3.Error:
-            connection.close()  # the file is no database, or is locked
+            connection.close()  # not a database, or locked
             raise
         return connection
 
@@ -115,7 +114,7 @@ class Writer:
                 return
 
     def _commit(self, jobs: list[_Job]) -> None:
-        """Run the jobs in one transaction and tell their callers, who wait for the commit."""
+        """Run the jobs in one transaction, and report to their callers after the commit."""
         results: list[tuple[Any, BaseException | None]] = []
         try:
             if self._needs_reopen:
@@ -139,17 +138,17 @@ class Writer:
         for job, result in zip(jobs, results, strict=True):
             by_loop.setdefault(job.loop, []).append((job, result))
         for loop, told in by_loop.items():
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the event loop is closed, nobody waits
                 loop.call_soon_threadsafe(_resolve_jobs, told)
 
     def _reopen(self) -> None:
-        """Go on with another connection: the system tells of a sync that failed once, and not again."""
+        """Open a new connection: the system reports a failed sync only once."""
         fresh = self._connect()
         self._connection.close()
         self._connection, self._needs_reopen, self._wal_inode = fresh, False, None
 
     def _has_wal(self) -> bool:
-        """Whether the write-ahead log that is written to is the one in the folder."""
+        """Whether the open write-ahead log is still the file in the folder."""
         try:
             found = self._wal_path.stat().st_ino
         except FileNotFoundError:
@@ -162,7 +161,7 @@ class Writer:
         return self._wal_inode != 0
 
     def _checkpoint(self) -> None:
-        """Keep in the database itself what was committed to a log that will go with the process."""
+        """Copy commits from a deleted write-ahead log, which ends with the process, into the database file."""
         ((is_blocked, *_),) = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
         if is_blocked:
             raise sqlite3.OperationalError("the write-ahead log was deleted, and what is in it cannot be kept now")
@@ -177,14 +176,14 @@ class Writer:
             if not isinstance(error, _JOB_ERRORS):
                 raise  # the disk or the file, not the job
             return None, self._roll_back(error, alone=alone)
-        except Exception as error:  # noqa: BLE001  # a job's own failure goes to its caller, its neighbours go on
+        except Exception as error:  # noqa: BLE001  # passed on to the job's caller; the other jobs continue
             return None, self._roll_back(error, alone=alone)
         if not alone:
             connection.execute("RELEASE job")
         return value, None
 
     def _roll_back(self, error: Exception, *, alone: bool) -> Exception:
-        """Take back what a job did before it failed. A savepoint costs something, so one that is alone has none."""
+        """Undo what a failed job did. A single job has no savepoint, which would cost time."""
         for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO job", "RELEASE job"):
             self._connection.execute(statement)
         return error
