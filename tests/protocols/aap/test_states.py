@@ -108,18 +108,18 @@ class Model:
     def take(self, messages: list[Message]) -> dict[str, Any]:
         """Settle the open calls. Gives the results that the history must hold for those that no tool gives."""
         given = {each["toolCallId"]: each for each in messages if each["role"] != "user"}
-        taken: dict[str, Any] = {}
+        expected: dict[str, Any] = {}
         for call_id in self.open:
             answer = given.get(call_id)
             if answer is None:
-                taken[call_id] = CANCELLED
+                expected[call_id] = CANCELLED
             elif answer["role"] == "tool":
-                taken[call_id] = answer["content"]
+                expected[call_id] = answer["content"]
             elif not answer["granted"]:
-                taken[call_id] = "Tool call denied: no"
+                expected[call_id] = "Tool call denied: no"
         self.resolved += self.open
         self.open = {}
-        return taken
+        return expected
 
 
 requests = st.builds(
@@ -170,11 +170,11 @@ async def send(session: Session, model: Model, request: Request) -> None:
             assert (reply.status, reply.json["code"] in codes) == (400, True), (reply, codes)
         return
     turn = await session.run(messages, request.mode)
-    taken = model.take(messages)
+    expected = model.take(messages)
     history = await session.history()
     assert history[: len(before)] == before
     results = {each["toolCallId"]: each["content"] for each in history if each["role"] == "tool"}
-    assert {call_id: results[call_id] for call_id in taken} == taken
+    assert {call_id: results[call_id] for call_id in expected} == expected
     assert len(results) == sum(each["role"] == "tool" for each in history)
     users = [each for each in messages if each["role"] == "user"]
     assert [each for each in history[len(before) :] if each["role"] == "user"] == users
