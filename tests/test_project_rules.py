@@ -335,7 +335,6 @@ def words_of(name: str) -> set[str]:
 
 
 STILL_TO_RENAME = {
-    "src/dragoman/buses/nats.py",
     "src/dragoman/engine/cluster/delta_relay.py",
     "src/dragoman/stores/postgres/archive.py",
     "src/dragoman/stores/s3_blobs.py",
