@@ -44,7 +44,7 @@ async def test_following_a_run_with_a_tool_and_a_permission(socket_server: Socke
     lines = (await run_example("client_stream.py", *arguments, typed="y\n")).splitlines()
     assert lines[:-1] == [
         "[stamp {'text': 'x'}]",
-        "? stamp {'text': 'x'} [y/n] [stamp gave stamped x]",
+        "? stamp {'text': 'x'} [y/n] [stamp returned stamped x]",
         "so: stamped x",
         "end_turn",
     ]
