@@ -62,7 +62,7 @@ async def test_a_call_of_a_client_tool_ends_the_response_and_its_output_continue
 
 
 @requirement("agentscope:calls:structured-output")
-@pytest.mark.parametrize(("value", "read"), [({"a": [1]}, '{"a":[1]}'), (None, ""), (3, "3")])
+@pytest.mark.parametrize(("value", "read"), [({"a": [1]}, '{"a":[1]}'), ("", ""), (False, "false"), (3, "3")])
 async def test_an_output_that_is_not_text_is_read_as_json(alice: AgentScopeClient, value: Json, read: str) -> None:
     name, call_id = await picking(alice)
     assert texts(await alice.run(output(call_id, value), session_id=name)) == f"You picked {read}"
@@ -115,6 +115,20 @@ async def test_of_concurrent_outputs_one_is_accepted(alice: AgentScopeClient) ->
 async def test_a_malformed_answer_is_refused(alice: AgentScopeClient, message: Json) -> None:
     name, _ = await picking(alice)
     assert await alice.assert_refused("POST", "/process", request_body(message, session_id=name)) == "INVALID_REQUEST"
+
+
+@requirement("agentscope:calls:no-output", "agentscope:errors:form")
+@pytest.mark.parametrize("payload", [{}, {"output": None}])
+@pytest.mark.parametrize("kind", ["function_call_output", "plugin_call_output"])
+async def test_an_answer_without_an_output_is_refused_and_the_call_still_waits(
+    alice: AgentScopeClient, kind: str, payload: Json
+) -> None:
+    name, call_id = await picking(alice)
+    body = request_body(data(kind, "tool", {"call_id": call_id, **payload}), session_id=name)
+    reply = await alice.request("POST", "/process", body)
+    assert (reply.status, reply.json["error"]["code"]) == (422, "INVALID_REQUEST")
+    assert reply.json["detail"][0]["loc"] == ["body", "input", 0, "content", 0, "data", "output"]
+    assert texts(await alice.run(output(call_id, "green"), session_id=name)) == "You picked green"
 
 
 @requirement("agentscope:calls:fitting")

@@ -238,9 +238,10 @@ def _data(message: wire.MessageIn, path: str, kind: type[T]) -> T:
 def _result(message: wire.MessageIn, path: str) -> Result:
     data = _data(message, path, wire.OutputData)
     output = data.output
-    if not isinstance(output, str):
-        output = "" if output is None else msgspec.json.encode(output).decode()
-    return Result(call_id=CallId(data.call_id), content=output)
+    if output is None:
+        raise InvalidBody("expected a text or any other JSON value, got null", f"{path}.content[0].data.output")
+    text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+    return Result(call_id=CallId(data.call_id), content=text)
 
 
 # --- the history of a new session ---------------------------------------------------------------------------------

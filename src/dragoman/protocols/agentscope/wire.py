@@ -140,7 +140,7 @@ class OutputData(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a call's output. Some clients send a structured result as it is."""
 
     call_id: Id
-    output: Json = None
+    output: Json
 
 
 class ApprovalData(msgspec.Struct, frozen=True, kw_only=True):
