@@ -81,6 +81,7 @@ REQUIREMENTS = (
             "tools:parameters",
             "Parameters are the schema of an object, with properties and a list of required names or null",
         ),
+        ("tools:any-object", "Empty parameters, `{}`, are the schema of any object"),
         ("tools:flat", "The flat form means the same as the nested one"),
     ),
     *_of(

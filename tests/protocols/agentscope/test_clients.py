@@ -49,6 +49,15 @@ async def test_both_python_clients_read_everything(socket_server: SocketServer) 
         assert texts(end) == 'aé🧑‍🚀{"rain":true}'
 
 
+@requirement("agentscope:tools:any-object", "agentscope:clients:python")
+async def test_a_tool_without_parameters_of_the_python_client_is_called(socket_server: SocketServer) -> None:
+    url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
+    tool = {"name": "pick", "description": "Choose", "parameters": {}}
+    body = request_body(script(call("pick", anything=[1])), tools=[{"type": "function", "function": tool}])
+    end = check([event async for event in official_client.events_of(url, key, body)])
+    assert end["output"][0]["content"][0]["data"]["arguments"] == '{"anything":[1]}'
+
+
 @requirement("agentscope:clients:python", "agentscope:stream:frames")
 @pytest.mark.parametrize("odd", ["\x85", "\u2028", "\u2029", "\x0b\x0c\x1c\x1e", "\r\n\r\n", "\ufeff", "\x00", "é🧑‍🚀"])
 async def test_no_character_breaks_a_line_for_the_python_client(socket_server: SocketServer, odd: str) -> None:

@@ -183,6 +183,15 @@ async def test_required_may_be_null_and_a_description_may_be_empty(alice: AgentS
     assert await mirrored(alice, "tools", tools=[{"type": "function", "function": given}]) == [given]
 
 
+@requirement("agentscope:tools:any-object")
+@pytest.mark.parametrize("nested", [True, False])
+async def test_empty_parameters_accept_any_object(alice: AgentScopeClient, nested: bool) -> None:
+    given = {"name": "pick", "description": "Choose", "parameters": {}}
+    value = {"type": "function", "function": given} if nested else given
+    offered = {**given, "parameters": {"type": "object", "properties": {}}}
+    assert await mirrored(alice, "tools", tools=[value]) == [offered]
+
+
 @requirement("agentscope:tools:other-type", "agentscope:tools:name", "agentscope:tools:parameters")
 @pytest.mark.parametrize(
     ("value", "place"),
@@ -191,7 +200,8 @@ async def test_required_may_be_null_and_a_description_may_be_empty(alice: AgentS
         ({"type": "function"}, ["name"]),
         ({"type": "function", "function": {**OFFERED, "name": ""}}, ["function", "name"]),
         ({"type": "function", "function": {**OFFERED, "name": 1}}, ["function", "name"]),
-        ({"type": "function", "function": {**OFFERED, "parameters": {}}}, ["function", "parameters", "type"]),
+        ({**OFFERED, "parameters": {"properties": {}}}, ["parameters", "type"]),
+        ({**OFFERED, "parameters": None}, ["parameters"]),
         ({"type": "function", "function": {"name": "x"}}, ["function", "parameters"]),
         ({**OFFERED, "parameters": {"type": "string"}}, ["parameters", "type"]),
         ({**OFFERED, "parameters": {**SCHEMA, "properties": []}}, ["parameters", "properties"]),

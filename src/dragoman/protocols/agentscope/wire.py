@@ -159,8 +159,12 @@ class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
     parameters: JsonObject
 
 
+_ANY_OBJECT: JsonObject = {"type": "object", "properties": {}}
+"""The parameters of a tool that declares `{}`, in the form that models require."""
+
+
 class _ToolParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool's JSON Schema must look like."""
+    """What a tool's JSON Schema must look like, unless it is empty."""
 
     type: Literal["object"]
     properties: JsonObject = {}
@@ -370,8 +374,9 @@ def _parse_tool(tool: JsonObject, path: str) -> tuple[str, ToolSpec]:
     if tool.get("function") is not None:
         tool, path = tool["function"], f"{path}.function"
     parsed = convert_value(tool, FunctionTool, path)
-    convert_value(parsed.parameters, _ToolParameters, f"{path}.parameters")
-    return path, ToolSpec(name=parsed.name, description=parsed.description or "", parameters=parsed.parameters)
+    parameters = parsed.parameters or _ANY_OBJECT
+    convert_value(parameters, _ToolParameters, f"{path}.parameters")
+    return path, ToolSpec(name=parsed.name, description=parsed.description or "", parameters=parameters)
 
 
 def _decode(body: bytes) -> JsonObject:
