@@ -141,6 +141,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     agentscope: Annotated[bool, doc("serve the Agent API of AgentScope Runtime")] = True
     agentscope_path: Annotated[str, doc("path at which runs of the Agent API start")] = "/process"
+    agentscope_strict_model: Annotated[
+        bool, doc("reject a `model` of the Agent API that names no agent; otherwise the default agent answers")
+    ] = False
     blade: Annotated[
         bool, doc("serve Blade at `/api` and `/socket.io/`; skipped if the extra `blade` is not installed")
     ] = True

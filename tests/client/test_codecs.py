@@ -56,7 +56,7 @@ def agui_bytes(records: Sequence[Record], turn: Turn) -> bytes:
 
 def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:
     _, _, after = turn.request.path.partition("?after=")
-    return b"".join(map(ResponseEvents(RUN, SESSION, skip=int(after) + 1 if after else 0).feed, records))
+    return b"".join(map(ResponseEvents(RUN, SESSION, "scribe", skip=int(after) + 1 if after else 0).feed, records))
 
 
 HANDLE = SessionHandle(id=SESSION, agent="a")

@@ -156,7 +156,9 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
     app = http.app(
         context.engine,
         access.authenticate,
-        http.AgentScopeOptions(path=path, body_limit=settings.body_bytes),
+        http.AgentScopeOptions(
+            path=path, body_limit=settings.body_bytes, is_strict_model=settings.agentscope_strict_model
+        ),
         admit_stream=access.admit_stream,
         state=context.readiness,
     )

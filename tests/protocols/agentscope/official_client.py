@@ -74,6 +74,11 @@ def read(data: Json) -> Json:
     return event.model_dump()
 
 
+def simple_text_request(text: str, **more: Json) -> Json:
+    """A request as the helper of the published client makes it."""
+    return published.create_simple_text_request(text, **more).model_dump(exclude_none=True)
+
+
 async def events_of(url: str, key: str, body: Json) -> AsyncIterator[Json]:
     """The events that the published asynchronous client yields for a request."""
     client = published.HTTPAgentAPIClient(url, token=key, timeout=20.0)

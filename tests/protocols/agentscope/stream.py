@@ -12,7 +12,7 @@ Event = dict[str, Json]
 
 TERMINAL = {"completed", "failed", "canceled"}
 KEYS = {
-    "response": {"id", "created_at", "completed_at", "output", "usage", "session_id"},
+    "response": {"id", "created_at", "completed_at", "output", "usage", "session_id", "model"},
     "message": {"id", "type", "role", "content", "code", "message", "usage", "metadata"},
     "text": {"text"},
     "image": {"image_url"},

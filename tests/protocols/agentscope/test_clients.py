@@ -15,7 +15,7 @@ import requests
 
 from tests.conversations import call, script
 from tests.protocols.agentscope import official_client
-from tests.protocols.agentscope.client import request_body, texts
+from tests.protocols.agentscope.client import output, request_body, texts
 from tests.protocols.agentscope.stream import check
 from tests.protocols.agentscope.web_client import WebView
 from tests.requirements import requirement
@@ -49,6 +49,14 @@ async def test_both_python_clients_read_everything(socket_server: SocketServer) 
         assert texts(end) == 'aé🧑‍🚀{"rain":true}'
 
 
+@requirement("agentscope:request:unknown-model", "agentscope:request:answering-agent", "agentscope:clients:python")
+async def test_the_python_client_s_model_name_gets_an_answer_that_names_the_agent(socket_server: SocketServer) -> None:
+    url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
+    request = official_client.simple_text_request("hello", model="qwen-max")
+    end = check([event async for event in official_client.events_of(url, key, request)])
+    assert (end["status"], end["model"]) == ("completed", "rehearsal")
+
+
 @requirement("agentscope:tools:any-object", "agentscope:clients:python")
 async def test_a_tool_without_parameters_of_the_python_client_is_called(socket_server: SocketServer) -> None:
     url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
@@ -76,7 +84,7 @@ async def test_no_character_breaks_a_line_for_the_python_client(socket_server: S
 async def test_a_refusal_raises_in_the_python_client(socket_server: SocketServer) -> None:
     url, key = f"{socket_server.connection.url}/process", socket_server.key("alice")
     for given, body, status in (
-        (key, request_body("hello", model="nobody"), 404),
+        (key, request_body(output("nothing", "x")), 409),
         ("wrong", request_body("hello"), 401),
     ):
         with pytest.raises(httpx.HTTPStatusError) as raised:

@@ -55,6 +55,7 @@ async def test_the_example_stream_of_the_specification(open_app_server: AppServe
         "output": None,
         "usage": None,
         "session_id": "s-17",
+        "model": "rehearsal",
     }
     message = {
         "object": "message",

@@ -318,30 +318,32 @@ async def test_a_refusal_of_the_core_names_the_field_of_the_body(alice: AgentSco
 
 
 @requirement("agentscope:errors:order")
-async def test_the_checks_have_an_order(alice: AgentScopeClient) -> None:
+async def test_the_checks_have_an_order(open_app_server: AppServerFactory) -> None:
     """Each request is wrong in all ways that are still left; the first of them is the answer."""
-    name, used = f"s-{uuid4()}", f"r-{uuid4()}"
-    await alice.run("hello", id=used, session_id=name, user_id="u-1")
-    running = await alice.stream(request_body(WAIT, session_id=name))
-    await running.wait_for_text("one")
-    late = output("nothing", "x")
-    body = request_body(late, n=9, model="unknown", id=used, session_id=name, user_id="u-2")
-    text = {"headers": {"content-type": "text/plain"}}
-    assert await alice.assert_refused("POST", "/process", raw=b"{", **text) == "UNSUPPORTED_MEDIA_TYPE"
-    assert await alice.assert_refused("POST", "/process", raw=b'{"n": 9, ') == "INVALID_JSON"
-    assert await alice.assert_refused("POST", "/process", body) == "INVALID_REQUEST"
-    body |= {"n": 1}
-    assert await alice.assert_refused("POST", "/process", body) == "AGENT_NOT_FOUND"
-    body |= {"model": "mirror"}
-    assert await alice.assert_refused("POST", "/process", body) == "RESPONSE_EXISTS"
-    body |= {"id": None}
-    assert await alice.assert_refused("POST", "/process", body) == "PERMISSION_DENIED"
-    body |= {"user_id": "u-1"}
-    assert await alice.assert_refused("POST", "/process", body) == "AGENT_FIXED"
-    body |= {"model": "rehearsal"}
-    assert await alice.assert_refused("POST", "/process", body) == "SESSION_BUSY"
-    assert await alice.stop(session_id=name)
-    assert await alice.assert_refused("POST", "/process", body) == "NOTHING_PENDING"
+    async with open_app_server(agentscope_strict_model=True) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        name, used = f"s-{uuid4()}", f"r-{uuid4()}"
+        await alice.run("hello", id=used, session_id=name, user_id="u-1")
+        running = await alice.stream(request_body(WAIT, session_id=name))
+        await running.wait_for_text("one")
+        late = output("nothing", "x")
+        body = request_body(late, n=9, model="unknown", id=used, session_id=name, user_id="u-2")
+        text = {"headers": {"content-type": "text/plain"}}
+        assert await alice.assert_refused("POST", "/process", raw=b"{", **text) == "UNSUPPORTED_MEDIA_TYPE"
+        assert await alice.assert_refused("POST", "/process", raw=b'{"n": 9, ') == "INVALID_JSON"
+        assert await alice.assert_refused("POST", "/process", body) == "INVALID_REQUEST"
+        body |= {"n": 1}
+        assert await alice.assert_refused("POST", "/process", body) == "AGENT_NOT_FOUND"
+        body |= {"model": "mirror"}
+        assert await alice.assert_refused("POST", "/process", body) == "RESPONSE_EXISTS"
+        body |= {"id": None}
+        assert await alice.assert_refused("POST", "/process", body) == "PERMISSION_DENIED"
+        body |= {"user_id": "u-1"}
+        assert await alice.assert_refused("POST", "/process", body) == "AGENT_FIXED"
+        body |= {"model": "rehearsal"}
+        assert await alice.assert_refused("POST", "/process", body) == "SESSION_BUSY"
+        assert await alice.stop(session_id=name)
+        assert await alice.assert_refused("POST", "/process", body) == "NOTHING_PENDING"
 
 
 @requirement("agentscope:errors:table")

@@ -8,8 +8,11 @@ import pytest
 
 from tests.protocols.agentscope.client import AgentScopeClient, data, request_body, texts, tool, user
 from tests.requirements import requirement
+from tests.servers import AppServerFactory
 
 Json = Any
+
+REHEARSAL_GREETING = "Hello! I am the rehearsal agent."
 
 
 def a_name() -> str:
@@ -106,11 +109,45 @@ async def test_undeclared_fields_reach_the_agent(alice: AgentScopeClient) -> Non
     assert await alice.assert_refused("POST", "/process", request_body("hello", biz_params=deep)) == "INVALID_REQUEST"
 
 
-@requirement("agentscope:request:model")
-async def test_a_model_names_the_agent(alice: AgentScopeClient) -> None:
-    assert texts(await alice.run("hello")) == "Hello! I am the rehearsal agent."
-    assert texts(await alice.run("hello", model="mirror")) == texts(await alice.run("hello", model="looking-glass"))
-    assert await alice.assert_refused("POST", "/process", request_body("hello", model="qwen-max")) == "AGENT_NOT_FOUND"
+@requirement("agentscope:request:model", "agentscope:request:answering-agent")
+@pytest.mark.parametrize(
+    ("model", "agent"),
+    [(None, "rehearsal"), ("rehearsal", "rehearsal"), ("mirror", "mirror"), ("looking-glass", "mirror")],
+)
+async def test_a_model_names_the_agent_and_the_response_says_which_one_answers(
+    alice: AgentScopeClient, model: str | None, agent: str
+) -> None:
+    name = a_name()
+    end = await alice.run("hello", model=model, session_id=name)
+    assert end["model"] == agent
+    assert texts(end) == ('[{"type": "text", "text": "hello"}]' if agent == "mirror" else REHEARSAL_GREETING)
+    assert (await alice.run("hello", session_id=name))["model"] == agent
+
+
+@requirement("agentscope:request:unknown-model", "agentscope:request:answering-agent")
+@pytest.mark.parametrize("model", ["gpt-4-vision", "qwen-max", ""])
+async def test_the_default_agent_answers_for_an_unknown_model_and_a_session_keeps_its_agent(
+    alice: AgentScopeClient, model: str
+) -> None:
+    new, mirrors = a_name(), a_name()
+    end = await alice.run("hello", model=model, session_id=new)
+    assert (end["model"], texts(end)) == ("rehearsal", REHEARSAL_GREETING)
+    assert (await alice.run("hello", model=model, session_id=new))["model"] == "rehearsal"
+    await alice.run("hello", model="mirror", session_id=mirrors)
+    assert (await alice.run("hello", model=model, session_id=mirrors))["model"] == "mirror"
+
+
+@requirement("agentscope:request:strict-model")
+async def test_a_setting_refuses_an_unknown_model(open_app_server: AppServerFactory) -> None:
+    async with open_app_server(agentscope_strict_model=True) as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        name = a_name()
+        body = request_body("hello", model="qwen-max", session_id=name)
+        for path in ("/process", "/process/task"):
+            assert await alice.assert_refused("POST", path, body) == "AGENT_NOT_FOUND"
+        assert (await alice.request("GET", f"/process/sessions/{name}/events")).status == 204
+        assert (await alice.run("hello", model="mirror", session_id=name))["model"] == "mirror"
+        assert await alice.assert_refused("POST", "/process", body) == "AGENT_NOT_FOUND"
 
 
 @requirement("agentscope:request:agent-fixed")

@@ -135,9 +135,6 @@ async def test_a_task_is_refused_for_the_same_reasons_as_a_request(alice: AgentS
     task = await submit(alice, WAIT)
     body = request_body("hello", session_id=task["session_id"])
     assert await alice.assert_refused("POST", "/process/task", body) == "SESSION_BUSY"
-    assert (
-        await alice.assert_refused("POST", "/process/task", request_body("hello", model="nobody")) == "AGENT_NOT_FOUND"
-    )
     assert await alice.assert_refused("POST", "/process/task", {"input": []}) == "INVALID_REQUEST"
     unknown = data("function_call_output", "tool", {"call_id": "x", "output": "x"})
     assert await alice.assert_refused("POST", "/process/task", request_body(unknown)) == "NOTHING_PENDING"

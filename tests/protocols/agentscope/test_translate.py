@@ -75,7 +75,7 @@ def stopped(reason: Any = "end_turn", code: str | None = None, message: str | No
 
 def translated_events(records: list[Record], **how: Any) -> list[stream.Event]:
     """The events of records, checked like every stream."""
-    events = ResponseEvents(RUN, SESSION, **how)
+    events = ResponseEvents(RUN, SESSION, "scribe", **how)
     found = stream.parse(b"".join(map(events.feed, records)))
     stream.check(found)
     return found
@@ -181,7 +181,7 @@ def test_the_text_of_a_sub_agent_is_not_sent() -> None:
 
 @requirement("agentscope:stream:output")
 def test_a_stream_whose_session_is_deleted_ends_well_formed() -> None:
-    events = ResponseEvents(RUN, SESSION)
+    events = ResponseEvents(RUN, SESSION, "scribe")
     assert events.close(SessionNotFound()) == b""
     body = b"".join(map(events.feed, logged(piece("a", 0, "ha"), piece("a", 0, "lf"))))
     body += events.close(SessionNotFound())
@@ -195,7 +195,7 @@ def test_a_stream_whose_session_is_deleted_ends_well_formed() -> None:
 def test_the_text_of_another_run_is_not_sent_while_this_one_is_queued() -> None:
     other = RunStarted(run_id=RunId("other"), protocol="aap")
     before: list[Record] = [LoggedEvent(1, AT, RunId("other"), other), piece("x", 0, "not ours")]
-    events = ResponseEvents(RUN, SESSION)
+    events = ResponseEvents(RUN, SESSION, "scribe")
     assert b"".join(map(events.feed, before)) == b""
     records = logged(piece("a", 0, "ours"), closed("a", 0, Text("ours")), ended("a"), stopped())
     found = stream.parse(b"".join(map(events.feed, records)))
@@ -241,11 +241,11 @@ def records_of(steps: Any, reason: str) -> list[Record]:
 @given(steps=STEPS, reason=REASONS, data=st.data())
 def test_every_run_is_well_formed_and_the_same_from_any_position(steps: Any, reason: str, data: st.DataObject) -> None:
     records = records_of(steps, reason)
-    whole = b"".join(map(ResponseEvents(RUN, SESSION).feed, records))
+    whole = b"".join(map(ResponseEvents(RUN, SESSION, "scribe").feed, records))
     events = stream.parse(whole)
     stream.check(events)
     skip = data.draw(st.integers(0, len(events)))
-    rest = b"".join(map(ResponseEvents(RUN, SESSION, skip=skip).feed, records))
+    rest = b"".join(map(ResponseEvents(RUN, SESSION, "scribe", skip=skip).feed, records))
     assert whole.endswith(rest)
     assert (stream.parse(rest) if rest else []) == events[skip:]
 

@@ -36,10 +36,15 @@ MODE = "standalone"
 
 
 class AgentScopeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the protocol."""
+    """The settings of the protocol.
+
+    Args:
+        is_strict_model: a `model` that names no agent is refused.
+    """
 
     path: str = "/process"
     body_limit: int = 16 * 1024 * 1024
+    is_strict_model: bool = False
 
 
 ReadinessProbe = Callable[[], Awaitable[str]]
@@ -81,7 +86,7 @@ class _Handlers:
     ) -> None:
         self._engine = engine
         self._options = options
-        self._runs = Runs(engine)
+        self._runs = Runs(engine, is_strict_model=options.is_strict_model)
         self._admit_stream = admit_stream
         self._state = state
         self._deadlines = Deadlines(engine)
@@ -115,7 +120,8 @@ class _Handlers:
         async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
             if not handle.is_started:
                 await handle.session.until_durable(handle.first_seq)
-                events = ResponseEvents(handle.run_id, handle.session.state.session_id)
+                state = handle.session.state
+                events = ResponseEvents(handle.run_id, state.session_id, state.agent)
                 frames = events.acknowledge(options, self._engine.clock.now())
                 return fixed_stream(frames) if is_stream else json_response(events.response)
             events, reader = await self._runs.response_events(handle), self._runs.reader(handle)
@@ -187,6 +193,7 @@ class _Handlers:
                 id=response_id(handle.run_id),
                 created_at=int(queued.at.timestamp()),
                 session_id=handle.session.state.session_id,
+                model=handle.session.state.agent,
             )
             return json_response(response)
 

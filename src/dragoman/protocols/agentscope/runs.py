@@ -13,7 +13,15 @@ from dragoman.core.content import UserMessage
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, MessageAdded
 from dragoman.core.ids import CallId, RunId, UserId, forking_call, parse_session_id
 from dragoman.core.inputs import Create
-from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, Refused, RunNotFound, SessionNotFound
+from dragoman.core.refusals import (
+    AgentNotChangeable,
+    AgentNotFound,
+    Forbidden,
+    IdTaken,
+    Refused,
+    RunNotFound,
+    SessionNotFound,
+)
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -57,8 +65,9 @@ class RunRequest(NamedTuple):
 class Runs:
     """Starts and finds runs. Their sessions stay in memory until the block of the context manager is left."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, is_strict_model: bool) -> None:
         self._engine = engine
+        self._is_strict_model = is_strict_model
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -93,7 +102,8 @@ class Runs:
     async def response_events(self, handle: RunHandle, *, skip: int = 0) -> ResponseEvents:
         """An encoder of a run's events for a client that already has the first `skip` of them."""
         earlier = await self._earlier_calls(handle) if handle.may_begin_with_answers else {}
-        return ResponseEvents(handle.run_id, handle.session.state.session_id, earlier=earlier, skip=skip)
+        state = handle.session.state
+        return ResponseEvents(handle.run_id, state.session_id, state.agent, earlier=earlier, skip=skip)
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
         """An encoder that was fed with a run's events so far."""
@@ -139,7 +149,7 @@ class Runs:
 
     async def _start_once(self, stack: AsyncExitStack, run_request: RunRequest) -> RunHandle:
         request, owner = run_request.parsed.request, run_request.owner
-        agent = None if not request.model else self._engine.agent(request.model).spec.name
+        agent = self._agent_named(request.model)
         if request.client_response_id is None:
             return await self._submit(stack, run_request, agent)
         content = run_request.parsed.canonical_bytes() + (b" as a task" if run_request.options.is_task else b"")
@@ -153,6 +163,18 @@ class Runs:
                 return await stack.enter_async_context(self.find_by_run_id(owner, record.run_id))
             session = await stack.enter_async_context(self._engine.session(owner, record.session_id))
             return RunHandle(session, RunId(self._engine.ids.new()), 0, is_started=False)
+
+    def _agent_named(self, model: str | None) -> str | None:
+        """The agent that a request names; None if it leaves the choice to the server.
+
+        Clients of this protocol send the name of a language model, such as the one in the protocol's only example.
+        """
+        try:
+            return self._engine.agent(model).spec.name if model else None
+        except AgentNotFound:
+            if self._is_strict_model:
+                raise
+            return None
 
     async def _submit(self, stack: AsyncExitStack, run_request: RunRequest, agent: str | None) -> RunHandle:
         request, owner = run_request.parsed.request, run_request.owner

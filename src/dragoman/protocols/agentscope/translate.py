@@ -108,6 +108,7 @@ class ResponseEvents:
         self,
         run_id: RunId,
         session_id: SessionId,
+        agent: str,
         *,
         earlier: Mapping[CallId, CallOpened] | None = None,
         skip: int = 0,
@@ -115,6 +116,7 @@ class ResponseEvents:
         """Prepare to encode a run.
 
         Args:
+            agent: the name of the session's agent.
             earlier: the calls that were open when the run began. Each is sent in front of its result.
             skip: how many events the reader already has.
         """
@@ -129,6 +131,7 @@ class ResponseEvents:
         """Whether the run was a task that was stopped at its deadline."""
         self._run_id = run_id
         self._session_id = session_id
+        self._agent = agent
         self._skip = skip
         self._at = datetime.fromtimestamp(0, UTC)
         """The time of the latest event."""
@@ -205,6 +208,7 @@ class ResponseEvents:
             id=self.options.response_id or response_id(self._run_id),
             created_at=int(self._at.timestamp()),
             session_id=name if name and parse_session_id(name) != self._session_id else self._session_id,
+            model=self._agent,
         )
         self._emit(response)
         self.response = self._emit(msgspec.structs.replace(response, status="in_progress"))

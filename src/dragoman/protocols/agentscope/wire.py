@@ -261,7 +261,7 @@ class Message(_Event, frozen=True, kw_only=True):
 
 
 class AgentResponse(_Event, frozen=True, kw_only=True):
-    """A run. `output` is null until the run ends, then complete.
+    """A run. `output` is null until the run ends, then complete. `model` is an extension: the agent that answers.
 
     The statuses `rejected` and `incomplete` are never sent: the web client does not treat either as an end.
     """
@@ -273,6 +273,7 @@ class AgentResponse(_Event, frozen=True, kw_only=True):
     output: tuple[Message, ...] | None = None
     usage: dict[str, int] | None = None
     session_id: str
+    model: str
 
 
 class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
