@@ -597,6 +597,9 @@ REQUIREMENTS = (
     Requirement(
         "aap:meeting:image-in-answer", "An image in an answer is in `none` and history, in no stream event", "rule 16"
     ),
+    Requirement(
+        "aap:meeting:data-is-text", "A data block of an answer is its JSON as text in every mode and history", "rule 16"
+    ),
     Requirement("aap:meeting:no-plan-no-card", "Plans and UI schemas do not show", "rule 16"),
     Requirement("aap:meeting:sub-agent", "Of a sub-agent only the call and its result show", "rule 16"),
     Requirement("aap:meeting:tool-meta-removed", "A tool's `_meta` is removed from its result", "rule 16, 18"),

@@ -181,8 +181,8 @@ def _open_seed_events(
 ) -> list[Event]:
     """A seed with open calls, as the events of a step. Only the enabled tools decide what its calls may do.
 
-    A seed is a client's claim and never makes a tool run unasked: the call of an exposed tool waits for permission, even if
-    the tool is trusted or disabled, and the call of any other tool can only be answered.
+    A seed is a client's claim and never makes a tool run unasked: the call of an exposed tool waits for permission,
+    even if the tool is trusted or disabled, and the call of any other tool can only be answered.
     """
     events: list[Event] = [MessageOpened(message_id=message.id)]
     blocks = (Text(message.content),) if isinstance(message.content, str) else message.content

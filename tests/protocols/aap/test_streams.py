@@ -409,6 +409,22 @@ def in_any_order(turns: list[tuple[str, list[Message]]]) -> list[tuple[str, list
     return ordered
 
 
+@requirement("aap:meeting:data-is-text")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_data_block_of_an_answer_is_text_in_every_mode_and_in_the_history(
+    aap_client: AapClient, mode: Mode
+) -> None:
+    session = await aap_client.create()
+    play = script({"data": {"rows": [1, 2]}}, call("add", a=1, b=2), {"data": {"sum": None}})
+    turn = await session.run(play, mode)
+    first, *_, last = turn.messages
+    assert (first["content"][0], last) == (
+        {"type": "text", "text": '{"rows":[1,2]}'},
+        assistant_text('{"sum":null}'),
+    )
+    assert merged(await session.history()) == [user(play), *turn.messages]
+
+
 @requirement("aap:meeting:image-in-answer")
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_image_in_an_answer_is_in_none_and_history_and_in_no_event(aap_client: AapClient, mode: Mode) -> None:

@@ -1,7 +1,7 @@
 """Translation between AAP and the core, in both directions. Pure.
 
 An AAP turn is a run, an AAP history message a message. What AAP cannot express is left out: plans, cards, the loops of
-sub-agents. A data block of an answer becomes its JSON as text.
+sub-agents. A data block of an answer becomes its JSON as text, and a file a note with its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -306,12 +306,15 @@ def _input_block_to(block: core.InputBlock) -> wire.InputBlock:
             return wire.TextBlock(text)
         case core.Image(url=url):
             return wire.ImageBlock(url)
-        case core.Data(data=data):
-            return wire.TextBlock(compact_json(data))
-        case core.File(url=url, name=name):
-            return wire.TextBlock(f"[file {name or url[:80]}]")
+        case core.Data() | core.File():
+            return wire.TextBlock(_text_of(block))
         case _ as never:
             assert_never(never)
+
+
+def _text_of(block: core.Data | core.File) -> str:
+    """The text that stands for a block without a form in AAP."""
+    return compact_json(block.data) if isinstance(block, core.Data) else f"[file {block.name or block.url[:80]}]"
 
 
 # --- the stream of a turn -----------------------------------------------------------------------------------------
@@ -369,6 +372,11 @@ class TurnFrames:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
             case BlockClosed(loop="root", block=core.Text(text=text)) if not self._is_delta and text:
                 return self._frame(b"text", b'{"text":%b}' % _ENCODE(text))
+            case BlockClosed(loop="root", block=core.Data() | core.File() as block):
+                text = _ENCODE(_text_of(block))
+                if self._is_delta:
+                    return self._frame(b"text_delta", b'{"delta":%b}' % text)
+                return self._frame(b"text", b'{"text":%b}' % text)
             case BlockClosed(loop="root", block=core.Thinking(text=text)) if not self._is_delta and text:
                 return self._frame(b"thinking", b'{"thinking":%b}' % _ENCODE(text))
             case CallOpened(loop="root", call=call):
