@@ -21,6 +21,7 @@ from tests.protocols.aap.client import (
     grant,
     result,
     script,
+    turn_of,
     user,
 )
 from tests.protocols.aap.stream import MODES, STREAMS, Mode, merged, normalize_frames
@@ -544,13 +545,14 @@ async def test_a_tool_message_answers_a_permission_and_the_tool_does_not_run(aap
     assert (await session.history())[2] == result(asked.calls[0], "I did it myself")
 
 
-@requirement("aap:answers:deny-client-tool", "aap:texts:denied")
+@requirement("aap:answers:deny-client-tool", "aap:texts:denied", "aap:sse:results-of-server-tools")
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("reason", "text"), [(None, "Tool call denied"), ("no brush", "Tool call denied: no brush")])
-async def test_a_client_tool_may_be_denied(aap_client: AapClient, reason: str | None, text: str) -> None:
+async def test_a_client_tool_may_be_denied(aap_client: AapClient, reason: str | None, text: str, mode: Mode) -> None:
     session = await aap_client.create(tools=[client_tool("paint")])
     asked = await session.run(script(call("paint"), {"say": "{result}"}))
-    turn = await session.run([deny(asked.calls[0], reason)])
-    assert turn.text == text
+    reply = await session.post([deny(asked.calls[0], reason)], stream=mode)
+    assert turn_of(reply, mode).messages == [assistant_text(text)], "no tool_result of a client tool"
     assert (await session.history())[2] == result(asked.calls[0], text)
 
 
