@@ -373,10 +373,10 @@ class TurnFrames:
             case BlockClosed(loop="root", block=core.Text(text=text)) if not self._is_delta and text:
                 return self._frame(b"text", b'{"text":%b}' % _ENCODE(text))
             case BlockClosed(loop="root", block=core.Data() | core.File() as block):
-                text = _ENCODE(_text_of(block))
+                encoded = _ENCODE(_text_of(block))
                 if self._is_delta:
-                    return self._frame(b"text_delta", b'{"delta":%b}' % text)
-                return self._frame(b"text", b'{"text":%b}' % text)
+                    return self._frame(b"text_delta", b'{"delta":%b}' % encoded)
+                return self._frame(b"text", b'{"text":%b}' % encoded)
             case BlockClosed(loop="root", block=core.Thinking(text=text)) if not self._is_delta and text:
                 return self._frame(b"thinking", b'{"thinking":%b}' % _ENCODE(text))
             case CallOpened(loop="root", call=call):
