@@ -334,36 +334,11 @@ def words_of(name: str) -> set[str]:
     return {each.lower() for each in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
-STILL_TO_RENAME = {
-    "src/dragoman/engine/cluster/delta_relay.py",
-    "src/dragoman/stores/postgres/archive.py",
-    "src/dragoman/stores/s3_blobs.py",
-    "src/dragoman/stores/sqlite/appends.py",
-    "src/dragoman/stores/sqlite/writer.py",
-    "tests/buses/contract.py",
-    "tests/buses/test_buses.py",
-    "tests/cluster/checker.py",
-    "tests/cluster/test_blade.py",
-    "tests/cluster/test_conversations.py",
-    "tests/cluster/test_workers.py",
-    "tests/engine/cluster/test_cluster.py",
-    "tests/engine/sessions/test_push.py",
-    "tests/simulation/world.py",
-    "tests/stores/test_blobs.py",
-    "tests/stores/test_change_watch.py",
-    "tests/stores/test_database.py",
-    "tests/stores/test_postgres_database.py",
-}
-"""Files with such names that are still to be changed. The list only shrinks."""
-
-
 def test_identifiers_use_the_terms_of_the_field() -> None:
     """Test functions are sentences, in which any word may stand."""
     found = []
     for path in files():
         where = relative_path(path)
-        if where in STILL_TO_RENAME:
-            continue
         if path.suffix == ".py" and where.startswith(("src/", "tests/")):
             names = identifiers_of(path)
         elif path.suffix in {".ts", ".tsx"} and where.startswith("web/src/"):

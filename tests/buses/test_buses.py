@@ -42,7 +42,7 @@ async def server_bus(
 async def connected(bus: NatsBus, is_connected: bool = True) -> None:
     """Wait until a bus is connected, or is no more."""
     async with asyncio.timeout(DEADLINE_S):
-        while bus.is_connected != is_connected:  # noqa: ASYNC110  # nobody is told but the log
+        while bus.is_connected != is_connected:  # noqa: ASYNC110  # only the log says so
             await asyncio.sleep(0.005)
 
 
@@ -147,10 +147,10 @@ async def test_a_bus_finds_back_by_itself_and_reports_once(nats: Nats) -> None:
                 HintCounts(sent=2, received=0, lost=3),
                 HintCounts(sent=0, received=2, lost=0),
             )
-    told = [each["event"] for each in logs]
-    assert told.count("bus connected") == 4
-    assert told.count("bus lost") == 4
-    assert told.count("bus not reached") <= 2, "at most once for each before its first connection"
+    events = [each["event"] for each in logs]
+    assert events.count("bus connected") == 4
+    assert events.count("bus lost") == 4
+    assert events.count("bus not reached") <= 2, "at most once for each before its first connection"
 
 
 @requirement("faults:45:stalled")

@@ -48,12 +48,12 @@ async def check(
             streams += 1
             text = answer.partition(" ")[0]
             assert not answer or said[text].startswith(answer), (text, answer, said[text])
-        told = {
+        histories = {
             (await send_request(node.port, "GET", f"/sessions/{client.session_id}/history?type=full")).body
             for node in nodes
             if node.port
         }
-        assert len(told) == 1, f"{client.name}: servers tell different histories"
+        assert len(histories) == 1, f"{client.name}: servers tell different histories"
     return {"clients": len(clients), "turns": turns, "streams": streams}
 
 

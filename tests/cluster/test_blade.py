@@ -43,11 +43,11 @@ async def test_lists_of_sockets_on_another_server_are_notified_of_changes(two_se
             async with socket_client(two_servers.local.url, two_servers.local.key) as here:
                 await here.send(session, "hello")
             await two_servers.local.request("PATCH", f"sessions/{session}", {"intent": title})
-            told: dict[str, object] = {}
-            while told.get("intent") != title or told.get("status") != "completed":
+            shown_session: dict[str, object] = {}
+            while shown_session.get("intent") != title or shown_session.get("status") != "completed":
                 ((_, changed),) = (await there.until(lambda name, _: name == "session:updated"))[-1:]
-                told |= changed
-            assert told == {"session_id": session, "status": "completed", "intent": title}
+                shown_session |= changed
+            assert shown_session == {"session_id": session, "status": "completed", "intent": title}
         assert bob.events == []
 
 

@@ -43,16 +43,21 @@ NAMES = list(PROTOCOL_DRIVERS)
 
 def sampled_cases() -> list[Any]:
     """What is played unasked: all without NATS, each once with it, each protocol once with a restart."""
-    cases = [(door, each, "database", False) for door in NAMES for each in playable(door)]
+    cases = [(protocol, each, "database", False) for protocol in NAMES for each in playable(protocol)]
     for place, each in enumerate(WITHOUT_CRASHES):
-        able = [door for door in NAMES if each in playable(door)]
+        able = [protocol for protocol in NAMES if each in playable(protocol)]
         cases.append((able[place % len(able)], each, "nats", False))
-    return cases + [(door, playable(door)[place + 2], "database", True) for place, door in enumerate(NAMES)]
+    return cases + [(protocol, playable(protocol)[place + 2], "database", True) for place, protocol in enumerate(NAMES)]
 
 
 def full_cases() -> list[Any]:
     """Everything over NATS, without and with restarts."""
-    return [(door, each, "nats", restarts) for restarts in (False, True) for door in NAMES for each in playable(door)]
+    return [
+        (protocol, each, "nats", restarts)
+        for restarts in (False, True)
+        for protocol in NAMES
+        for each in playable(protocol)
+    ]
 
 
 def playable(protocol: str) -> list[Conversation]:
@@ -65,8 +70,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "conversation" in metafunc.fixturenames:
         cases = full_cases() if metafunc.config.getoption("--nats") else sampled_cases()
         ids = [
-            f"{door}-{each.name}-{bus}{'-restarts' if restarts else ''}".replace(" ", "-")
-            for door, each, bus, restarts in cases
+            f"{protocol}-{each.name}-{bus}{'-restarts' if restarts else ''}".replace(" ", "-")
+            for protocol, each, bus, restarts in cases
         ]
         metafunc.parametrize(("protocol", "conversation", "bus", "restarts"), cases, ids=ids)
 
@@ -123,7 +128,7 @@ async def test_a_conversation_with_each_request_at_another_server(
 
 def test_all_protocols_and_all_conversations_are_covered() -> None:
     cases = sampled_cases()
-    assert {(door, bus) for door, _, bus, _ in cases} == {
-        (door, bus) for door in PROTOCOL_DRIVERS for bus in ("database", "nats")
+    assert {(protocol, bus) for protocol, _, bus, _ in cases} == {
+        (protocol, bus) for protocol in PROTOCOL_DRIVERS for bus in ("database", "nats")
     }
     assert {each.name for _, each, bus, _ in cases if bus == "nats"} == {each.name for each in WITHOUT_CRASHES}

@@ -60,9 +60,9 @@ def work(number):
         signal.pause()
 
 configure_logging("json")
-told, report = os.pipe()
+reader, report = os.pipe()
 workers = _Supervisor(3, work, stop_timeout_s=0.5)
-assert workers.start(told)
+assert workers.start(reader)
 print(*workers._number_by_pid, flush=True)
 workers.stop()
 print("ended", flush=True)
@@ -77,10 +77,10 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
     async with asyncio.timeout(DEADLINE_S):
         out, err = await process.communicate()
     begun, ended = out.decode().splitlines()
-    told = json.loads(err)
+    record = json.loads(err)
     assert (ended, process.returncode) == ("ended", 0)
-    assert (told["event"], told["level"]) == ("workers did not stop in time, killing them", "error")
-    assert 1 in told["workers"]
+    assert (record["event"], record["level"]) == ("workers did not stop in time, killing them", "error")
+    assert 1 in record["workers"]
     assert not any(psutil.pid_exists(int(each)) for each in begun.split())
 
 

@@ -282,8 +282,8 @@ def simulate(seed: int, *, operations: int, faults: int, places: int | None = No
 
     with _small_limits(), capture_logs() as logs:
         outcome = run(play())
-    told = [each for each in logs if each["event"] in UNEXPECTED]
-    assert told == [], "the engine is at fault"
+    unexpected = [each for each in logs if each["event"] in UNEXPECTED]
+    assert unexpected == [], "the engine is at fault"
     return outcome
 
 

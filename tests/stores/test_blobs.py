@@ -70,8 +70,8 @@ class TestS3(BlobsContract):
             for attempt in (gone.put("a", b"x"), gone.delete("a"), gone.names()):
                 with pytest.raises(StoreUnavailable, match="the store of attachments cannot be used now"):
                     await attempt
-        told = {"event": "blobs cannot be used", "log_level": "warning", "bucket": "s3://gone/a"}
-        assert logs == [{**told, "cause": "NoSuchBucket"}] * 3
+        warning = {"event": "blobs cannot be used", "log_level": "warning", "bucket": "s3://gone/a"}
+        assert logs == [{**warning, "cause": "NoSuchBucket"}] * 3
 
     async def test_a_store_that_cannot_be_reached_is_given_up_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("dragoman.stores.s3_blobs.RETRY_TIMEOUT_S", 0.1)

@@ -15,7 +15,7 @@ async def test_changes_are_reported_once_each_whatever_goes_wrong_in_between(
 ) -> None:
     monkeypatch.setattr(server_stores, "CHANGE_POLL_INTERVAL_S", 0.0)
     seen: list[int | Exception] = [1, 1, 2, StoreUnavailable("away"), 2, RuntimeError("a slip of ours"), 2, 3]
-    told: list[int] = []
+    counts: list[int] = []
     at_end = asyncio.Event()
 
     async def changes() -> int:
@@ -28,7 +28,7 @@ async def test_changes_are_reported_once_each_whatever_goes_wrong_in_between(
         return found
 
     async def changed() -> None:
-        told.append(len(seen))
+        counts.append(len(seen))
 
     stores = open_stores_at(str(tmp_path))
     watching = asyncio.create_task(watch_for_changes(stores._replace(accounts_version=changes), changed))
@@ -38,4 +38,4 @@ async def test_changes_are_reported_once_each_whatever_goes_wrong_in_between(
     watching.cancel()
     await asyncio.wait([watching])
     stores.close()
-    assert told == [7, 5, 1]
+    assert counts == [7, 5, 1]

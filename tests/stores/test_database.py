@@ -244,19 +244,19 @@ async def names_in(database: Database) -> set[str]:
     ],
     ids=["error", "integrity", "duplicate", "second statement", "no type of SQLite's", "half a character"],
 )
-@pytest.mark.parametrize("neighbours", [0, 5])
+@pytest.mark.parametrize("others", [0, 5])
 async def test_a_job_that_fails_leaves_nothing_and_harms_no_others(
-    database: Database, bad: Callable[[sqlite3.Connection], object], neighbours: int
+    database: Database, bad: Callable[[sqlite3.Connection], object], others: int
 ) -> None:
     """Alone in its commit, and among others."""
-    good = [database.writer.run(inserting(f"good {place}")) for place in range(neighbours)]
+    good = [database.writer.run(inserting(f"good {place}")) for place in range(others)]
     jobs = [*good[:2], database.writer.run(bad), *good[2:]]
     async with asyncio.timeout(DEADLINE_S):
         outcomes = await asyncio.gather(*jobs, return_exceptions=True)
     failed = [each for each in outcomes if isinstance(each, BaseException)]
     assert len(failed) == 1
     assert not isinstance(failed[0], StoreUnavailable), "it is the job's own failure"
-    assert await names_in(database) == {"epoch", *(f"good {place}" for place in range(neighbours))}
+    assert await names_in(database) == {"epoch", *(f"good {place}" for place in range(others))}
 
 
 async def test_a_job_whose_caller_gave_up_is_done_whole_or_not_at_all(database: Database) -> None:

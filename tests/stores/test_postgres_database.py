@@ -265,12 +265,12 @@ async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
     append = writing.append(started(1), stopped(1))
     try:
         assert await commit_accepted(store, append) == [True]
-        is_told = False
+        is_acknowledged = False
     except StoreUnavailable:
-        is_told = True
-    assert is_told == (broken.statements[-1] == "COMMIT")
+        is_acknowledged = True
+    assert is_acknowledged == (broken.statements[-1] == "COMMIT")
     written = [*await store.events(writing.session_id, 0, 100)]
-    assert written == (writing.log[:1] if is_told and not after else writing.log)
+    assert written == (writing.log[:1] if is_acknowledged and not after else writing.log)
 
 
 async def test_a_batch_is_one_statement_however_many_sessions_it_has(database: Database) -> None:

@@ -149,6 +149,6 @@ def open_bucket(address: str) -> S3Blobs:
 
 def _error_summary(error: Exception) -> str:
     """The first line of an error. The library appends its internals and the whole response."""
-    told = str(error)
-    code = re.search(r"<Code>(\w+)</Code>", told)
-    return code[1] if code else " ".join(told.partition("\n")[0].split())
+    message = str(error)
+    code = re.search(r"<Code>(\w+)</Code>", message)
+    return code[1] if code else " ".join(message.partition("\n")[0].split())

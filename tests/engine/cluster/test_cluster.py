@@ -308,21 +308,21 @@ async def test_a_server_that_cannot_join_anew_refuses_in_time(
 ) -> None:
     """Its database may be away for hours: who asks for something meanwhile is told so, and does not wait."""
     live = await open_session(two_engines.first)
-    neighbours = two_engines.first.cluster
-    assert isinstance(neighbours, Cluster), "there are several"
+    cluster = two_engines.first.cluster
+    assert isinstance(cluster, Cluster), "there are several"
     monkeypatch.setattr(cluster_module, "CLAIM_TIMEOUT_S", 0.05)
 
     async def away() -> int:
         raise StoreUnavailable("the database is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(neighbours._cluster_store, "join", away)
-        neighbours._has_joined.clear()
+        patched.setattr(cluster._cluster_store, "join", away)
+        cluster._has_joined.clear()
         async with asyncio.timeout(DEADLINE_S):
             for asked in (send(two_engines.first, live, "hello"), open_session(two_engines.first)):
                 with pytest.raises(StoreUnavailable, match="lost its lease"):
                     await asked
-    await neighbours._has_joined.wait()
+    await cluster._has_joined.wait()
     await play(two_engines.first, await session_as_seen_by(two_engines.first, live.state.session_id), "hello")
 
 
@@ -457,10 +457,10 @@ async def test_a_server_that_is_alone_claims_nothing_and_reads_nothing_again(
 
 async def kill_engine(world: ClusterWorld, engine: Engine) -> None:
     """End an engine as `kill -9` would: it renews nothing, and writes nothing."""
-    neighbours: Any = engine.cluster
-    for task in neighbours._tasks:
+    cluster: Any = engine.cluster
+    for task in cluster._tasks:
         task.cancel()
-    neighbours._cluster_store._renewer.stop()
+    cluster._cluster_store._renewer.stop()
     await world.kill(engine)
     assert LEASE_S < CLOCK_SKEW_S
 

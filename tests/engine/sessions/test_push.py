@@ -109,10 +109,10 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
 
 async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
     """It is called by what commits for all sessions: were that to end, nothing would be durable any more."""
-    told: list[int] = []
+    counts: list[int] = []
 
     def fails(live: SessionView, events: Sequence[LoggedEvent]) -> None:
-        told.append(len(events))
+        counts.append(len(events))
         raise RuntimeError("a slip of a door's")
 
     engine = await world.start()
@@ -121,15 +121,15 @@ async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
     async with asyncio.timeout(DEADLINE_S):
         await play(engine, live, "go")
     assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
-    assert sum(told) == live.state.seq
+    assert sum(counts) == live.state.seq
 
 
 async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> None:
-    """Other servers are told of it by hints, and hints may be lost."""
-    told: list[int] = []
+    """Other servers learn of it from hints, and hints may be lost."""
+    counts: list[int] = []
 
     def fails(batch: Sequence[Append]) -> None:
-        told.append(len(batch))
+        counts.append(len(batch))
         raise ValueError("a slip of a bus's")
 
     engine = await world.start()
@@ -138,4 +138,4 @@ async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> N
     async with asyncio.timeout(DEADLINE_S):
         await play(engine, live, "go")
     assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
-    assert len(told) > 1
+    assert len(counts) > 1

@@ -167,30 +167,30 @@ class DeltaRelay:
         if not self._subscribers:
             return [append.session_id for append in batch]
         left: list[SessionId] = []
-        parcels: dict[str, list[bytes]] = {}
+        updates_by_address: dict[str, list[bytes]] = {}
         for append in batch:
             subscriber = self._subscribers.get(append.session_id)
-            share = None if subscriber is None else subscriber.encode_update(append, node)
-            if subscriber is None or share is None:
+            update = None if subscriber is None else subscriber.encode_update(append, node)
+            if subscriber is None or update is None:
                 left.append(append.session_id)
                 continue
             for address in subscriber.expiry_by_address:
-                parcels.setdefault(address, []).append(share)
-        for address, shares in parcels.items():
-            for parcel in _batches(shares):
-                self._bus.publish(f"{DELTAS_SUBJECT_PREFIX}.{address}", parcel)
+                updates_by_address.setdefault(address, []).append(update)
+        for address, updates in updates_by_address.items():
+            for payload in _batches(updates):
+                self._bus.publish(f"{DELTAS_SUBJECT_PREFIX}.{address}", payload)
         return left
 
 
 def _batches(updates: Sequence[bytes]) -> list[str]:
     """Group updates into lists that are short enough to be sent."""
-    parcels: list[str] = []
+    batches: list[str] = []
     some: list[bytes] = []
     size = 0
-    for share in updates:
-        if size + len(share) >= MAX_DELTAS_BYTES:
-            parcels.append(f"[{b','.join(some).decode()}]")
+    for update in updates:
+        if size + len(update) >= MAX_DELTAS_BYTES:
+            batches.append(f"[{b','.join(some).decode()}]")
             some, size = [], 0
-        some.append(share)
-        size += len(share) + 1
-    return [*parcels, f"[{b','.join(some).decode()}]"]
+        some.append(update)
+        size += len(update) + 1
+    return [*batches, f"[{b','.join(some).decode()}]"]

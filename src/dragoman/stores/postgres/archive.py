@@ -69,7 +69,7 @@ class PostgresArchive:
 def _sessions(after: SessionId | None, limit: int, connection: Connection) -> list[ArchivedSession]:
     asked = {"after": after or "", "limit": limit}
     rows = connection.execute(_SQL["sessions"], asked, binary=True).fetchall()
-    onces: dict[str, list[IdempotencyRecord]] = {}
+    records_by_session: dict[str, list[IdempotencyRecord]] = {}
     listed = {"sessions": Texts(row[0] for row in rows)}
     for owner, key, fingerprint, session_id, run_id, at, lasts in connection.execute(
         _SQL["idempotency_records"], listed, binary=True
@@ -83,13 +83,13 @@ def _sessions(after: SessionId | None, limit: int, connection: Connection) -> li
             at=from_us(at),
             lasts=lasts,
         )
-        onces.setdefault(session_id, []).append(once)
+        records_by_session.setdefault(session_id, []).append(once)
     return [
         ArchivedSession(
             session_id=session_id,
             owner=owner,
             name=None if name is None else decode_text(name),
-            idempotency_records=onces.get(session_id, []),
+            idempotency_records=records_by_session.get(session_id, []),
         )
         for session_id, owner, name in rows
     ]

@@ -56,12 +56,14 @@ class AppendWriter:
         """
         numbers = [self._check_fence(connection, append) for append in batch]
         passed = [append for append, number in zip(batch, numbers, strict=True) if number is not None]
-        told = [(append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events]
-        if told:  # most commits of a server with slow streams only have pieces
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(told))
-            _index_events(connection, [(number, logged) for append, number in told for logged in append.events])
+        with_events = [
+            (append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events
+        ]
+        if with_events:  # most commits of a server with slow streams only have pieces
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(with_events))
+            _index_events(connection, [(number, logged) for append, number in with_events for logged in append.events])
             _store_idempotency_records(
-                connection, [(number, once) for append, number in told for once in append.idempotency_records]
+                connection, [(number, once) for append, number in with_events for once in append.idempotency_records]
             )
         self._get_piece_table(connection).write(passed, connection)
         return [number is not None for number in numbers]

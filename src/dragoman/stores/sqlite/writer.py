@@ -137,9 +137,9 @@ class Writer:
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, tuple[Any, BaseException | None]]]] = {}
         for job, result in zip(jobs, results, strict=True):
             by_loop.setdefault(job.loop, []).append((job, result))
-        for loop, told in by_loop.items():
+        for loop, finished in by_loop.items():
             with suppress(RuntimeError):  # the event loop is closed, nobody waits
-                loop.call_soon_threadsafe(_resolve_jobs, told)
+                loop.call_soon_threadsafe(_resolve_jobs, finished)
 
     def _reopen(self) -> None:
         """Open a new connection: the system reports a failed sync only once."""
