@@ -96,6 +96,11 @@ REQUIREMENTS = (
     Requirement("blade:sessions:list", "Pinned ones first, then those changed last", "blade §5.2"),
     Requirement("blade:sessions:search", "`q` finds titles and texts in whatever case", "blade §5.2 [docs]"),
     Requirement("blade:sessions:change", "Title, pin, sharing, memory and variables can be changed", "blade §5.2"),
+    Requirement(
+        "blade:sessions:change-anytime",
+        "Title, pin and sharing can be changed while a chat runs; a viewer is cut off at once",
+        "blade §5.2, 5.5",
+    ),
     Requirement("blade:sessions:env", "A session's and a chat's variables never stand in turns", "blade §6.1 [chosen]"),
     Requirement("blade:sessions:foreign", "Another user's session is 404", "blade §2; rule 2"),
     Requirement("blade:sessions:viewer", "A shared session can be read, not changed, by others", "blade §5.5 [chosen]"),

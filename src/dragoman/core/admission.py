@@ -214,6 +214,16 @@ def is_busy(state: SessionState) -> bool:
     return state.run is not None or bool(state.queue)
 
 
+def check_settings_change(state: SessionState, change: SettingsChange) -> None:
+    """Check that no run is affected by a change of settings. Raises SessionBusy.
+
+    The title, the pin, sharing and the pace of a replay can be changed at any time.
+    """
+    affecting = msgspec.structs.replace(change, title=None, pinned=None, shared=None, replay=None)
+    if is_busy(state) and not affecting.is_empty():
+        raise SessionBusy("a run of this session is active")
+
+
 def queue_run(
     state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
 ) -> Admission:

@@ -20,7 +20,6 @@ from dragoman.core.events import (
     ProtocolName,
     Replay,
     SettingsChange,
-    SettingsChanged,
 )
 from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
 from dragoman.core.input_checks import InputLimits, check_change
@@ -350,19 +349,14 @@ class Engine:
         """Change a session's settings. Durable when this returns.
 
         Raises:
-            SessionBusy: a run is active or queued.
+            SessionBusy: a run is active or queued, and the change is of more than the title, the pin or sharing.
             Invalid, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
         live = to_live_session(session)
         spec = self.agent_for(live).spec
         checked = check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
-        async with self._write_access.acquire(live):
-            if admission.is_busy(live.state):
-                raise SessionBusy("a run of this session is active")
-            if not checked.is_empty():
-                live.append((SettingsChanged(change=checked),), None)
-            await live.until_durable(live.state.seq)
+        await self._write_access.change_settings(live, checked)
 
     async def create_replay(
         self, source: SessionView, speed: Literal[1, 2, 5], *, protocol: ProtocolName
@@ -406,7 +400,7 @@ class Engine:
     async def update_replay(self, session: SessionView, replay: Replay) -> None:
         """Change how a session is replayed, even while it is being replayed. Durable when this returns."""
         self._refuse_when_draining()
-        await self._write_access.update_replay(to_live_session(session), replay)
+        await self._write_access.change_settings(to_live_session(session), SettingsChange(replay=replay))
 
     async def delete(self, session: SessionView) -> None:
         """Delete a session and all its data. Its run is stopped first, so that its readers see the end."""

@@ -158,21 +158,26 @@ async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) ->
     assert texts(any_world.scripted_agent.contexts[-1]) == ["one", "You said: one", "two", "You said: two", "three"]
 
 
-async def test_nobody_switches_branches_or_settings_under_a_run(any_world: World) -> None:
+async def test_a_run_refuses_other_branches_and_settings_except_for_title_pin_and_sharing(
+    any_world: World,
+) -> None:
     engine = await any_world.start()
     live = await open_session(engine)
     gate = PauseGate()
     any_world.scripts["wait"] = [[gate]]
     await send(engine, live, "wait")
-    for refused in (engine.switch_branch(live, ()), engine.change(live, SettingsChange(title="t"))):
+    for refused in (engine.switch_branch(live, ()), engine.change(live, SettingsChange(env={"A": "1"}))):
         with pytest.raises(SessionBusy):
             await refused
+    await engine.change(live, SettingsChange(title="t", pinned=True, shared=True))
+    settings = live.state.settings
+    assert (settings.title, settings.pinned, settings.shared, live.state.run is None) == ("t", True, True, False)
     gate.opened.set()
     await wait_for_end(live)
     before = live.state.seq
-    await engine.change(live, SettingsChange(title="t"))
-    await engine.change(live, SettingsChange(title="t"))
-    assert (live.state.settings.title, live.state.seq) == ("t", before + 1), "what changes nothing is not noted"
+    await engine.change(live, SettingsChange(title="u"))
+    await engine.change(live, SettingsChange(title="u"))
+    assert (live.state.settings.title, live.state.seq) == ("u", before + 1), "what changes nothing is not noted"
 
 
 async def test_a_shared_session_can_be_found_by_others_who_ask_for_such(any_world: World) -> None:

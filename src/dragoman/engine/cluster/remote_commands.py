@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from dragoman.core.events import Replay, RunQueued
+from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import LimitReached, Refused, SessionBusy, StoreUnavailable
 from dragoman.engine.cluster.log_tailer import LogTailer
@@ -54,13 +54,13 @@ class Enqueue(msgspec.Struct, frozen=True, tag="enqueue"):
     idempotency_record: IdempotencyRecord | None = msgspec.field(name="once")
 
 
-class UpdateReplay(msgspec.Struct, frozen=True, tag="pace"):
-    """Change how a recording is replayed."""
+class ChangeSettings(msgspec.Struct, frozen=True, tag="settings"):
+    """Change settings that do not affect the active run."""
 
-    replay: Replay
+    change: SettingsChange
 
 
-Command = Stop | Enqueue | UpdateReplay
+Command = Stop | Enqueue | ChangeSettings
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

@@ -8,12 +8,13 @@ from types import TracebackType
 from typing import assert_never
 
 from dragoman.core import admission
-from dragoman.core.events import Replay, RunQueued, SettingsChange, SettingsChanged
+from dragoman.core.events import RunQueued, SettingsChange, SettingsChanged
 from dragoman.core.ids import RunId
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import SessionBusy
+from dragoman.core.session import apply_change
 from dragoman.engine.cluster.cluster import Cluster
-from dragoman.engine.cluster.remote_commands import Command, Done, Enqueue, Moved, Stop, UpdateReplay
+from dragoman.engine.cluster.remote_commands import ChangeSettings, Command, Done, Enqueue, Moved, Stop
 from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
@@ -80,14 +81,15 @@ class WriteAccess:
         row = await self._index.find_run(queued.run_id)  # the other server may have died after it queued the run
         return None if row is None else row.first_seq
 
-    async def update_replay(self, live: LiveSession, replay: Replay) -> None:
-        """Change how a session is replayed, on whichever server."""
+    async def change_settings(self, live: LiveSession, change: SettingsChange) -> None:
+        """Change a session's settings, on whichever server. Raises SessionBusy if a run would be affected."""
         while True:
             async with self.acquire(live):
-                if not live.is_remote:
-                    await self._update_replay(live, replay)
+                admission.check_settings_change(live.state, change)
+                if change.is_empty() or not live.is_remote:
+                    await self._change_settings(live, change)
                     return
-            if await self._cluster.send(live, UpdateReplay(replay)) is not None:
+            if await self._cluster.send(live, ChangeSettings(change)) is not None:
                 return
 
     async def perform(self, live: LiveSession, command: Command) -> Done | Moved:
@@ -97,8 +99,9 @@ class WriteAccess:
                 is_watched = only_if_unwatched and live.reader_count > 0  # the sender has checked all other servers
                 has_effect = not is_watched and await self._runner.stop(live, run_id)
                 return Done(live.state.seq, has_effect)
-            case UpdateReplay(replay):
-                await self._update_replay(live, replay)
+            case ChangeSettings(change):
+                admission.check_settings_change(live.state, change)
+                await self._change_settings(live, change)
                 return Done(live.state.seq)
             case Enqueue(queued, record):
                 row = await self._index.find_run(queued.run_id)
@@ -115,9 +118,9 @@ class WriteAccess:
             case _ as never:
                 assert_never(never)
 
-    async def _update_replay(self, live: LiveSession, replay: Replay) -> None:
-        if replay != live.state.settings.replay:
-            live.append((SettingsChanged(change=SettingsChange(replay=replay)),), None)
+    async def _change_settings(self, live: LiveSession, change: SettingsChange) -> None:
+        if apply_change(live.state.settings, change) != live.state.settings:
+            live.append((SettingsChanged(change=change),), None)
         await live.until_durable(live.state.seq)
 
 

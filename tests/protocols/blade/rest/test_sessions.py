@@ -241,6 +241,27 @@ async def test_a_shared_session_can_be_read_by_others_and_by_them_alone_not_chan
         assert len(his.events) == received
 
 
+@requirement("blade:sessions:change-anytime")
+async def test_a_viewer_is_cut_off_and_a_session_renamed_and_pinned_while_a_chat_runs(
+    alice: RestClient, bob: RestClient
+) -> None:
+    session = await alice.session()
+    path = f"sessions/{session}"
+    await alice.request("PATCH", f"{path}/sharing", {"shared": True})
+    async with socket_client(bob.url, bob.key) as his, socket_client(alice.url, alice.key) as hers:
+        await his.call("session:subscribe", {"session_id": session})
+        message = script({"say": "x" * 60, "size": 1, "every_ms": 50})
+        await hers.call("chat:send", {"session_id": session, "message": message})
+        await his.until("turn:patch")
+        assert (await alice.request("PATCH", f"{path}/sharing", {"shared": False})).body == {"shared": False}
+        assert (await alice.request("PATCH", path, {"intent": "new"})).body["intent"] == "new"
+        assert (await alice.request("PATCH", f"{path}/pin", {"pinned": True})).body["is_pinned"] is True
+        assert (await hers.until("chat:end"))[-1][1]["status"] == "completed"
+    assert "chat:end" not in kinds(his.events)
+    assert (await bob.request("GET", path)).status == 404
+    assert (await message_texts(alice, session))[-1] == "x" * 60
+
+
 @requirement("blade:sessions:delete")
 async def test_a_deleted_session_is_gone(alice: RestClient) -> None:
     session = await alice.session()
@@ -318,7 +339,7 @@ async def test_branches_are_refused_where_they_make_no_sense(alice: RestClient) 
         at = {"checkpoint_id": checkpoint["checkpoint_id"]}
         for what in ("rewind", "switch-branch", "compact"):
             assert (await alice.request("POST", f"{path}/{what}", at)).status == 409
-        assert (await alice.request("PATCH", path, {"intent": "x"})).status == 409
+        assert (await alice.request("PUT", f"{path}/env", {"env": {"A": "1"}})).status == 409
         assert (await alice.request("POST", f"{path}/checkout", at)).status == 200
         await socket.call("chat:stop", {"session_id": session})
     for what in ("rewind", "checkout", "switch-branch"):
