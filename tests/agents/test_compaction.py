@@ -174,12 +174,15 @@ async def test_a_sub_agent_summarizes_its_own_loop(tmp_path: Path) -> None:
     assert inner.read()[0] == f"user: {SUMMARY_HEADING}\nSeen some."
 
 
+LONG_MESSAGE = "a message that is longer than its summary. " * 5
+
+
 async def test_a_conversation_is_summarized_on_request(tmp_path: Path) -> None:
     model = ScriptedModel("First.", "Second.", "Third.", summaries=["They greeted."])
     async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
         session = await harness.session()
-        for word in ("one", "two"):
-            assert await session.send_and_wait(word) == "end_turn"
+        for text in (LONG_MESSAGE, "two"):
+            assert await session.send_and_wait(text) == "end_turn"
         compaction = await harness.engine.compact(await session.live())
         assert compaction is not None
         assert (compaction.summary, compaction.archived_count, compaction.trigger) == (
@@ -193,10 +196,25 @@ async def test_a_conversation_is_summarized_on_request(tmp_path: Path) -> None:
 
 
 async def test_a_request_with_nothing_to_summarize_has_no_effect(tmp_path: Path) -> None:
-    model = ScriptedModel("First.", summaries=["A word."])
+    model = ScriptedModel("First.", "Second.", summaries=["A word.", "A word."])
     async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
         session = await harness.session()
         assert await harness.engine.compact(await session.live()) is None
-        await session.send_and_wait("one")
+        await session.send_and_wait(LONG_MESSAGE)
+        assert await harness.engine.compact(await session.live()) is None, "one turn"
+        await session.send_and_wait("two")
+        compaction = await harness.engine.compact(await session.live())
+        assert compaction is not None
+        assert compaction.tokens_after < compaction.tokens_before
         assert await harness.engine.compact(await session.live()) is not None, "the question, but not its answer"
         assert await harness.engine.compact(await session.live()) is None
+
+
+async def test_a_summary_that_saves_no_tokens_is_not_used(tmp_path: Path) -> None:
+    model = ScriptedModel("First.", "Second.", summaries=["This summary is longer than the messages. " * 5])
+    async with agent_harness(tmp_path, Agent("a", model=model)) as harness:
+        session = await harness.session()
+        for text in ("one", "two"):
+            await session.send_and_wait(text)
+        assert await harness.engine.compact(await session.live()) is None
+        assert await session.compactions() == []

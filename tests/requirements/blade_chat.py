@@ -122,6 +122,11 @@ REQUIREMENTS = (
     Requirement("blade:branches:refused", "Unknown checkpoints are 404, while running 409", "blade §5.4"),
     Requirement("blade:compaction:rest", "`POST …/compact` sums up, or is 409", "blade §10"),
     Requirement("blade:compaction:turn", "A compaction is an entry; swallowed turns are `archived`", "blade §10"),
+    Requirement(
+        "blade:compaction:saves",
+        "A compaction of fewer than two turns, or one that saves no tokens, is `nothing_to_compact`",
+        "blade §10",
+    ),
     Requirement("blade:compaction:socket", "`chat:compact` does the same", "blade §§6.1, 10"),
     Requirement("blade:tokens:stats", "Context statistics are available", "blade §5.3"),
     Requirement("blade:tokens:count", "Prompts and messages are counted", "blade §5.3"),

@@ -531,7 +531,7 @@ class Engine:
         """Have the agent summarize a session's older messages now. Durable when this returns.
 
         Returns:
-            The compaction; None if there is nothing to summarize, or the agent cannot.
+            The compaction; None if there are fewer than two turns, if it would save no tokens, or if the agent cannot.
 
         Raises:
             SessionBusy: a run is active or queued, or the session changed meanwhile.

@@ -108,10 +108,11 @@ class RehearsalAgent:
         *older, newest = [text_of(message.content) for message in messages]
         text = " | ".join(filter(None, [previous_summary, *(each[:SUMMARY_CHARS_PER_MESSAGE] for each in older)]))
         newest_tokens = estimate_tokens(len(newest))
+        replaced = older if previous_summary is None else [previous_summary, *older]
         return Summary(
             text=text,
             keep_from=messages[-1].id,
-            tokens_before=newest_tokens + sum(estimate_tokens(len(each)) for each in older),
+            tokens_before=newest_tokens + sum(estimate_tokens(len(each)) for each in replaced),
             tokens_after=newest_tokens + estimate_tokens(len(text)),
         )
 

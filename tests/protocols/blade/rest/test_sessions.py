@@ -13,6 +13,7 @@ from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
 
 Json = Any
+LONG_MESSAGE = "a rather long message to begin with, so that there is something to summarize"
 SESSION_FIELDS = [
     "id",
     "intent",
@@ -357,7 +358,8 @@ async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: 
         nothing = await socket.call("chat:compact", {"session_id": session})
         assert (nothing["status"], nothing["code"]) == ("error", "nothing_to_compact")
         assert (await socket.until("system:error"))[-1][1]["code"] == "nothing_to_compact", "announced, as all refusals"
-        await socket.send(session, "a rather long word to begin with, so that there is something to sum up")
+        await socket.send(session, LONG_MESSAGE)
+        assert (await alice.request("POST", f"{path}/compact")).status == 409, "one turn"
         await socket.send(session, "two")
         reply = (await alice.request("POST", f"{path}/compact")).body
         events = await socket.until("turn:end")
@@ -371,10 +373,23 @@ async def test_a_session_can_be_summed_up_and_nobody_loses_their_history(alice: 
         names = ("compaction_id", "archived_count", "tokens_before", "tokens_after", "saved_ratio", "trigger")
         assert reply == {"status": "ok", **{name: created[name] for name in names}}
         assert (created["trigger"], created["archived_count"]) == ("manual", 3)
+        assert 0 < created["saved_ratio"] < 1
         assert created["summary_preview"] == created["summary_full"][:200]
         assert [turn["archived"] for turn in turns] == [True, True, True, False, False]
-        await socket.send(session, "three")
+        await socket.send(session, LONG_MESSAGE)
         assert (await socket.call("chat:compact", {"session_id": session}))["status"] == "ok"
+
+
+@requirement("blade:compaction:saves")
+async def test_a_compaction_that_saves_nothing_is_refused(alice: RestClient) -> None:
+    session = await alice.session()
+    async with socket_client(alice.url, alice.key) as socket:
+        for text in ("hello", "think"):
+            await socket.send(session, text)
+        reply = await alice.request("POST", f"sessions/{session}/compact")
+        assert reply.status == 409, reply
+        assert (await socket.call("chat:compact", {"session_id": session}))["code"] == "nothing_to_compact"
+    assert [turn["kind"] for turn in await alice.messages(session)] == ["message"] * 4
 
 
 @requirement("blade:tokens:stats", "blade:tokens:count")

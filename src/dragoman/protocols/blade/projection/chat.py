@@ -132,5 +132,5 @@ def error_code(code: str | None) -> str:
 
 
 def saved_ratio(before: int, after: int) -> float:
-    """Return the share of tokens that a compaction saved, rounded to 4 digits."""
-    return round(1 - after / before, 4) if before else 0.0
+    """Return the share of tokens that a compaction saved, from 0 to 1, rounded to 4 digits."""
+    return max(0.0, round(1 - after / before, 4)) if before else 0.0
