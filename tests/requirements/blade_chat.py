@@ -107,6 +107,9 @@ REQUIREMENTS = (
     Requirement("blade:sessions:delete", "A deleted session is gone; again it is 404", "blade §5.2; rule 3"),
     Requirement("blade:sessions:ids", "Ids are `sess_` and a UUID; both forms are taken", "rule 1"),
     Requirement("blade:turns:fields", "A turn has every field of the seed", "blade §3.2 [seed]"),
+    Requirement(
+        "blade:turns:unique", "Ids of entries, turns and compactions never repeat between sessions", "blade §2"
+    ),
     Requirement("blade:turns:results", "A result is the tool's return value, of any type", "blade §3.4; rule 18"),
     Requirement("blade:turns:media", "Media in an answer is a text block with `attachment`", "rule 16"),
     Requirement(

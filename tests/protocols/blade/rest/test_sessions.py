@@ -392,6 +392,25 @@ async def test_a_compaction_that_saves_nothing_is_refused(alice: RestClient) -> 
     assert [turn["kind"] for turn in await alice.messages(session)] == ["message"] * 4
 
 
+@requirement("blade:turns:unique")
+async def test_sessions_with_the_same_conversation_share_no_id(alice: RestClient) -> None:
+    names = ("id", "turn_id", "compaction_id", "chat_run_id")
+    ids: list[set[str]] = []
+    async with socket_client(alice.url, alice.key) as socket:
+        for _ in range(2):
+            session = await alice.session()
+            await socket.send(session, LONG_MESSAGE, mode="planning")
+            await socket.send(session, "ask me")
+            call_id = (await alice.messages(session))[-1]["tool_calls"][0]["id"]
+            await socket.send(session, "", askuser_answer={"tool_call_id": call_id, "selections": {"0": [0]}})
+            assert (await alice.request("POST", f"sessions/{session}/compact")).status == 200
+            turns = await alice.messages(session)
+            assert [turn["role"] for turn in turns[:3]] == ["system", "user", "assistant"]
+            assert turns[-1]["kind"] == "compaction"
+            ids.append({turn[name] for turn in turns for name in names if turn[name] is not None})
+    assert ids[0].isdisjoint(ids[1])
+
+
 @requirement("blade:tokens:stats", "blade:tokens:count")
 async def test_tokens_are_estimated(alice: RestClient) -> None:
     session = await alice.session()

@@ -51,7 +51,7 @@ class ChatList:
         self.start_seq = logged.seq
         if self._pending_mode_blocks:
             blocks, self._pending_mode_blocks = self._pending_mode_blocks, []
-            self._turns.add_complete(f"{logged.seq}-mode", "system", logged.at, logged.seq, blocks=blocks)
+            self._turns.add_note("mode", "system", logged.at, logged.seq, blocks=blocks)
         deprecated = started.metadata.protocol.get("deprecate")
         if isinstance(deprecated, list):
             for each in self._turns.all:
@@ -91,7 +91,7 @@ class ChatList:
         chat = self._emitter.chat
         is_alone = chat is None or not chat.is_running
         if is_alone:
-            chat = self._begin(f"answer_{logged.seq}", logged.seq, NO_METADATA)
+            chat = self._begin(wire.answer_run_id(self._emitter.session_id, logged.seq), logged.seq, NO_METADATA)
         yield
         self._calls.update_statuses(state, is_running=True)
         if is_alone and chat is not None:

@@ -35,6 +35,7 @@ class Emitter:
     """Makes the events of a session, whose id is `session_id` for clients."""
 
     def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
         self.chat: Chat | None = None
         """The chat that runs, or ran last."""
         self.number = 0
@@ -43,7 +44,6 @@ class Emitter:
         """Whether events are counted but not made."""
         self.payload_prefix = _ENCODER.encode({"session_id": session_id})[:-1]
         """The beginning of every payload."""
-        self._session_id = session_id
         self._events: list[OutgoingEvent] = []
 
     def take_events(self) -> list[OutgoingEvent]:
@@ -59,7 +59,7 @@ class Emitter:
             self._events.append(OutgoingEvent(name, self.number, self._encode_payload(fields), for_viewers))
 
     def _encode_payload(self, fields: JsonObject) -> bytes:
-        payload = {"session_id": self._session_id, **fields, "stream_sequence": self.number}
+        payload = {"session_id": self.session_id, **fields, "stream_sequence": self.number}
         if self.chat is not None and self.chat.is_running:
             payload["chat_run_id"] = self.chat.run_id
         return _ENCODER.encode(payload)
@@ -69,7 +69,7 @@ class Emitter:
         self.number += 1
         if not self.is_quiet:
             run_id = None if self.chat is None else self.chat.run_id
-            patch = Patch(self._session_id, sequence, turn.turn_id, turn.loop_id, patch_type, data, self.number, run_id)
+            patch = Patch(self.session_id, sequence, turn.turn_id, turn.loop_id, patch_type, data, self.number, run_id)
             self._events.append(OutgoingEvent("turn:patch", self.number, _ENCODER.encode(patch)))
 
     def emit_turn(self, name: str, turn: Turn, patch_count: int) -> None:
@@ -90,7 +90,7 @@ class Emitter:
 
     def make_sync_event(self, turn: Turn, patch_count: int) -> OutgoingEvent:
         """Return a `sync` patch, which repeats a growing turn whole."""
-        key = (self._session_id, patch_count, turn.turn_id, turn.loop_id, "sync")
+        key = (self.session_id, patch_count, turn.turn_id, turn.loop_id, "sync")
         payloads = [
             _ENCODER.encode(Patch(*key, {"turn": each}, msgspec.UNSET, turn.chat_run_id))
             for each in (turn, msgspec.structs.replace(turn, memory_refs=None))

@@ -249,13 +249,13 @@ class Projection:
         self.turns.end_step(step, at)
 
     def _on_compaction(self, compaction: CompactionMade, logged: LoggedEvent) -> None:
-        self.turns.add_complete(
-            f"{logged.seq}-compaction",
+        self.turns.add_note(
+            "compaction",
             "system",
             logged.at,
             logged.seq,
             kind="compaction",
-            compaction_id=wire.compaction_id(logged.seq),
+            compaction_id=wire.compaction_id(self.emitter.session_id, logged.seq),
             summary_full=compaction.summary,
             summary_preview=compaction.summary[:SUMMARY_PREVIEW_CHARS],
             archived_count=compaction.archived_count,
@@ -296,4 +296,4 @@ class Projection:
         if chat is not None and chat.answer_text is not None:
             content.append(Block("text", chat.answer_text))
             chat.answer_text, chat.has_merged_answer_text = None, True
-        self.turns.add_complete(f"{logged.seq}-answer", "user", logged.at, logged.seq, blocks=content)
+        self.turns.add_note("answer", "user", logged.at, logged.seq, blocks=content)

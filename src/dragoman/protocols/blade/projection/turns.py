@@ -180,6 +180,10 @@ class TurnList:
         self.end_step(builder, at)
         return builder
 
+    def add_note(self, name: str, role: str, at: datetime, seq: int, **fields: Json) -> TurnBuilder:
+        """Add a complete turn for an event that is not a message. Its ids are unique over all sessions."""
+        return self.add_complete(f"{self._emitter.session_id}-{seq}-{name}", role, at, seq, **fields)
+
     def end_step(self, builder: TurnBuilder, at: datetime) -> None:
         """End the model step of a turn, and the turn itself if its calls have their results."""
         builder.is_step_closed = True

@@ -81,7 +81,7 @@ class TurnHandlers(Handlers):
             raise NothingToCompact
         fields = ("archived_count", "tokens_before", "tokens_after", "trigger")
         return wire.CompactResult(
-            compaction_id=compaction_id(live.state.seq),
+            compaction_id=compaction_id(public_session_id(live.state.session_id), live.state.seq),
             saved_ratio=saved_ratio(compaction.tokens_before, compaction.tokens_after),
             **{name: getattr(compaction, name) for name in fields},
         )

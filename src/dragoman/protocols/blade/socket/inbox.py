@@ -118,12 +118,9 @@ class Inbox:
                     room.join(socket, is_raw=False)
             finally:
                 asyncio.get_running_loop().call_soon(self._release, room, release)
-            run_id = result.run_id
-            return {
-                "status": "ok",
-                "session_id": wire.public_session_id(live.state.session_id),
-                "chat_run_id": f"answer_{result.seq}" if run_id is None else wire.public_run_id(run_id),
-            }
+            session_id, run_id = wire.public_session_id(live.state.session_id), result.run_id
+            chat_run_id = wire.answer_run_id(session_id, result.seq) if run_id is None else wire.public_run_id(run_id)
+            return {"status": "ok", "session_id": session_id, "chat_run_id": chat_run_id}
 
     async def _build_submit(self, command: wire.ChatSend, live: SessionView) -> Submit:
         """Return the core's form of a message. In a replay, the message is compared with the recorded one.

@@ -84,9 +84,14 @@ def parse_checkpoint_id(text: str) -> int:
     return int(match[1]) if match else 0
 
 
-def compaction_id(seq: int) -> str:
-    """Return the id of the compaction that event `seq` made."""
-    return f"compaction_{seq}"
+def compaction_id(session_id: str, seq: int) -> str:
+    """Return the id of the compaction that event `seq` of a session made; `session_id` is the one for clients."""
+    return f"compaction_{session_id}-{seq}"
+
+
+def answer_run_id(session_id: str, seq: int) -> str:
+    """Return the id of the chat that event `seq` of a session, an answer that starts no run, begins and ends."""
+    return f"answer_{session_id}-{seq}"
 
 
 # --- what the server writes -------------------------------------------------------------------------------------------
