@@ -59,6 +59,11 @@ REQUIREMENTS = (
         " memory off there is nothing of it",
         "blade §11 [chosen]",
     ),
+    Requirement(
+        "blade:memories:written",
+        "An agent writes a memory with `WriteMemory` if memory is on; its source is the session",
+        "blade §11; rehearsal",
+    ),
     Requirement("blade:memories:private", "Viewers of a shared session see no memories", "blade §5.5"),
     Requirement("blade:memories:own", "Another user's memory, or one that never was, is 404", "blade §2 [chosen]"),
     # --- API keys -----------------------------------------------------------------------------------------------------

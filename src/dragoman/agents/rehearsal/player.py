@@ -30,7 +30,7 @@ from dragoman.agents.rehearsal.steps import (
     Wait,
 )
 from dragoman.agents.rehearsal.tools import StartLog
-from dragoman.core.agent import AgentError, Run, ToolContext
+from dragoman.core.agent import AgentError, Run, RunnableTool, ToolContext
 from dragoman.core.answers import answer_text, compact_json
 from dragoman.core.content import (
     AssistantMessage,
@@ -48,10 +48,20 @@ from dragoman.core.content import (
     text_of,
 )
 from dragoman.core.events import PlanUpdated, StopReason
-from dragoman.core.tools import ASK_USER_QUESTION, AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.tools import (
+    ASK_USER_QUESTION,
+    WRITE_MEMORY,
+    AgentSpec,
+    SecretOption,
+    ServerTool,
+    ToolPolicy,
+    ToolSpec,
+)
 
 CHARACTERS_PER_TOKEN = 4
 LONG_DELTA = "x" * 1000
+_MEMORY_LINE = re.compile(r"^- \[\d+\] (.*)$", re.MULTILINE)
+"""A memory in a run's instructions."""
 _PLACEHOLDER = re.compile(r"\{(result|results|answer)\}")
 
 
@@ -176,10 +186,10 @@ class ScriptPlayer:
                 return str(await asyncio.to_thread(self._starts.count, tag))
 
     async def _recall(self, what: str) -> list[str]:
-        """Texts of the session, oldest first. There are no memories, because the agent never receives any."""
-        texts: list[str] = []
+        """Texts of the session, oldest first, or the memories that the run received."""
         if what == "memory":
-            return texts
+            return [match[1] for match in _MEMORY_LINE.finditer(self._run.memories)]
+        texts: list[str] = []
         async for message in self._run.history():
             if what == "system" and isinstance(message, SystemMessage):
                 texts.append(message.content)
@@ -192,7 +202,9 @@ class ScriptPlayer:
 
     async def _end_step(self, end: End) -> None:
         for call in end.calls:
-            tool = None if call.output is UNSET else _ScriptedTool(call)
+            tool: RunnableTool | None = None if call.output is UNSET else _ScriptedTool(call)
+            if call.name == WRITE_MEMORY and tool is None:
+                tool = self._run.memory_tool
             self._run.call(call.name, call.input, tool=tool)
             self._output_chars += len(compact_json(call.input))
         written, self._output_chars = self._output_chars, 0

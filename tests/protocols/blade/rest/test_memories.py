@@ -272,6 +272,33 @@ async def test_a_chat_gets_memories_counts_them_and_refers_to_them(shared_server
     await caller.request("DELETE", f"memories/{written['id']}")
 
 
+@requirement("blade:memories:injected", "blade:memories:written")
+async def test_the_rehearsal_agent_writes_memories_and_recalls_those_that_it_gets(tmp_path: Path) -> None:
+    async with servers.running_socket_server(tmp_path) as app_server:
+        caller = RestClient(url_of(app_server), app_server.key("alice"))
+        session, off = await caller.session(), await caller.session(memory_enabled=False)
+        recall = script({"recall": "memory"})
+        writes = script(
+            call("WriteMemory", content="likes tea", reason="said so", type="feedback"), {"say": "{result}"}
+        )
+        async with socket_client(caller.url, caller.key) as socket:
+            await socket.send(session, recall)
+            await socket.send(session, writes)
+            await caller.request("POST", "memories", {"content": "drinks\nno coffee"})
+            await socket.send(session, recall)
+            await socket.send(off, recall)
+            await socket.send(off, writes)
+        written = (await caller.get("memories"))["items"][-1]
+        assert (written["content"], written["source_session"]) == ("likes tea", session)
+        said = [
+            "".join(b["content"] for b in t["blocks"] if b["type"] == "text") for t in await caller.messages(session)
+        ]
+        assert (said[1], said[-1]) == ("none", "drinks no coffee | likes tea")
+        turns = await caller.messages(off)
+        assert turns[1]["blocks"][0]["content"] == "none"
+        assert turns[3]["tool_calls"][0]["result"] == "Tool not found: WriteMemory"
+
+
 @requirement("blade:memories:private")
 async def test_who_reads_a_shared_session_learns_nothing_of_its_owners_memories(tmp_path: Path) -> None:
     async with servers.running_socket_server(tmp_path) as app_server:
