@@ -101,6 +101,11 @@ REQUIREMENTS = (
         "Title, pin and sharing can be changed while a chat runs; a viewer is cut off at once",
         "blade §5.2, 5.5",
     ),
+    Requirement(
+        "blade:sessions:solution",
+        "`solution_id` is the one that was set, or the default agent at the creation, and never changes",
+        "blade §3.1 [seed]",
+    ),
     Requirement("blade:sessions:env", "A session's and a chat's variables never stand in turns", "blade §6.1 [chosen]"),
     Requirement("blade:sessions:foreign", "Another user's session is 404", "blade §2; rule 2"),
     Requirement("blade:sessions:viewer", "A shared session can be read, not changed, by others", "blade §5.5 [chosen]"),

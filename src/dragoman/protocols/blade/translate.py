@@ -43,7 +43,7 @@ def status_of(state: SessionState) -> chat.SessionStatus:
             return "interrupted" if state.last_stop == "tool_use" else CHAT_OUTCOMES[state.last_stop].status
 
 
-def session_of(state: SessionState, default_agent: str) -> chat.Session:
+def session_of(state: SessionState) -> chat.Session:
     """Return a session as it appears in lists."""
     settings = state.settings
     return chat.Session(
@@ -53,7 +53,7 @@ def session_of(state: SessionState, default_agent: str) -> chat.Session:
         created_at=state.created_at,
         updated_at=state.updated_at,
         user_id=state.owner,
-        solution_id=None if state.agent == default_agent else state.agent,
+        solution_id=state.agent,
         biz_role_id=settings.variant,
         model=settings.model,
         shared=settings.shared,
@@ -64,12 +64,10 @@ def session_of(state: SessionState, default_agent: str) -> chat.Session:
     )
 
 
-def detail_of(
-    state: SessionState, spec: AgentSpec | None, default_agent: str, *, is_owner: bool = True
-) -> chat.SessionDetail:
+def detail_of(state: SessionState, spec: AgentSpec | None, *, is_owner: bool = True) -> chat.SessionDetail:
     """Return a session with its details; `spec` is that of its agent, if it is served here."""
     return chat.SessionDetail(
-        **msgspec.structs.asdict(session_of(state, default_agent)),
+        **msgspec.structs.asdict(session_of(state)),
         solution=None if spec is None else solution_of(spec),
         session_setup=chat.SessionSetup(state.settings.mode, disabled_tools(state, spec)),
         viewer_role="owner" if is_owner else "viewer",

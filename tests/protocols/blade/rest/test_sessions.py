@@ -1,5 +1,6 @@
 """Sessions, messages, branches and compaction over REST (specification, 5.1 to 5.4 and 10)."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -96,6 +97,22 @@ async def test_a_new_session_has_every_field(alice: RestClient) -> None:
     }
     assert varying["solution"]["id"] == "rehearsal-bare"
     assert varying["created_at"].endswith("Z")
+
+
+@requirement("blade:sessions:solution")
+async def test_a_session_keeps_the_solution_that_was_set_when_the_default_agent_changes(tmp_path: Path) -> None:
+    shown: list[list[str]] = []
+    ids: list[str] = []
+    for default in ("rehearsal", "rehearsal-bare"):
+        async with running_socket_server(tmp_path, default_agent=default) as app_server:
+            caller = RestClient(url_of(app_server), app_server.key("alice"))
+            if not ids:
+                ids = [await caller.session(solution_id=each) for each in ("rehearsal", "rehearsal-bare")]
+                ids.append(await caller.session())
+            shown.append([(await caller.get(f"sessions/{each}"))["solution_id"] for each in ids])
+            listed = {each["id"]: each["solution_id"] for each in (await caller.get("sessions"))["items"]}
+            assert [listed[each] for each in ids] == shown[-1]
+    assert shown == [["rehearsal", "rehearsal-bare", "rehearsal"]] * 2
 
 
 @requirement("blade:sessions:create")

@@ -17,7 +17,7 @@ from dragoman.protocols.blade import archives, translate
 from dragoman.protocols.blade.archives import Archive
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, nodes_of, remove_memories
 from dragoman.protocols.blade.rest.endpoints import SESSION, Handlers, endpoint
-from dragoman.protocols.blade.rest.sessions import default_agent_name, session_detail
+from dragoman.protocols.blade.rest.sessions import session_detail
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
 from dragoman.protocols.blade.wire.sessions import MAX_INTENT_CHARS
 from dragoman.protocols.kit.body import read_body
@@ -65,7 +65,7 @@ class ArchiveHandlers(Handlers):
         projection = await load_projection(self.engine, live)
         active = active_turns(live, projection)
         remove_memories(projection.turns.all)
-        detail = translate.detail_of(live.state, None, default_agent_name(self.engine), is_owner=False)
+        detail = translate.detail_of(live.state, None, is_owner=False)
         session = {name: value for name, value in msgspec.to_builtins(detail).items() if name not in PRIVATE_FIELDS}
         turns, nodes = [each.turn for each in active], nodes_of(projection, active)
         content = await asyncio.to_thread(archives.write_archive, session, turns, nodes, self.engine.clock.now())

@@ -69,7 +69,7 @@ class SessionHandlers(Handlers):
             return SessionPage(items=(), total=0, limit=limit, offset=offset)
         recent = await self.engine.recent(principal.user, text, offset, limit)
         return SessionPage(
-            items=[translate.session_of(state, default_agent_name(self.engine)) for state in recent.states],
+            items=[translate.session_of(state) for state in recent.states],
             total=recent.total,
             limit=limit,
             offset=offset,
@@ -127,9 +127,4 @@ def session_detail(engine: Engine, live: SessionView, *, is_owner: bool = True) 
     """Return the detail form of a session."""
     agent = engine.agents.get(live.state.agent)
     spec = None if agent is None else agent.spec
-    return translate.detail_of(live.state, spec, default_agent_name(engine), is_owner=is_owner)
-
-
-def default_agent_name(engine: Engine) -> str:
-    """Return the name of the default agent, which may be set by an alias."""
-    return engine.agent(engine.default_agent).spec.name
+    return translate.detail_of(live.state, spec, is_owner=is_owner)
