@@ -7,7 +7,11 @@ from tests.requirements import Requirement
 REQUIREMENTS = (
     # --- transport ----------------------------------------------------------------------------------------------------
     Requirement("aap:transport:any-prefix", "All paths are relative: the face works below any base path", "aap §1"),
-    Requirement("aap:transport:json-utf8", "Bodies are JSON in UTF-8, in both directions", "aap §1"),
+    Requirement(
+        "aap:transport:json-utf8",
+        "Bodies are JSON in UTF-8, both ways; a lone surrogate is read as U+FFFD",
+        "aap §1",
+    ),
     Requirement(
         "aap:transport:content-type-without-body", "GET and DELETE with a JSON content type work", "aap §1 [sdk]"
     ),

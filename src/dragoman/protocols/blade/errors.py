@@ -65,7 +65,7 @@ ERROR_TABLE = ErrorTable(
         kit.UnsupportedMediaType: ErrorRow(415, "bad_request"),
         kit.BodyTooLarge: ErrorRow(413, "too_large"),
         kit.BodyTooSlow: ErrorRow(408, "bad_request"),
-        kit.InvalidJson: ErrorRow(422, "bad_request", "the body is not JSON"),
+        kit.InvalidJson: ErrorRow(422, "bad_request"),
         kit.InvalidBody: ErrorRow(422, "bad_request"),
         kit.InternalError: ErrorRow(500, "internal"),
         MissingFields: ErrorRow(422, "bad_request"),

@@ -1,5 +1,11 @@
-"""Decoding JSON bodies into typed structs, with the errors that every protocol answers. Pure."""
+"""Decoding JSON bodies into typed structs, with the errors that every protocol answers. Pure.
 
+Lone surrogates, which a JavaScript client sends when it cuts a string inside a character, are read as U+FFFD. A body
+with such an escape fails to decode; only then is it repaired and decoded again.
+"""
+
+import math
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -7,6 +13,13 @@ import msgspec
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson, parse_validation_error
 
 T = TypeVar("T")
+
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
+"""An escape sequence of a JSON string; group 1 is a lone surrogate."""
+_STRING_OR_NUMBER = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
+_MALFORMED = re.compile(r"JSON is malformed: (.*) \(byte ([0-9]+)\)")
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises; malformed UTF-8 and depth raise the last two."""
 
 
 def decode_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -21,16 +34,53 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except msgspec.ValidationError as error:
         decode_json(body)  # the typed decoder stops at the first wrong value; what follows may not even be JSON
         raise InvalidBody(*parse_validation_error(str(error))) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("the body is not JSON in UTF-8") from error
+    except _DECODE_ERRORS as error:
+        repaired = replace_lone_surrogates(body)
+        if repaired == body:
+            raise InvalidJson(_describe_fault(body, error)) from error
+        return decode_body(decoder, repaired)
 
 
 def decode_json(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
     """Decode a body into plain values. Raises InvalidJson."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # bad UTF-8 and depth raise the last two
-        raise InvalidJson("the body is not JSON in UTF-8") from error
+    except _DECODE_ERRORS as error:
+        repaired = replace_lone_surrogates(body)
+        if repaired == body:
+            raise InvalidJson(_describe_fault(body, error)) from error
+        return decode_json(repaired)
+
+
+def replace_lone_surrogates(body: bytes) -> bytes:
+    """Replace each escaped lone surrogate of a JSON text by the escape of U+FFFD, which has the same length."""
+    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
+
+
+def _describe_fault(body: bytes, error: Exception) -> str:
+    """Say what is wrong with a body that is not JSON, and where."""
+    if isinstance(error, RecursionError):
+        return "the body is nested too deeply"
+    try:
+        body.decode()
+    except UnicodeDecodeError as invalid:
+        return f"the body is not UTF-8 at byte {invalid.start}"
+    if body.startswith(b"\xef\xbb\xbf"):
+        return "the body starts with a byte order mark, which is not JSON"
+    if isinstance(error, msgspec.ValidationError):
+        for token in _STRING_OR_NUMBER.finditer(body):
+            if token[0][:1] != b'"' and _is_out_of_range(token[0]):
+                return f"the body has a number that is out of range at byte {token.start()}"
+    if malformed := _MALFORMED.fullmatch(str(error)):
+        return f"the body is not JSON: {malformed[1]} at byte {malformed[2]}"
+    return "the body is empty" if not body.strip() else "the body is not JSON: it ends within a value"
+
+
+def _is_out_of_range(number: bytes) -> bool:
+    try:
+        return math.isinf(float(number))
+    except ValueError:
+        return False
 
 
 def convert_value(value: object, kind: type[T], path: str = "") -> T:

@@ -117,8 +117,8 @@ class Body(msgspec.Struct, frozen=True):
         (b'{"ids": [1]}', "name: this field is required"),
         (b'{"name": "n", "ids": [1, "2"]}', "ids[1]: Expected `int`, got `str`"),
         (b"[]", "Expected `object`, got `array`"),
-        (b"{", "the body is not JSON"),
-        (b'{"name": "\xff"}', "the body is not JSON"),
+        (b"{", "the body is not JSON: it ends within a value"),
+        (b'{"name": "\xff"}', "the body is not UTF-8 at byte 10"),
     ],
 )
 def test_what_is_invalid_is_reported_in_one_sentence_that_names_the_field(body: bytes, expected: str) -> None:

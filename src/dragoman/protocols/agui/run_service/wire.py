@@ -18,6 +18,8 @@ from dragoman.core.content import Json, JsonObject, is_too_deep
 from dragoman.core.ids import SessionId
 from dragoman.protocols.agui import wire as agui
 from dragoman.protocols.agui.run_service.errors import INPUT_INVALID, Problem
+from dragoman.protocols.kit.decoding import decode_json
+from dragoman.protocols.kit.errors import InvalidJson
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -193,8 +195,10 @@ def image_of(part: BinaryPart | ImagePart) -> BinaryPart:
 class InvalidBody(Problem):
     """A body is not JSON, or not of the expected shape. `location` is the path of the field at fault."""
 
-    def __init__(self, location: Sequence[str | int]) -> None:
-        super().__init__(422, INPUT_INVALID, "the body does not have the expected shape", locations=[location])
+    def __init__(
+        self, location: Sequence[str | int], message: str = "the body does not have the expected shape"
+    ) -> None:
+        super().__init__(422, INPUT_INVALID, message, locations=[location])
 
 
 def decode_input(raw: bytes) -> RunAgentInput:
@@ -229,9 +233,9 @@ def _decode(raw: bytes, kind: type[Body], normalize: Callable[[Json], Json]) -> 
 
 def _read(raw: bytes) -> Json:
     try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # bad UTF-8 and depth raise the last two
-        raise InvalidBody([]) from error
+        value = decode_json(raw)
+    except InvalidJson as error:
+        raise InvalidBody([], str(error)) from error
     if is_too_deep(value):
         raise InvalidBody([])
     return value

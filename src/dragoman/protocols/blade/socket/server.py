@@ -28,6 +28,7 @@ from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.kit.body import read_body
+from dragoman.protocols.kit.decoding import replace_lone_surrogates
 from dragoman.protocols.kit.errors import RequestError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -71,6 +72,8 @@ class _Json:
     def loads(text: str, **_: Json) -> Json:
         try:
             return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return msgspec.json.decode(replace_lone_surrogates(text.encode()))
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
