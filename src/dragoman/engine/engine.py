@@ -444,6 +444,7 @@ class Engine:
         busy: BusyPolicy = "refuse",
         idempotency_key: IdempotencyKey | None = None,
         before_seq: int | None = None,
+        hidden_before: Sequence[tuple[int, int]] | None = None,
     ) -> SubmitResult:
         """Accept input for a session and start or queue the run that it asks for. Durable once event `seq` is.
 
@@ -455,6 +456,7 @@ class Engine:
             idempotency_key: the client's key, stored with the run. Call this inside `reserve_key`.
             before_seq: first hide the history from this event on, as `rewind` does. If the request, which must have
                 messages only, is refused, the history stays as it is.
+            hidden_before: the ranges that are hidden before that event; by default those of the active branch.
 
         Raises:
             Invalid, SessionBusy, LimitReached, ShuttingDown: nothing changed.
@@ -462,7 +464,14 @@ class Engine:
         self._refuse_when_draining()
         live, spec = to_live_session(session), self.agent_for(session).spec
         return await self._submissions.submit(
-            live, spec, request, by=by, busy=busy, idempotency_key=idempotency_key, before_seq=before_seq
+            live,
+            spec,
+            request,
+            by=by,
+            busy=busy,
+            idempotency_key=idempotency_key,
+            before_seq=before_seq,
+            hidden_before=hidden_before,
         )
 
     async def stop_run(

@@ -80,6 +80,10 @@ class Agent:
         """Add messages to the client."""
         await self.official.send_command("say", agent=self.name, messages=list(messages))
 
+    async def show(self, *messages: Message) -> None:
+        """Replace the client's messages."""
+        await self.official.send_command("show", agent=self.name, messages=list(messages))
+
     def begin(self, **parameters: Json) -> "asyncio.Task[RunResult]":
         """Call `runAgent` and come back at once."""
         self._events = []

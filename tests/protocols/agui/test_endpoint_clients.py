@@ -169,6 +169,77 @@ async def test_after_a_failure_the_next_message_is_answered(client_factory: Clie
 
 
 @both
+@requirement("ag-ui-b:branch:regenerate")
+async def test_a_client_that_removes_an_answer_gets_a_new_one(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    check(await agent.send_and_run("first"))
+    before = check(await agent.send_and_run("second")).messages
+    await agent.show(*before[:-1])
+    again = check(await agent.run())
+    assert again.text == "You said: second"
+    assert await client_factory.endpoint.messages(agent.thread) == again.messages
+    assert again.messages[-1]["id"] != before[-1]["id"]
+
+
+@both
+@requirement("ag-ui-b:branch:edit")
+@pytest.mark.parametrize("new_id", ["u1", "u9"])
+async def test_a_client_that_edits_a_message_gets_an_answer_to_it(client_factory: ClientFactory, new_id: str) -> None:
+    agent = await client_factory.open()
+    check(await agent.send_and_run("opening", "u0"))
+    check(await agent.send_and_run("first", "u1"))
+    before = check(await agent.send_and_run("second", "u2")).messages
+    await agent.show(*before[:2], user("edited", new_id))
+    assert check(await agent.run()).text == "You said: edited"
+    ran = check(await agent.send_and_run("recall"))
+    assert ran.text == "opening | edited"
+    assert await client_factory.endpoint.messages(agent.thread) == ran.messages
+    await agent.show(*before)  # back to the other branch
+    assert check(await agent.send_and_run("recall")).text == "opening | first | second"
+
+
+@both
+@requirement("ag-ui-b:branch:retry")
+async def test_a_client_that_still_shows_the_words_of_a_failed_run_can_retry(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    check(await agent.send_and_run("first"))
+    failed = check(await agent.send_and_run(script({"say": "half"}, {"fail": "internal details"})))
+    assert failed.messages[-1]["content"] == "half"
+    for _ in range(2):
+        again = check(await agent.run())
+        assert again.run_error is not None
+        assert again.text == "half"
+    assert check(await agent.send_and_run("recall")).text == "first"
+
+
+@both
+@requirement("ag-ui-b:branch:retry")
+async def test_a_client_that_stopped_a_run_can_ask_again(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open()
+    await agent.say(user(script({"say": "never "}, {"wait_ms": 700}, {"say": "ending"})))
+    running = agent.begin()
+    await agent.wait_for_text("never ")
+    await agent.abort()
+    await running
+    assert check(await agent.run()).text == "never ending"
+
+
+@both
+@requirement("ag-ui-b:branch:join")
+async def test_a_client_that_retries_while_its_run_continues_joins_it(client_factory: ClientFactory) -> None:
+    agent = await client_factory.open(headers={"x-run-on-disconnect": "continue"})
+    await agent.say(user(script({"say": "so far "}, {"wait_ms": 700}, {"say": "and on"})))
+    running = agent.begin()
+    await agent.wait_for_text("so far ")
+    await agent.abort()
+    await running
+    joined = check(await agent.run())
+    assert joined.types[:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert [each["content"] for each in joined.messages][1:] == ["so far and on"]
+    assert await client_factory.endpoint.messages(agent.thread) == joined.messages
+
+
+@both
 @requirement("ag-ui-b:interrupts:approve", "ag-ui-b:interrupts:shape")
 async def test_an_approved_tool_runs_and_its_result_is_reported_for_the_first_call(
     client_factory: ClientFactory,

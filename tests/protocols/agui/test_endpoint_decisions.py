@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.core.content import Call, UserMessage
 from dragoman.core.events import (
+    Branched,
     CallOpened,
     Event,
     LoggedEvent,
@@ -30,11 +31,11 @@ from dragoman.protocols.agui.decision import (
     Busy,
     Facts,
     Follow,
+    Join,
     ShowSnapshot,
     StartRun,
     StopActiveRun,
     decide,
-    history_needed,
     stored_messages,
 )
 from dragoman.protocols.agui.wire import RunInput, decode_run
@@ -74,12 +75,10 @@ class Thread:
         return self
 
     def facts(self, run: RunInput, earlier: Follow | AlreadyFinished | None = None) -> Facts:
-        """What is known of the thread, as little of it as `history_needed` asks for."""
+        """What is known of the thread, with all its branches."""
         state = self.state()
         known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
-        after = history_needed(run, known)
-        events = [] if after is None else self.log[after:]
-        return Facts(state, SPEC, known, stored_messages(events, state), earlier)
+        return Facts(state, SPEC, known, stored_messages(self.log, state), earlier=earlier)
 
     def state(self) -> SessionState:
         return fold(initial_state(SessionId("s"), UserId("ann"), self.log[0]), self.log[1:])
@@ -107,7 +106,7 @@ def test_a_run_id_that_was_used_follows_its_run() -> None:
 
 
 @requirement("ag-ui-b:hydrate:snapshot")
-@pytest.mark.parametrize("messages", [[], [user("first", "u1")], [user("first", "u1"), ANSWER]])
+@pytest.mark.parametrize("messages", [[], [ANSWER], [user("first", "u1"), ANSWER]])
 def test_a_request_without_anything_new_shows_the_thread(messages: list[Json]) -> None:
     assert Thread().say("first", "u1").decide(*messages) == ShowSnapshot()
 
@@ -129,30 +128,63 @@ def test_an_answered_message_with_a_new_id_is_recognised_by_its_text() -> None:
 
 
 @requirement("ag-ui-b:branch:edit")
-def test_a_new_text_for_the_newest_message_branches_before_it() -> None:
-    thread = Thread().say("first", "u1").say("second", "u2")
-    decision = thread.decide(user("first", "u1"), ANSWER, user("edited", "u2"))
+@pytest.mark.parametrize("new_id", ["u2", "u9"])
+def test_an_edited_message_branches_before_the_one_that_it_replaces(new_id: str) -> None:
+    thread = Thread().say("first", "u1").say("second", "u2").say("third", "u3")
+    decision = thread.decide(user("first", "u1"), ANSWER, user("edited", new_id))
     assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u2"])
-    assert thread.decide(user("edited", "u1")) == ShowSnapshot()  # an older one
+    with_tail = thread.decide(user("first", "u1"), ANSWER, user("edited", new_id), ANSWER, user("third", "u3"))
+    assert (texts(with_tail), with_tail.before_seq) == (["edited", "third"], thread.known["u2"])
+
+
+@requirement("ag-ui-b:branch:edit")
+def test_an_edited_first_message_replaces_the_thread() -> None:
+    thread = Thread().say("first", "u1").say("second", "u2")
+    decision = thread.decide(user("edited", "u1"))
+    assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u1"])
+    run = decode_run(json.dumps(an_input(messages=[user("edited", "u9")])).encode()).run
+    for is_resent, before_seq in ((False, None), (True, thread.known["u1"])):
+        other: Json = decide(run, thread.facts(run)._replace(is_resent=is_resent))
+        assert (texts(other), other.before_seq) == (["edited"], before_seq)
+
+
+@requirement("ag-ui-b:branch:regenerate")
+@pytest.mark.parametrize("stop", ["end_turn", "error", "cancelled"])
+def test_a_history_that_ends_in_a_known_message_asks_for_a_new_answer(stop: StopReason) -> None:
+    thread = Thread().say("first", "u1").say("second", "u2", stop)
+    newest = thread.decide(user("first", "u1"), ANSWER, user("second", "u2"))
+    assert (texts(newest), newest.before_seq) == (["second"], thread.known["u2"])
+    older = thread.decide(user("first", "u1"))
+    assert (texts(older), older.before_seq) == (["first"], thread.known["u1"])
 
 
 @requirement("ag-ui-b:branch:retry")
 @pytest.mark.parametrize("stop", ["error", "cancelled", "interrupted", "max_steps"])
-def test_a_message_whose_run_failed_is_asked_again(stop: StopReason) -> None:
+def test_a_message_whose_run_failed_is_asked_again_with_or_without_what_the_run_had_said(stop: StopReason) -> None:
     thread = Thread().say("first", "u1", stop)
-    decision = thread.decide(user("first", "u1"))
-    assert (texts(decision), decision.before_seq) == (["first"], thread.known["u1"])
-    assert thread.decide(user("first", "u1"), ANSWER) == ShowSnapshot()  # it has its answer
+    for messages in ([user("first", "u1")], [user("first", "u1"), ANSWER]):
+        decision = thread.decide(*messages)
+        assert (texts(decision), decision.before_seq) == (["first"], thread.known["u1"])
 
 
-@requirement("ag-ui-b:branch:parent")
-def test_a_shorter_history_branches_only_with_a_parent_run() -> None:
+@requirement("ag-ui-b:branch:shorter")
+def test_a_new_message_behind_a_shorter_history_branches_there() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
-    assert thread.decide(user("first", "u1")) == ShowSnapshot()
-    again = thread.decide(user("first", "u1"), parentRunId="r")
-    assert (texts(again), again.before_seq) == (["first"], thread.known["u1"])
-    instead = thread.decide(user("first", "u1"), ANSWER, user("instead", "u3"), parentRunId="r")
+    instead = thread.decide(user("first", "u1"), ANSWER, user("instead", "u3"))
     assert (texts(instead), instead.before_seq) == (["instead"], thread.known["u2"])
+    assert thread.decide(user("first", "u1"), ANSWER) == ShowSnapshot()  # nothing is asked
+
+
+@requirement("ag-ui-b:branch:sibling")
+def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
+    thread = Thread().say("first", "u1").say("second", "u2")
+    branched_before, end = thread.known["u2"], len(thread.log)
+    thread.write(Branched(hidden_ranges=((branched_before, end),)))
+    thread.say("other", "u3")
+    decision = thread.decide(user("first", "u1"), ANSWER, user("second", "u2"), ANSWER, user("on", "u4"))
+    assert (texts(decision), decision.before_seq, decision.hidden_before) == (["on"], end + 1, ())
+    active = thread.decide(user("first", "u1"), ANSWER, user("other", "u3"), ANSWER, user("on", "u4"))
+    assert (texts(active), active.before_seq) == (["on"], None)
 
 
 @requirement("ag-ui-b:runs:busy", "ag-ui-b:interrupts:once")
@@ -160,7 +192,8 @@ def test_an_active_run_gives_way_to_a_message_and_not_to_an_answer() -> None:
     thread = Thread().say("first", "u1", None)
     assert thread.decide(user("first", "u1"), user("second", "u2")) == StopActiveRun()
     assert thread.decide(user("first", "u1"), resume=[resume("call", {"approved": True})]) == Busy()
-    assert thread.decide(user("first", "u1")) == ShowSnapshot()
+    assert thread.decide(user("first", "u1")) == Join()
+    assert thread.decide(user("first", "u1"), ANSWER) == Join()
 
 
 @requirement("ag-ui-b:interrupts:unanswered", "ag-ui-b:interrupts:new-message")

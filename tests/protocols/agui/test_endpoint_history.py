@@ -3,6 +3,8 @@
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from tests.conversations import call, script
 from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, Reply, an_input
@@ -49,8 +51,8 @@ async def test_a_new_text_for_the_newest_message_opens_a_branch(app_server: AppS
     reply = await AapClient(app_server.connection, app_server.key("alice")).get(f"/sessions/{thread}/history?type=full")
     assert len(reply.json["history"]["full"]) == 4
     older = [user("changed", "u1"), *edited[1:]]
-    await endpoint.run({**body, "runId": "4", "messages": [*older, user("recall", "u3")]})
-    assert (await endpoint.messages(thread))[0]["content"] == "first"
+    after = await endpoint.run({**body, "runId": "4", "messages": [*older, user("recall", "u3")]})
+    assert after.text == "changed | edited"
 
 
 @requirement("ag-ui-b:branch:edit")
@@ -63,31 +65,86 @@ async def test_a_refused_edit_leaves_the_thread_unchanged(endpoint: Endpoint) ->
     assert await endpoint.messages(body["threadId"]) == before
 
 
-@requirement("ag-ui-b:branch:parent")
-async def test_a_shorter_history_is_a_branch_only_with_a_parent_run(endpoint: Endpoint) -> None:
+@requirement("ag-ui-b:branch:regenerate")
+async def test_a_history_that_ends_in_a_known_message_gets_a_new_answer(endpoint: Endpoint) -> None:
+    body = an_input(messages=[user("first", "u1")])
+    await endpoint.run(body)
+    second = {**body, "runId": "2", "messages": [*body["messages"], user("second", "u2")]}
+    await endpoint.run(second)
+    before = await endpoint.messages(body["threadId"])
+    again = await endpoint.run({**second, "runId": "3"})
+    assert again.text == "You said: second"
+    after = await endpoint.messages(body["threadId"])
+    assert [each["content"] for each in after] == [each["content"] for each in before]
+    assert after[-1]["id"] != before[-1]["id"]
+    await endpoint.run({**body, "runId": "4"})
+    assert [each["content"] for each in await endpoint.messages(body["threadId"])] == ["first", "You said: first"]
+
+
+@requirement("ag-ui-b:branch:shorter")
+async def test_a_new_message_behind_a_shorter_history_branches_there(endpoint: Endpoint) -> None:
     body = an_input(messages=[user("first", "u1")])
     await endpoint.run(body)
     await endpoint.run({**body, "runId": "2", "messages": [user("second", "u2")]})
-    plain = await endpoint.run({**body, "runId": "3"})
-    assert plain.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-    branch = await endpoint.run({**body, "runId": "4", "parentRunId": body["runId"]})
-    assert branch.events[0]["parentRunId"] == body["runId"]
-    assert [each["content"] for each in await endpoint.messages(body["threadId"])] == ["first", "You said: first"]
-    await endpoint.run({**body, "runId": "5", "messages": [user("third", "u3")]})
-    assistant = (await endpoint.messages(body["threadId"]))[1]
-    more = {"messages": [*body["messages"], assistant, user("instead", "u4")], "parentRunId": body["runId"]}
-    await endpoint.run({**body, "runId": "6", **more})
+    shown = (await endpoint.messages(body["threadId"]))[:2]
+    reply = await endpoint.run({**body, "runId": "3", "messages": [*shown, user("recall", "u3")]})
+    assert reply.text == "first"
     said = [each["content"] for each in await endpoint.messages(body["threadId"])]
-    assert said == ["first", "You said: first", "instead", "You said: instead"]
+    assert said == ["first", "You said: first", "recall", "first"]
 
 
-@requirement("ag-ui-b:branch:retry")
-async def test_a_message_whose_run_failed_can_be_retried(endpoint: Endpoint) -> None:
-    body = an_input(script({"say": "half"}, {"fail": "internal"}))
+@requirement("ag-ui-b:branch:sibling")
+async def test_a_new_message_behind_an_inactive_branch_continues_that_branch(endpoint: Endpoint) -> None:
+    body = an_input(messages=[user("first", "u1")])
+    await endpoint.run(body)
+    await endpoint.run({**body, "runId": "2", "messages": [user("second", "u2")]})
+    one = await endpoint.messages(body["threadId"])
+    await endpoint.run({**body, "runId": "3", "messages": [*one[:2], user("other", "u3")]})
+    back = await endpoint.run({**body, "runId": "4", "messages": [*one, user("recall", "u4")]})
+    assert back.text == "first | second"
+    assert [each["id"] for each in await endpoint.messages(body["threadId"])][:4] == [each["id"] for each in one]
+
+
+@requirement("ag-ui-b:branch:sibling")
+async def test_an_earlier_answer_to_the_same_message_is_its_own_branch(endpoint: Endpoint) -> None:
+    body = an_input(messages=[user("first", "u1")])
+    await endpoint.run(body)
+    one = await endpoint.messages(body["threadId"])
+    await endpoint.run({**body, "runId": "2"})
+    back = await endpoint.run({**body, "runId": "3", "messages": [*one, user("recall", "u2")]})
+    assert back.text == "first"
+    assert [each["id"] for each in await endpoint.messages(body["threadId"])][:2] == [each["id"] for each in one]
+
+
+@requirement("ag-ui-b:branch:retry", "ag-ui-b:hydrate:failed")
+@pytest.mark.parametrize("words", [[], [{"say": "half"}]])
+async def test_a_message_whose_run_failed_can_be_retried(endpoint: Endpoint, words: list[Json]) -> None:
+    body = an_input(script(*words, {"fail": "internal"}))
     assert (await endpoint.run(body)).types[-1] == "RUN_ERROR"
-    again = await endpoint.run({**body, "runId": "again"})
-    assert again.types[-1] == "RUN_ERROR"
-    assert [each["role"] for each in await endpoint.messages(body["threadId"])] == ["user", "assistant"]
+    hydrated = (await endpoint.hydrate(body["threadId"])).events
+    assert hydrated[-1]["metadata"] == {"dragoman": {"stopReason": "error"}}
+    for number in range(2):
+        shown = await endpoint.messages(body["threadId"])
+        again = await endpoint.run({**body, "runId": f"again {number}", "messages": shown})
+        assert again.types[-1] == "RUN_ERROR"
+    assert (await endpoint.run({**body, "runId": "alone"})).types[-1] == "RUN_ERROR"
+    assert len(await endpoint.messages(body["threadId"])) == 1 + len(words)
+    await endpoint.run({**body, "runId": "next", "messages": [*body["messages"], user("hello")]})
+    assert "metadata" not in (await endpoint.hydrate(body["threadId"])).events[-1]
+
+
+@requirement("ag-ui-b:branch:join")
+async def test_a_retry_while_the_run_continues_joins_it(app_server: AppServer, endpoint: Endpoint) -> None:
+    body = an_input(script({"say": "so far "}, {"wait_ms": 400}, {"say": "and on"}))
+    stream = await endpoint.open("POST", endpoint.agent, body, headers={"x-run-on-disconnect": "continue"})
+    received = b""
+    while b"so far " not in received:
+        received += await stream.chunk() or b""
+    await stream.disconnect()
+    joined = await endpoint.run({**body, "runId": "again"})
+    assert joined.types[:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert (joined.text, joined.types[-1]) == ("so far and on", "RUN_FINISHED")
+    assert len(await endpoint.messages(body["threadId"])) == 2
 
 
 @requirement("ag-ui-b:history:once")
@@ -132,4 +189,4 @@ async def test_a_history_resent_with_new_ids_is_stored_once(endpoint: Endpoint) 
     ]
     assert (await run(*second, question, *answer, tools=[PAINT])).text == "Painted: blue"
     elsewhere = [user("said elsewhere"), {"role": "assistant", "content": "and answered there"}]
-    assert (await run(*second, *elsewhere, user("recall"))).text == "first | first | recall | said elsewhere"
+    assert (await run(*second, *elsewhere, user("recall"))).text == "first | first | said elsewhere"

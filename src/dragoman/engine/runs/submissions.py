@@ -8,6 +8,7 @@
 Requests are checked before anything is stored, and again once this server may write to the session.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -82,6 +83,7 @@ class Submissions:
         busy: BusyPolicy,
         idempotency_key: IdempotencyKey | None,
         before_seq: int | None,
+        hidden_before: Sequence[tuple[int, int]] | None = None,
     ) -> SubmitResult:
         """Accept a request; `spec` is that of the session's agent. See `Engine.start_run`."""
         request = self._with_profile(request, by)
@@ -90,7 +92,7 @@ class Submissions:
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
         with self._run_limit.reserve(live.state.owner):
-            return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq)
+            return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq, hidden_before)
 
     async def _accept(
         self,
@@ -102,6 +104,7 @@ class Submissions:
         busy: BusyPolicy,
         idempotency_key: IdempotencyKey | None,
         before_seq: int | None,
+        hidden_before: Sequence[tuple[int, int]] | None,
     ) -> SubmitResult:
         may_wait = busy != "refuse" and bool(request.messages) and not request.answers
         async with self._write_access.acquire(live):
@@ -122,7 +125,7 @@ class Submissions:
                 await self._write_access.claim(live)
             if before_seq is not None:
                 await self._admit(live, spec, request, change, by)  # a refused request must not change the history
-                await self._branches.rewind(live, before_seq)
+                await self._branches.rewind(live, before_seq, hidden_before)
             while True:
                 admitted = await self._admit(live, spec, request, change, by)
                 if self._write_access.may_write(live):

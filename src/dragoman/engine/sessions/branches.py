@@ -17,11 +17,21 @@ class Branches:
         self._history = history
         self._ids = ids
 
-    async def rewind(self, live: LiveSession, before_seq: int) -> None:
-        """Hide everything from event `before_seq` on, as `Engine.rewind` does. Does not wait until it is durable."""
+    async def rewind(
+        self, live: LiveSession, before_seq: int, hidden_before: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        """Hide everything from event `before_seq` on, as `Engine.rewind` does. Does not wait until it is durable.
+
+        Args:
+            live: the session.
+            before_seq: the first event to hide.
+            hidden_before: what is hidden before it; by default what the active branch hides.
+        """
         if not 1 < before_seq <= live.state.seq:
             raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
-        hidden = [each for each in live.state.hidden_ranges if each[1] < before_seq]
+        if hidden_before is None:
+            hidden_before = live.state.hidden_ranges
+        hidden = [each for each in hidden_before if each[1] < before_seq]
         await self.branch(live, (*hidden, (before_seq, live.state.seq)), extends_to_end=True)
 
     async def branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, extends_to_end: bool) -> None:

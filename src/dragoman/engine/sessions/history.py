@@ -103,6 +103,17 @@ class History:
                 is_kept = isinstance(logged_message.message, ToolMessage)  # a result stays with its call
         return up_to, archived
 
+    async def visible_user_messages(self, session: SessionView, from_seq: int) -> list[tuple[int, UserMessage]]:
+        """The user's messages of the active branch from event `from_seq` on, with their events, oldest first."""
+        found: list[tuple[int, UserMessage]] = []
+        async for logged_message in self.messages_newest_first(to_live_session(session)):
+            if logged_message.seq < from_seq:
+                break
+            message = logged_message.message
+            if isinstance(message, UserMessage) and message.loop == ROOT:
+                found.append((logged_message.seq, message))
+        return found[::-1]
+
     async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch, newest first."""
         before = live.recent_messages.after + 1

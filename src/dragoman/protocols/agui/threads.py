@@ -34,11 +34,11 @@ from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
-from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as wire
-from dragoman.protocols.agui.decision import AlreadyFinished, Facts, Follow, StartRun
+from dragoman.protocols.agui.decision import AlreadyFinished, Follow, StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
+from dragoman.protocols.agui.facts import read_facts
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
 from dragoman.protocols.agui.request_mapping import InputMapper
@@ -121,7 +121,9 @@ class Threads:
         key = IdempotencyKey(f"{PROTOCOL}:{live.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
         reservation = self._engine.reserve_key(owner, key, live, [each.id for each in run.messages])
         async with reservation as earlier:
-            facts = await self._facts(request, live, reservation.known_messages, earlier)
+            await self._until_stopped(live)
+            spec, known = request.agent.spec, reservation.known_messages
+            facts = await read_facts(self._engine, run, live, spec, known, earlier)
             while isinstance(decided := decision.decide(run, facts), decision.StopActiveRun):
                 await self._stop_unwatched_run(live)
             match decided:
@@ -131,29 +133,13 @@ class Threads:
                     return self._closed_stream(request, live)
                 case decision.ShowSnapshot(unknown_interrupts=unknown):
                     return await self._snapshot_response(request, live, unknown)
+                case decision.Join():
+                    return await self._join(request, live)
                 case decision.Busy():
                     raise SessionBusy("a run of this thread is active")
                 case StartRun():
                     # The first records are read while the key is reserved: durable with them is that it was used.
                     return await self._start(request, live, decided, key, policy)
-
-    async def _facts(
-        self, request: RunRequest, live: SessionView, known: dict[str, int], earlier: IdempotencyRecord | None
-    ) -> Facts:
-        """What `decide` needs to know about the thread."""
-        history, state = self._engine.history, live.state
-        if earlier is not None:
-            row = await self._engine.find_run_of(earlier)
-            outcome = AlreadyFinished() if row is None else Follow(row.run_id, row.first_seq)
-            return Facts(state, request.agent.spec, earlier=outcome)
-        after, last = decision.history_needed(request.run, known), decision.last_user_message(request.run.messages)
-        events = () if after is None else await history.events(live, after)
-        stored = decision.stored_messages(events, state)
-        for place, each in enumerate(stored):
-            if last is not None and each.seq == known.get(last.id):  # its content is compared, large parts included
-                (message,) = await self._engine.attachments.restore(state.session_id, (each.message,))
-                stored[place] = each._replace(message=message)
-        return Facts(state, request.agent.spec, known, stored)
 
     async def _start(
         self, request: RunRequest, live: SessionView, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
@@ -162,7 +148,12 @@ class Threads:
         if start.dropped:
             log.info("content that the agent cannot use", thread=request.run.thread_id, dropped=start.dropped[:20])
         submitted = await self._engine.start_run(
-            live, start.submit, by=request.principal.user, idempotency_key=key, before_seq=start.before_seq
+            live,
+            start.submit,
+            by=request.principal.user,
+            idempotency_key=key,
+            before_seq=start.before_seq,
+            hidden_before=start.hidden_before,
         )
         if submitted.run_id is None:
             await live.until_durable(submitted.seq)
@@ -213,9 +204,7 @@ class Threads:
         clock = asyncio.get_running_loop().time
         deadline = clock() + DISCONNECT_GRACE_S
         while True:
-            stopping = self._stopping.get(live.state.session_id)
-            if stopping is not None:
-                await asyncio.wait([stopping])
+            await self._until_stopped(live)
             active = live.state.run
             if active is None and not live.state.queue:
                 return
@@ -223,6 +212,12 @@ class Threads:
                 raise SessionBusy("a run of this thread is active")
             if not await self._engine.stop_run(live, active.run_id, only_if_unwatched=True):
                 await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _until_stopped(self, live: SessionView) -> None:
+        """Wait for the end of a run that is being stopped because its client disconnected."""
+        stopping = self._stopping.get(live.state.session_id)
+        if stopping is not None:
+            await asyncio.wait([stopping])
 
     def _stop_abandoned_run(self, live: SessionView, run_id: RunId) -> None:
         """Stop a run whose client disconnected, in a task of its own: the request's task is being cancelled."""
@@ -245,21 +240,25 @@ class Threads:
     async def connect(self, request: RunRequest) -> Response:
         """Stream the messages so far, reopen what is open, and go on with the active run."""
         async with self._thread(request.principal, request.agent, request.run.thread_id) as live:
-            active = live.state.run
-            if active is None:
-                return await self._snapshot_response(request, live)
-            await live.until_durable(active.started_seq)
-            records = await self._engine.history.run_records(live, active.run_id, active.started_seq)
-            translator = Translator(active.run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
-            so_far = [event for record in records for event in translator.feed(record)]
-            if translator.is_over or not records:
-                return await self._snapshot_response(request, live)
-            cursor = cursor_of(records[-1])
-            preamble = [*so_far[:1], *await self._snapshots(live, cursor.seq), *reopen_events(so_far)]
-            before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
-            encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(live, cursor)
-            release = self._admit_stream(request.principal)
-            return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
+            return await self._join(request, live)
+
+    async def _join(self, request: RunRequest, live: SessionView) -> Response:
+        """Stream the messages so far, reopen what is open, and go on with the active run, if there is one."""
+        active = live.state.run
+        if active is None:
+            return await self._snapshot_response(request, live)
+        await live.until_durable(active.started_seq)
+        records = await self._engine.history.run_records(live, active.run_id, active.started_seq)
+        translator = Translator(active.run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
+        so_far = [event for record in records for event in translator.feed(record)]
+        if translator.is_over or not records:
+            return await self._snapshot_response(request, live)
+        cursor = cursor_of(records[-1])
+        preamble = [*so_far[:1], *await self._snapshots(live, cursor.seq), *reopen_events(so_far)]
+        before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
+        encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(live, cursor)
+        release = self._admit_stream(request.principal)
+        return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
 
     async def events(self, principal: Principal, agent: Agent, thread_id: str, position: Position | None) -> Response:
         """Stream the events of all runs of a thread, strictly after a position, then live."""
@@ -299,6 +298,8 @@ class Threads:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
         thread_id, run_id = request.run.thread_id, request.run.run_id
         outcome, metadata = outcome_of(() if is_busy(live.state) else pending_calls(live.state))
+        if snapshots and decision.has_failed(live.state):
+            metadata = metadata_of(stopReason=live.state.last_stop)
         if unknown_interrupts:
             metadata = metadata_of(unknownInterrupts=unknown_interrupts)
         events: list[wire.Event] = [

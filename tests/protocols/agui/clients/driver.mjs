@@ -2,6 +2,7 @@
 //
 //   {"id", "do": "open", "agent", "version", "url", "threadId", "headers", "messages", "state"}
 //   {"id", "do": "say", "agent", "messages"}                   adds messages, as an application does
+//   {"id", "do": "show", "agent", "messages"}                  replaces its messages, as an edit or "regenerate" does
 //   {"id", "do": "run", "agent", "parameters"}                 answers when `runAgent` has come back
 //   {"id", "do": "abort", "agent"}
 //   {"id", "do": "get", "agent"}                               its runs are read with GET, as the run service tells them
@@ -29,6 +30,9 @@ const commands = {
   },
   say({ agent, messages }) {
     agents.get(agent).messages.push(...messages);
+  },
+  show({ agent, messages }) {
+    agents.get(agent).setMessages(messages);
   },
   async run({ agent, parameters }) {
     const client = agents.get(agent);
