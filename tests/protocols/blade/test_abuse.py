@@ -111,6 +111,44 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: RestClient) ->
 
 
 @requirement("blade:abuse:frames")
+@pytest.mark.parametrize("frame", ["9", "\x00", "x", "7x", "", "\U0001f375"])
+async def test_a_frame_that_is_no_packet_ends_its_connection_without_a_line_of_the_log(
+    alice: RestClient, caplog: pytest.LogCaptureFixture, frame: str
+) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    async with connect(url) as ws, asyncio.timeout(10):
+        await ws.recv()
+        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        with pytest.raises(ConnectionClosed):
+            await knocked(ws, frame)
+    async with httpx2.AsyncClient(base_url=alice.url, timeout=10) as http:
+        polling = "/socket.io/?EIO=4&transport=polling"
+        sid = msgspec.json.decode((await http.get(polling)).text[1:])["sid"]
+        if frame.isascii() and frame:
+            assert (await http.post(f"{polling}&sid={sid}", content=frame)).status_code == 400
+    assert caplog.records == []
+
+
+@requirement("blade:abuse:frames")
+async def test_an_event_without_its_binary_part_is_rejected_and_those_behind_it_are_handled(alice: RestClient) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    message = "the event came without its binary part"
+    async with connect(url) as ws, asyncio.timeout(10):
+        await ws.recv()
+        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        await ws.send(b"no event awaits this part")
+        await ws.send('451-5["chat:send",{"_placeholder":true,"num":0}]')
+        announced = await knocked(ws, '426["nothing:known",{}]')
+        assert announced == '42["system:error",{"code":"bad_request","message":"%s"}]' % message  # noqa: UP031  # braces
+        assert (await knocked(ws)).startswith('435[{"status":"error","code":"bad_request"')
+        assert (await knocked(ws)).startswith("436[")
+        await ws.send('451-7["chat:send",{"session_id":{"_placeholder":true,"num":0}}]')
+        await ws.send(b"part")
+        assert (await knocked(ws)).startswith('42["system:error"')
+        assert (await knocked(ws)).startswith("437[")
+
+
+@requirement("blade:abuse:frames")
 async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     async with (
@@ -204,7 +242,8 @@ async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line
         for path, content, status in (
             (await opened(), b"4" * (MAX_CONNECT_PACKET_CHARS + 1), 413),
             (await opened(), without_a_length(), 413),
-            (await opened(), b"\x1f\x8b", 200),
+            (await opened(), b"\x1f\x8b", 400),
+            (await opened(), b"", 200),
             (f"{polling}&sid=x%0A%1B[31m", b"4", 400),
         ):
             assert (await http.post(path, content=content)).status_code == status

@@ -29,7 +29,7 @@ from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.kit.body import read_body
 from dragoman.protocols.kit.decoding import replace_lone_surrogates
-from dragoman.protocols.kit.errors import RequestError
+from dragoman.protocols.kit.errors import ErrorResponse, RequestError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 SLOW_QUEUE_BYTES = 8 * 1024 * 1024
@@ -47,6 +47,11 @@ UNAUTHORIZED = "Unauthorized"
 RESERVED_EVENTS = frozenset({"connect", "disconnect", "connect_error", "*"})
 """The names of the library's own handlers, which it would also call for clients' events."""
 INVALID_JSON_ERROR: JsonObject = {"code": "bad_request", "message": "the event is not JSON"}
+MISSING_PART_ERROR: JsonObject = {"code": "bad_request", "message": "the event came without its binary part"}
+INVALID_PACKET_CODE = 1002  # protocol error
+PACKET_TYPES = frozenset("0123456b")
+"""The first characters of Engine.IO's packets, from `open` to `noop`, and of binary data as text."""
+INVALID_PACKET_ERROR = ErrorResponse(400, "bad_request", "the body is not a sequence of Engine.IO packets")
 _EVENT_PREFIX = re.compile(r"2([0-9]{1,15})?\[")
 """The beginning of an event, with the number of its acknowledgement."""
 
@@ -57,6 +62,10 @@ such as malformed UTF-8, because those are a client's fault.
 """
 _LIBRARY_LOG.addFilter(lambda record: record.exc_info is not None and not isinstance(record.exc_info[1], ValueError))
 _ENCODER = msgspec.json.Encoder()
+
+
+class InvalidPacket(Exception):
+    """A polling client sent something that is not an Engine.IO packet."""
 
 
 class _Json:
@@ -185,14 +194,18 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         if len(data) > MAX_CONNECT_PACKET_CHARS and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             self._close_if_unauthenticated(eio_sid)
             return
+        if isinstance(data, str):
+            incomplete = self._binary_packet.pop(eio_sid, None)
+            if incomplete is not None:
+                await self._reject_event(eio_sid, incomplete.id, MISSING_PART_ERROR)
+        elif eio_sid not in self._binary_packet:
+            return
         try:
             await super()._handle_eio_message(eio_sid, data)
         except (msgspec.DecodeError, ValueError):
             event = _EVENT_PREFIX.match(data) if isinstance(data, str) else None
             if event is not None:
-                await self._send_packet(eio_sid, self.packet_class(EVENT, data=["system:error", INVALID_JSON_ERROR]))
-                number = int(event[1]) if event[1] else None
-                await self._acknowledge(eio_sid, number, {"status": "error", **INVALID_JSON_ERROR})
+                await self._reject_event(eio_sid, int(event[1]) if event[1] else None, INVALID_JSON_ERROR)
 
     async def _handle_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
         name = data[0] if isinstance(data, list) and data else None
@@ -200,6 +213,10 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             await self._acknowledge(eio_sid, number, await _acknowledge_unknown_event(name))
         elif isinstance(name, str):
             await super()._handle_event(eio_sid, namespace, number, data)
+
+    async def _reject_event(self, eio_sid: str, number: int | None, error: JsonObject) -> None:
+        await self._send_packet(eio_sid, self.packet_class(EVENT, data=["system:error", error]))
+        await self._acknowledge(eio_sid, number, {"status": "error", **error})
 
     async def _acknowledge(self, eio_sid: str, number: int | None, payload: JsonObject) -> None:
         if number is not None:
@@ -212,6 +229,22 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             task = asyncio.ensure_future(connection.close(wait=False, abort=True))
             self._close_tasks.add(task)
             task.add_done_callback(self._close_tasks.discard)
+
+
+def _ending_at_invalid_packet(receive: Receive) -> Receive:
+    """Wrap a WebSocket's `receive` so that a frame that is not an Engine.IO packet ends the connection.
+
+    The library would log a traceback for it.
+    """
+
+    async def receive_packet() -> Message:
+        message = await receive()
+        text = message.get("text") if message["type"] == "websocket.receive" else None
+        if text is not None and text[:1] not in PACKET_TYPES:
+            return {"type": "websocket.disconnect", "code": INVALID_PACKET_CODE}
+        return message
+
+    return receive_packet
 
 
 Handler = Callable[[Socket, Json], Awaitable[JsonObject]]
@@ -257,11 +290,16 @@ class SocketServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket."""
-        if scope["type"] == "http" and scope["method"] == "POST":
+        if scope["type"] == "websocket":
+            receive = _ending_at_invalid_packet(receive)
+        elif scope["method"] == "POST":
             try:
                 scope, receive = await self._buffer_body(Request(scope, receive))
             except RequestError as error:
                 await write_error(ERROR_TABLE.to_response(error))(scope, receive, send)
+                return
+            except InvalidPacket:
+                await write_error(INVALID_PACKET_ERROR)(scope, receive, send)
                 return
             except ClientDisconnect:
                 return
@@ -274,6 +312,9 @@ class SocketServer:
         """
         is_known = self._server.manager.sid_from_eio_sid(request.query_params.get("sid", ""), "/") is not None
         body = await read_body(request, MAX_MESSAGE_BYTES if is_known else MAX_CONNECT_PACKET_CHARS)
+        packets = body.removeprefix(b"d=").split(b"\x1e")
+        if body and any(each[:1].isascii() and each[:1].decode() not in PACKET_TYPES for each in packets):
+            raise InvalidPacket
         headers = [
             each for each in request.scope["headers"] if each[0] not in (b"content-length", b"transfer-encoding")
         ]
