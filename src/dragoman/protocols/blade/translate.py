@@ -21,6 +21,7 @@ from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, CHAT_OUTCOMES, replay_state_of
 from dragoman.protocols.blade.wire import chat
+from dragoman.protocols.blade.wire.decoding import check_variables
 from dragoman.protocols.blade.wire.sessions import optional_text
 
 PROTOCOL = "blade"
@@ -99,17 +100,25 @@ def disabled_tools(state: SessionState, spec: AgentSpec | None) -> list[str]:
 
 
 def tools_without(spec: AgentSpec, disabled: tuple[str, ...]) -> tuple[ToolGrant, ...] | None:
-    """Return the tools of a new session without the disabled ones; None if the agent has none of those.
+    """Return the tools of a new session without the disabled ones; None if none is disabled.
 
-    Unknown names are ignored, because clients send the same list to every agent.
+    Raises:
+        Invalid: the agent has no tool of that name that can be disabled.
     """
-    off = {tool.spec.name for tool in spec.exposed()}.intersection(disabled)
-    if not off:
+    names = [tool.spec.name for tool in spec.exposed()]
+    for each in disabled:
+        if each not in names:
+            available = ", ".join(names) or "none"
+            raise Invalid(
+                f"the agent {spec.name} has no tool {each[:80]!r} that can be disabled; available: {available}",
+                path="disable_tools",
+            )
+    if not disabled:
         return None
     return tuple(
         ToolGrant(tool.spec.name, trust=not tool.policy.needs_approval)
         for tool in spec.exposed()
-        if tool.spec.name not in off
+        if tool.spec.name not in disabled
     )
 
 
@@ -130,6 +139,7 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
     answers = (answer_of(send.askuser_answer, state),) if send.askuser_answer is not None else ()
     if send.output_schema is not None:
         json_schema.check_schema(send.output_schema)
+    check_variables(send.runtime_env, "runtime_env")
     model = optional_text(send.model, "model")
     protocol: JsonObject = {}
     if answers and content and isinstance(content, str):
@@ -188,7 +198,12 @@ def submit_of_replay(send: chat.ChatSend, state: SessionState, turn: RecordedTur
 
 
 def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], list[chat.Attachment]]:
-    """Return a message's content and the descriptions of its attachments. Raises Invalid, LimitExceeded."""
+    """Return a message's content and the descriptions of its attachments. Parts that are all blank are no content.
+
+    Raises:
+        Invalid: a part is invalid.
+        LimitExceeded: the parts are too large.
+    """
     quotes = "" if send.whatif is None else "".join(map(format_quote, send.whatif.quotes or ()))
     if isinstance(send.message, str):
         return (f"{quotes}\n{send.message}" if quotes else send.message), []
@@ -206,6 +221,8 @@ def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
             raise LimitExceeded("a message's parts", MAX_PARTS_BYTES, path="message")
         content.append(block)
         attachments.append(attachment)
+    if all(isinstance(block, core.Text) and not block.text.strip() for block in content):
+        return "", []
     return tuple(content), attachments
 
 

@@ -108,6 +108,15 @@ async def test_a_text_out_of_bounds_is_422(alice: Client, body: dict[str, Any], 
 
 
 @requirement("blade:memories:bounds")
+async def test_a_new_memory_sets_no_member_of_the_server(alice: Client) -> None:
+    as_shown = {"source_session": "", "superseded_by": None, "hit_count": 0, "disabled": False, "updated_at": None}
+    for name, value in (("disabled", True), ("hit_count", 7), ("source_session", "sess_1"), ("superseded_by", 1)):
+        status, body = await alice.request("POST", "memories", {"content": "c", **as_shown, name: value})
+        assert (status, body["detail"].split(":")[0]) == (422, name)
+    assert await alice.request("POST", "memories", {"content": "likes tea", **as_shown}) == (201, memory())
+
+
+@requirement("blade:memories:bounds")
 async def test_a_new_memorys_reason_says_something_and_other_texts_may_be_empty(alice: Client) -> None:
     refused = (422, {"detail": "write_reason: must have 1 to 500 characters"})
     assert await alice.request("POST", "memories", {"content": "likes tea", "write_reason": ""}) == refused

@@ -65,6 +65,11 @@ async def test_who_is_refused_does_not_follow_the_chat(alice: RestClient) -> Non
         ({"runtime_env": {"A": "x" * 10_001}}, "runtime_env[...]: Expected `str` of length <= 10000"),
         ({"runtime_env": {f"N{n}": "" for n in range(201)}}, "runtime_env: Expected `object` of length <= 200"),
         ({"message": None}, "Missing session_id or message"),
+        ({"message": [{"type": "text", "text": " "}, {"type": "text", "text": ""}]}, "Missing session_id or message"),
+        (
+            {"runtime_env": {"A=B": "x"}},
+            "runtime_env: a name must not contain spaces, control characters or '=', got 'A=B'",
+        ),
     ],
 )
 async def test_what_a_chat_brings_besides_its_message_is_bounded(

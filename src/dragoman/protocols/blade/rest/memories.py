@@ -9,7 +9,14 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, Handlers, endpoint
 from dragoman.protocols.blade.wire import memories as wire
 from dragoman.protocols.blade.wire.decoding import parse_page
-from dragoman.protocols.blade.wire.memories import MemoryBatchBody, MemoryBody, MemoryInfo, MemoryPage, MemorySwitchBody
+from dragoman.protocols.blade.wire.memories import (
+    MemoryBatchBody,
+    MemoryBody,
+    MemoryInfo,
+    MemoryPage,
+    MemorySwitchBody,
+    NewMemoryBody,
+)
 
 _MEMORY = "/memories/{memory}"
 _FILTER_QUERY = {
@@ -38,7 +45,7 @@ class MemoryHandlers(Handlers):
         self._memories = memories
 
     @endpoint("POST", "/memories", example={"content": "likes tea"}, status=201)
-    async def add(self, principal: Principal, body: MemoryBody) -> MemoryInfo:
+    async def add(self, principal: Principal, body: NewMemoryBody) -> MemoryInfo:
         """Create a memory."""
         return wire.to_memory_info(await self._memories.add(principal.user, wire.texts_of(body)))
 

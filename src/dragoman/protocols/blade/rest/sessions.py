@@ -15,7 +15,7 @@ from dragoman.protocols.blade.access import lease_owned
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, Handlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
-from dragoman.protocols.blade.wire.decoding import check_text, parse_page
+from dragoman.protocols.blade.wire.decoding import check_text, check_variables, parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
 
 BODY_LIMIT = 4 * 1024 * 1024
@@ -38,6 +38,7 @@ class SessionHandlers(Handlers):
     @endpoint("POST", "/sessions", example={"intent": "a task"}, body_limit=BODY_LIMIT)
     async def create(self, principal: Principal, body: wire.CreateSession) -> CreatedSession:
         """Create a session."""
+        check_variables(body.env, "env")
         spec = self.engine.agent(body.solution_id or self.engine.default_agent).spec
         memory = spec.memory if body.memory_enabled is None else body.memory_enabled
         change = SettingsChange(
@@ -99,6 +100,7 @@ class SessionHandlers(Handlers):
     @endpoint("PUT", f"{SESSION}/env", access="owner", example={"env": {"NAME": "value"}}, body_limit=BODY_LIMIT)
     async def put_env(self, live: SessionView, body: wire.Environment) -> SessionDetail:
         """Replace a session's variables."""
+        check_variables(body.env, "env")
         return await self._change(live, SettingsChange(env=body.env))
 
     @endpoint("PATCH", f"{SESSION}/pin", access="owner", example={"pinned": True})

@@ -23,6 +23,13 @@ def parse_page(query: Mapping[str, str], *, default: int, maximum: int) -> tuple
     return offset, parse_int(query, "limit", default, minimum=1, maximum=maximum)
 
 
+def check_variables(variables: Mapping[str, str] | None, name: str) -> None:
+    """Check the names of variables. Raises Invalid."""
+    for each in variables or ():
+        if "=" in each or any(char.isspace() or not char.isprintable() for char in each):
+            raise Invalid(f"a name must not contain spaces, control characters or '=', got {each[:80]!r}", path=name)
+
+
 def check_text(value: str, name: str, max_length: int) -> str:
     """Check that a text is not blank and has at most `max_length` characters. Raises Invalid."""
     if not 1 <= len(value) <= max_length:

@@ -58,6 +58,17 @@ class MemoryBody(msgspec.Struct, frozen=True):
     write_reason: str | None = None
 
 
+class NewMemoryBody(MemoryBody, frozen=True):
+    """The texts of a new memory. The other members are set by the server, and have no other value than in a new one."""
+
+    source_session: Literal[""] | None = None
+    superseded_by: None = None
+    updated_at: None = None
+    hit_count: Literal[0] | None = None
+    last_hit_at: None = None
+    disabled: bool | None = None
+
+
 class MemorySwitchBody(msgspec.Struct, frozen=True):
     """The body of `PATCH /memories/{id}`."""
 
@@ -81,18 +92,24 @@ def to_memory_info(memory: Memory) -> MemoryInfo:
     )
 
 
-def texts_of(body: MemoryBody) -> MemoryTexts:
-    """Return the texts of a new memory. Raises Invalid if the content is absent or the reason is empty."""
+def texts_of(body: NewMemoryBody) -> MemoryTexts:
+    """Return the texts of a new memory.
+
+    Raises:
+        Invalid: the content is absent, the reason is empty, or the memory is to be disabled.
+    """
     if body.content is None:
         raise Invalid("this field is required", path="content")
     if body.write_reason == "":
         raise Invalid("must have 1 to 500 characters", path="write_reason")
+    if body.disabled:
+        raise Invalid("a new memory is enabled; use PATCH to disable it", path="disabled")
     return MemoryTexts(**changes_of(body))  # type: ignore[arg-type]  # the fields have the same names and types
 
 
 def changes_of(body: MemoryBody) -> dict[str, str | None]:
     """Return the changed fields."""
-    changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not None}
+    changes = {name: value for name in MemoryBody.__struct_fields__ if (value := getattr(body, name)) is not None}
     return {**changes, "record_type": None} if changes.get("record_type") == "" else changes
 
 
