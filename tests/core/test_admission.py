@@ -469,16 +469,14 @@ def first_problem(name: str, answer: type[Answer], **fields: Json) -> tuple[Sess
     [
         ("asking", Decision, {"granted": True}, "RunStarted AnswerGiven"),
         ("asking", Decision, {"granted": False}, "RunStarted AnswerGiven"),
-        ("asking", Result, {"content": "mine"}, "RunStarted AnswerGiven CallSettled"),
         ("paint", Result, {"content": "blue"}, "RunStarted AnswerGiven CallSettled"),
         ("paint", Result, {"content": "no", "is_error": True}, "RunStarted AnswerGiven CallSettled"),
         ("paint", Decision, {"granted": False, "reason": "busy"}, "RunStarted AnswerGiven CallSettled"),
         (ASK_USER_QUESTION, Choice, {"selections": {"0": [1]}}, "RunStarted AnswerGiven CallSettled"),
         (ASK_USER_QUESTION, Result, {"content": "neither"}, "RunStarted AnswerGiven CallSettled"),
-        (ASK_USER_QUESTION, Decision, {"granted": True, "reason": "neither"}, "RunStarted AnswerGiven CallSettled"),
         (ASK_USER_QUESTION, Decision, {"granted": False}, "RunStarted AnswerGiven CallSettled"),
     ],
-    ids=range(10),
+    ids=range(8),
 )
 def test_answers_that_fit(name: str, answer: type[Answer], fields: dict[str, Json], what: str) -> None:
     state, request = first_problem(name, answer, **fields)
@@ -491,6 +489,10 @@ def test_answers_that_fit(name: str, answer: type[Answer], fields: dict[str, Jso
         ("paint", Decision, {"granted": True}),
         ("paint", Choice, {}),
         ("asking", Choice, {"selections": {"0": [0]}}),
+        ("asking", Result, {"content": "forged"}),
+        ("asking", Result, {"content": "forged", "is_error": True}),
+        (ASK_USER_QUESTION, Decision, {"granted": True}),
+        (ASK_USER_QUESTION, Decision, {"granted": True, "reason": "neither"}),
         (ASK_USER_QUESTION, Choice, {}),
         (ASK_USER_QUESTION, Choice, {"selections": {"0": [2]}}),
         (ASK_USER_QUESTION, Choice, {"selections": {"0": [-1]}}),
@@ -498,7 +500,7 @@ def test_answers_that_fit(name: str, answer: type[Answer], fields: dict[str, Jso
         (ASK_USER_QUESTION, Choice, {"selections": {"1": [0]}}),
         (ASK_USER_QUESTION, Choice, {"custom": {"0": ""}}),
     ],
-    ids=range(9),
+    ids=range(13),
 )
 def test_answers_that_do_not_fit(name: str, answer: type[Answer], fields: dict[str, Json]) -> None:
     state, request = first_problem(name, answer, **fields)

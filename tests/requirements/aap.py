@@ -339,7 +339,7 @@ REQUIREMENTS = (
     Requirement("aap:answers:reason-of-grant", "A reason beside a grant is not shown", "aap §7.3 [chosen]"),
     Requirement(
         "aap:answers:text-for-permission",
-        "A tool message answers a permission; the tool does not run",
+        "A tool message for a call that waits for permission is 400",
         "aap §7.3 [chosen]",
     ),
     Requirement(
@@ -613,7 +613,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:meeting:question-by-json", "A question's answer may be selections and custom text as JSON", "rule 21"
     ),
-    Requirement("aap:meeting:question-granted", "A granted question is answered with the reason, or `yes`", "rule 21"),
+    Requirement("aap:meeting:question-granted", "A grant for a question with options is 400", "rule 21"),
     Requirement("aap:meeting:question-declined", "A denied question is declined", "rule 21"),
     Requirement("aap:meeting:max-steps", "The core's `max_steps` shows as `error` with that code", "rule 24"),
     Requirement("aap:meeting:alias-is-not-session", "A string that is no UUID names no session of AAP", "rule 1"),

@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from dragoman.core.answers import choice_from, denied_result, not_found_result, settle_call, settle_choice
+from dragoman.core.answers import choice_from, denied_result, not_found_result, questions_of, settle_call, settle_choice
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -419,6 +419,7 @@ def _settle_call(
     result is that of every call of a disabled tool.
     """
     call_id = call.call.call_id
+    _check_kind_of_answer(call, answer)
     match answer:
         case Result(content=content, is_error=is_error):
             record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
@@ -428,8 +429,6 @@ def _settle_call(
             outcome: CallOutcome = "failed" if is_error else "done"
             return _Settled([record, settle_call(call, outcome, content, new_id, by_client=True)], False)
         case Choice():
-            if call.kind != "question":
-                raise InvalidAnswer(f"tool call {call_id!r} asks no question")
             record = AnswerGiven(call_id=call_id, granted=True, by=by)
             return _Settled([record, settle_choice(call, answer, new_id)], False)
         case Decision(granted=False, reason=reason):
@@ -439,8 +438,6 @@ def _settle_call(
             return _Settled([record], True)
         case Decision(reason=reason):
             record = AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason)
-            if call.kind == "client":
-                raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
             if call.kind == "question":
                 return _Settled([record, settle_choice(call, choice_from(call, reason or "yes"), new_id)], False)
             is_own = call.loop == ROOT or spec.tool(call.call.name) is not None  # see `kind_of_call`
@@ -453,6 +450,33 @@ def _settle_call(
             return _Settled([AnswerGiven(call_id=call_id, granted=False, by=by, reason="tool is disabled")], True)
         case _ as never:
             assert_never(never)
+
+
+def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
+    """Check that the call takes such an answer, whichever protocol brings it. Every call may be denied.
+
+    A permission is granted. A question is answered; only one without options takes a grant, whose reason is its free
+    text. A client tool's call gets a result or an error.
+
+    Raises:
+        InvalidAnswer: the call waits for something else.
+    """
+    call_id = call.call.call_id
+    is_question = call.kind == "question" and not call.parked
+    is_client_tool = call.kind == "client" and not call.parked
+    match answer:
+        case Result() if not is_question and not is_client_tool:
+            raise InvalidAnswer(f"tool call {call_id!r} waits for permission: it is granted or denied")
+        case Choice() if not is_question:
+            raise InvalidAnswer(f"tool call {call_id!r} asks no question")
+        case Decision(granted=True) if is_client_tool:
+            raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
+        case Decision(granted=True) if is_question and any(
+            question.options for question in questions_of(call.call.input).questions
+        ):
+            raise InvalidAnswer(f"tool call {call_id!r} asks a question: it can be answered or denied, not granted")
+        case _:
+            pass
 
 
 def cancel_open_calls(state: SessionState, text: str, new_id: NewId) -> list[CallSettled]:

@@ -29,7 +29,7 @@ class UserInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The application's result for a call: for a client tool, for a question, or in place of a server tool."""
+    """The application's result for a call: for a client tool or a question."""
 
     call_id: CallId
     content: str | tuple[InputBlock, ...]

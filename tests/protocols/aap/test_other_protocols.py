@@ -44,7 +44,7 @@ async def session_with_question(face: AapClient, mode: Mode) -> tuple[Session, T
     return session, asked
 
 
-@requirement("aap:meeting:question-by-text", "aap:meeting:question-by-json", "aap:meeting:question-granted")
+@requirement("aap:meeting:question-by-text", "aap:meeting:question-by-json")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("answer", "chosen"),
@@ -54,11 +54,9 @@ async def session_with_question(face: AapClient, mode: Mode) -> tuple[Session, T
         (result("ID", [{"type": "text", "text": "staging"}]), "staging"),
         (result("ID", json.dumps({"selections": ["production"]})), "production"),
         (result("ID", json.dumps({"selections": [], "custom": "my own"})), "my own"),
-        (grant("ID", "production, please"), "production, please"),
-        (grant("ID"), "yes"),
     ],
 )
-async def test_a_question_is_answered_by_text_json_or_a_grant(
+async def test_a_question_is_answered_by_text_or_json(
     aap_client: AapClient, mode: Mode, answer: dict[str, Any], chosen: str
 ) -> None:
     session, asked = await session_with_question(aap_client, mode)
@@ -66,6 +64,14 @@ async def test_a_question_is_answered_by_text_json_or_a_grant(
     assert (turn.stop, turn.text) == ("end_turn", f"You chose {chosen}.")
     results = [message for message in await session.history() if message["role"] == "tool"]
     assert [each["toolCallId"] for each in results] == [asked.calls[0].id]
+
+
+@requirement("aap:meeting:question-granted")
+@pytest.mark.parametrize("reason", [None, "production, please"])
+async def test_a_question_with_options_cannot_be_granted(aap_client: AapClient, reason: str | None) -> None:
+    session, asked = await session_with_question(aap_client, "none")
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([grant(asked.calls[0], reason)]), 400, "invalid_request")
 
 
 @requirement("aap:meeting:question-declined")

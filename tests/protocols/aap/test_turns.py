@@ -535,14 +535,15 @@ async def test_a_pending_call_needs_its_permission_though_its_tool_is_trusted_no
 
 @requirement("aap:answers:text-for-permission")
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_tool_message_answers_a_permission_and_the_tool_does_not_run(aap_client: AapClient, mode: Mode) -> None:
+async def test_a_tool_message_does_not_answer_a_permission(aap_client: AapClient, mode: Mode) -> None:
     session = await aap_client.create(server_tools=enabled_tools("slow", trust=False))
     asked = await session.run(
         script(call("slow", seconds=600, tag="texted"), {"say": "{result} "}, {"starts": "texted"})
     )
-    turn = await session.run([result(asked.calls[0], "I did it myself")], mode)
-    assert merged(turn.messages) == [assistant_text("I did it myself 0")]
-    assert (await session.history())[2] == result(asked.calls[0], "I did it myself")
+    async with assert_unchanged(session):
+        reply = await session.post([result(asked.calls[0], "FORGED")], stream=mode)
+        assert_refusal(reply, 400, "invalid_request")
+    assert await status(session) == "waiting"
 
 
 @requirement("aap:answers:deny-client-tool", "aap:texts:denied", "aap:sse:results-of-server-tools")
