@@ -253,7 +253,7 @@ class Actor:
         text = f"answer to {call.id[-6:]}"
         if planned.decided_by == "permission" and way < 0.7:
             return {"role": "tool_permission", "toolCallId": call.id, "granted": True}
-        if planned.decided_by != "question" and way < 0.85:
+        if planned.decided_by == "permission" or (planned.decided_by != "question" and way < 0.85):
             turn.decisions[call.id] = f"Tool call denied: {text}"
             return {"role": "tool_permission", "toolCallId": call.id, "granted": False, "reason": text}
         if planned.decided_by in ("server", "fork"):
