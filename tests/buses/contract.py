@@ -81,7 +81,7 @@ class BusContract:
         end()
         errors = [each for each in logs if each["log_level"] == "error"]
         assert (
-            errors == [{"event": "a hint was not heard", "log_level": "error", "exc_info": True, "subject": "log"}] * 2
+            errors == [{"event": "hint handler failed", "log_level": "error", "exc_info": True, "subject": "log"}] * 2
         )
 
     async def test_a_payload_is_any_text_up_to_the_bound(self, bus: Bus) -> None:

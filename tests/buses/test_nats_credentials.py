@@ -107,7 +107,7 @@ async def test_an_nkey_is_let_in_over_tls_and_another_is_not(tmp_path: Path, mon
         assert await ear.until("over TLS") == ["over TLS"]
         stranger.start()
         async with asyncio.timeout(DEADLINE_S):
-            while not any(each["event"] == "bus not reached" for each in logs):  # noqa: ASYNC110  # as above
+            while not any(each["event"] == "cannot reach the bus" for each in logs):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(0.005)
         assert not stranger.is_connected
         for bus in (one, two, stranger):

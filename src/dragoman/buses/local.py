@@ -25,7 +25,7 @@ class LocalBus:
             try:
                 heard(payload)
             except Exception:  # the root of a handler; the payload may be users' text, so it is not logged
-                log.exception("a hint was not heard", subject=subject)
+                log.exception("hint handler failed", subject=subject)
 
     def subscribe(self, subject: str, handler: Callable[[str], None]) -> Callable[[], None]:
         """Call `handler` with each payload. Returns a function that ends the subscription."""

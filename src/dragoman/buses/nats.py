@@ -149,11 +149,11 @@ class NatsBus:
                 await self._send_until_disconnected(client)
                 if self._task is None:
                     return
-                log.warning("bus lost", server=display_url(url), cause=repr(self._last_error))
+                log.warning("bus connection lost", server=display_url(url), cause=repr(self._last_error))
                 is_logged = True
             except (OSError, ValueError, nats.errors.Error, TimeoutError) as error:  # ValueError: invalid credentials
                 if not is_logged and attempt >= len(self._urls) - 1:
-                    log.warning("bus not reached", server=display_url(url), cause=repr(self._last_error or error))
+                    log.warning("cannot reach the bus", server=display_url(url), cause=repr(self._last_error or error))
                     is_logged = True
             finally:  # also when the server stops
                 self.is_connected = False
@@ -245,7 +245,7 @@ class NatsBus:
     async def _record_error(self, fault: Exception) -> None:
         """Keep the driver's description of a failure: the exception that it raises later is less specific."""
         if not isinstance(fault, OSError | nats.errors.Error | TimeoutError):
-            log.error("a hint was not handled", exc_info=fault)
+            log.error("hint handler failed", exc_info=fault)
         elif not isinstance(fault, nats.errors.NoServersError):
             self._last_error = fault
 
@@ -263,7 +263,7 @@ def parse_urls(address: str) -> tuple[str, ...]:
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
-            raise ValueError("expected an address such as nats://127.0.0.1:4222, or several with commas")
+            raise ValueError("expected an address such as nats://127.0.0.1:4222, or several, separated by commas")
     if not urls:
         raise ValueError("expected an address such as nats://127.0.0.1:4222")
     return urls

@@ -235,7 +235,7 @@ def queue_run(
     if request.answers or not request.messages:
         raise SessionBusy("a run of this session is active")
     if len(state.queue) >= limits.queued_runs:
-        raise SessionBusy(f"{limits.queued_runs} runs of this session wait already")
+        raise SessionBusy(f"{limits.queued_runs} runs of this session are already queued")
     run_id = RunId(new_id())
     own_tools, _ = tools_of_run(spec, request.client_tools, limits)
     queued = RunQueued(

@@ -192,7 +192,7 @@ class _Validator:
             before: set[str] = set()
             for place, each in enumerate(value):
                 if (text := self._serialize(each)) in before:
-                    return f"{path}[{place}]: it stands there twice"
+                    return f"{path}[{place}]: duplicate item"
                 before.add(text)
         return None
 

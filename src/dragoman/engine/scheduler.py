@@ -125,14 +125,14 @@ class Scheduler:
             self._worker = asyncio.create_task(self._run(), name="schedules")
 
     async def refresh(self) -> None:
-        """Read what there is, at first and when other servers changed it."""
+        """Read the schedules, at startup and when another server has changed them."""
         known = 0 if self._cluster_store is None else await self._cluster_store.schedules_version()
         if known != self._known_version:
             self._schedules = {schedule.schedule_id: schedule for schedule in await self._store.all()}
             self._known_version = known
 
     async def _take_over_fires(self) -> None:
-        """Go on with the fires of a server before, or of those that died."""
+        """Continue the fires of a previous server, or of servers that died."""
         ours = None if self._cluster_store is None else await self._cluster_store.claim_abandoned_fires()
         if ours is not None and not ours:
             return
@@ -142,7 +142,7 @@ class Scheduler:
                 self._start_fire(fire, schedule)
 
     async def close(self) -> None:
-        """Keep no more times. Fires that are under way go on with the next server."""
+        """Stop firing schedules. Fires in progress are continued by the next server."""
         tasks = [*([] if self._worker is None else [self._worker]), *self._fire_tasks]
         for task in tasks:
             task.cancel()
@@ -152,11 +152,11 @@ class Scheduler:
     # --- keeping --------------------------------------------------------------------------------------------------
 
     async def create(self, schedule: Schedule) -> Schedule:
-        """Make a schedule; durable when this returns. Its id, its times of change and the next time are set here.
+        """Create a schedule; durable on return. Its id, timestamps and next time are set here.
 
         Raises:
-            Invalid: a field cannot be so.
-            Conflict: the user has as many as there may be.
+            Invalid: a field is not valid.
+            Conflict: the user has reached the limit.
         """
         now = self._clock.now()
         created = validate(
@@ -284,10 +284,10 @@ class Scheduler:
             try:
                 await self.tick()
             except Unavailable as error:
-                log.warning("schedules not checked", cause=repr(error.__cause__))
+                log.warning("failed to check schedules", cause=repr(error.__cause__))
                 await asyncio.sleep(RETRY_DELAY_S)
             except Exception:  # the root of a task that must continue
-                log.exception("schedules not checked")
+                log.exception("failed to check schedules")
                 await asyncio.sleep(RETRY_DELAY_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._until_due()):

@@ -1,4 +1,4 @@
-"""The protocols that a server can mount. Adding one is one factory and one entry in `PROTOCOLS`.
+"""The protocols that a server can mount. Mounting one more takes a factory and an entry in `PROTOCOLS`.
 
 Each factory imports its protocol only if the settings turn it on.
 """

@@ -218,7 +218,7 @@ class RemoteCommands:
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_DELAY_S)
             except Exception:  # the root of a task that must go on
-                log.exception("requests not served")
+                log.exception("failed to serve commands of other servers")
                 await asyncio.sleep(RETRY_DELAY_S)
 
     def _on_performed(self, request_id: str, _: asyncio.Task[None]) -> None:

@@ -58,7 +58,7 @@ class LoopWatchdog:
         while not self._is_stopped.wait(self._heartbeat_interval_s):
             last = self._last_heartbeat_at
             if blocked is not None and last > blocked:
-                log.warning("the event loop continues", blocked_s=round(last - blocked, 1))
+                log.warning("the event loop is no longer blocked", blocked_s=round(last - blocked, 1))
                 blocked = None
             elif blocked is None and time.monotonic() - last > self._threshold_s + self._heartbeat_interval_s:
                 blocked = last

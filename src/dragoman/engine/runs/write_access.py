@@ -110,7 +110,7 @@ class WriteAccess:
                 if not admission.is_busy(live.state):
                     return Moved()
                 if len(live.state.queue) >= self._limits.queued_runs:
-                    raise SessionBusy(f"{self._limits.queued_runs} runs of this session wait already")
+                    raise SessionBusy(f"{self._limits.queued_runs} runs of this session are already queued")
                 self._run_limit.check(live.state.owner)
                 seq = live.append((queued,), queued.run_id, idempotency_record=record)
                 await live.until_durable(seq)

@@ -210,7 +210,7 @@ class _Handlers:
         requested_mode: wire.StreamMode | None,
         release: Callable[[], None],
     ) -> Response:
-        """Resume after an event. The turn is played once: its seen frames are counted and not made.
+        """Resume after an event. The turn is played once: frames that the client has seen are counted, not encoded.
 
         Raises:
             InvalidCursor: there is no such turn, or it has fewer events.

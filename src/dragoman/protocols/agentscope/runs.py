@@ -200,7 +200,7 @@ class Runs:
         if request.user_id and label and label != request.user_id:
             raise Forbidden("this session is another user's")
         if agent is not None and agent != state.agent:
-            raise AgentNotChangeable(f"this session is with agent {state.agent!r}")
+            raise AgentNotChangeable(f"this session belongs to agent {state.agent!r}")
         start = await self._index_of_first_new(session, request)
         parsed = inputs.parse_input(request.input, start, session.state.answerable_calls())
         inputs.require_new_input(parsed, is_new=False)

@@ -332,6 +332,6 @@ def schema_version(connection: Connection) -> int:
         found = connection.execute("SELECT version FROM schema_version").fetchone()
         return 0 if found is None else int(found[0])
     if is_used:
-        raise WrongVersion("the database holds tables of another program: name one of its own, or a schema of its own")
+        raise WrongVersion("the database contains another program's tables: name another database or schema")
     connection.execute("CREATE TABLE schema_version (version integer NOT NULL)")
     return 0

@@ -191,7 +191,7 @@ def migrate(writer: Writer) -> tuple[int, int]:
             f"the database has schema {version}, this release knows {newest}: use the release that wrote it, or a newer"
         )
     if version == 0 and writer.run_now(lambda connection: connection.execute("SELECT 1 FROM sqlite_schema").fetchone()):
-        raise WrongVersion("the database holds tables of another program")
+        raise WrongVersion("the database contains another program's tables")
     for number in range(version + 1, newest + 1):
         writer.run_now(partial(_apply_migration, scripts[number].read_text(encoding="utf-8"), number))
         if version:

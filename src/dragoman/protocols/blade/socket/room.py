@@ -192,7 +192,7 @@ class Room:
                     if self._live.failure is None:  # a fault of the server, which would happen again
                         log.exception("room failed", session_id=self.session_id)
                         raise
-                    log.info("session left the memory", session_id=self.session_id, reason=type(error).__name__)
+                    log.info("session was unloaded", session_id=self.session_id, reason=type(error).__name__)
                 await asyncio.sleep(RELOAD_DELAY_S)
                 try:
                     self._live = await self._engine.find_session(self.owner, self.session_id)
