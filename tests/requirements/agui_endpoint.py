@@ -86,7 +86,7 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:input:props", "State, context and forwardedProps reach the agent", "ag-ui B.3, B.13"),
     Requirement("ag-ui-b:input:time", "An invalid device time zone counts as absent", "ag-ui A.3, traps"),
     Requirement("ag-ui-b:input:context", "The model gets the context of the application", "ag-ui B.3"),
-    Requirement("ag-ui-b:downgrade:pending", "0.x clients get no `pendingToolCallIds`", "ag-ui B.6"),
+    Requirement("ag-ui-b:downgrade:pending", "0.x clients get no outcome while calls are pending", "ag-ui B.6"),
     Requirement("ag-ui-b:downgrade:parts", "0.x clients get results with parts as text", "ag-ui B.6"),
     Requirement("ag-ui-b:downgrade:subagents", "`ag_ui_min_client` 0.0.58 leaves sub-agents out", "ag-ui B.6 [chosen]"),
     Requirement("ag-ui-b:downgrade:cancelled", "0.x clients get a cancelled run as RUN_ERROR", "ag-ui B.6"),

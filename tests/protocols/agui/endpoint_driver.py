@@ -181,7 +181,10 @@ class EndpointDriver:
             code = ran.run_error["code"]
             return code if code in ("max_steps", "cancelled") else "error"
         assert ran.finished is not None
-        outcome = ran.finished["outcome"]
+        outcome = ran.finished.get("outcome")
+        if outcome is None:  # as clients of 0.x get it while calls are pending
+            assert self._version == "0"
+            return "tool_use"
         if outcome["type"] == "cancelled":
             return "cancelled"
         reason = ran.finished.get("metadata", {}).get("dragoman", {}).get("stopReason")

@@ -88,12 +88,8 @@ async def test_a_front_end_tool_is_run_by_the_client_and_its_result_continues_th
         "function": {"name": "paint", "arguments": '{"colour":"blue"}'},
     }
     assert paused.finished is not None
-    expected = (
-        {"type": "success", "pendingToolCallIds": [paint["id"]]}
-        if client_factory.version == "1"
-        else {"type": "success"}
-    )
-    assert paused.finished["outcome"] == expected
+    expected = {"type": "success", "pendingToolCallIds": [paint["id"]]} if client_factory.version == "1" else None
+    assert paused.finished.get("outcome") == expected
     await agent.say({"id": "result-1", "role": "tool", "toolCallId": paint["id"], "content": "it is blue"})
     answered = check(await agent.run(tools=[PAINT]))
     assert answered.text == "Painted: it is blue"

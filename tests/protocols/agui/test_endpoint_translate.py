@@ -185,4 +185,4 @@ def test_1_0_clients_get_every_event_unchanged() -> None:
     end = end_of()
     assert downgrade_events([end], "1.0") == [end]
     pending = msgspec.structs.replace(end, outcome=wire.Success(pending_tool_call_ids=("c",)))
-    assert downgrade_events([pending], "0.0.59") == [msgspec.structs.replace(end, outcome=wire.Success())]
+    assert downgrade_events([pending], "0.0.59") == [msgspec.structs.replace(end, outcome=None)]

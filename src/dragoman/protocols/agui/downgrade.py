@@ -32,7 +32,7 @@ def _downgrade_event(event: wire.Event) -> wire.Event:
         case wire.RunFinished(outcome=Cancelled(), timestamp=at, usage=usage):
             return wire.RunError(timestamp=at, message=STOPPED_MESSAGE, code="cancelled", usage=usage)
         case wire.RunFinished(outcome=Success(pending_tool_call_ids=pending)) if pending is not None:
-            return msgspec.structs.replace(event, outcome=Success())
+            return msgspec.structs.replace(event, outcome=None)  # a success would say that nothing is pending
         case wire.ToolCallResult(content=content) if not isinstance(content, str):
             return msgspec.structs.replace(event, content=text_of(content))
         case wire.MessagesSnapshot(messages=messages):

@@ -42,11 +42,11 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="RUN_STARTED", tag_field
 
 
 class RunFinished(_Event, frozen=True, kw_only=True, tag="RUN_FINISHED", tag_field="type"):
-    """The run has ended. The thread accepts the next one."""
+    """The run has ended. The thread accepts the next one. Clients of 0.x get no outcome while calls are pending."""
 
     thread_id: str
     run_id: str
-    outcome: Outcome
+    outcome: Outcome | None = None
     usage: tuple[TokenUsage, ...] | None = None
 
 

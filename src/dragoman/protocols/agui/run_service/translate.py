@@ -333,7 +333,7 @@ def _to_builtins(event: agui.Event) -> core.JsonObject:
     return built
 
 
-def _outcome_without_subagents(event: agui.RunFinished) -> Outcome:
+def _outcome_without_subagents(event: agui.RunFinished) -> Outcome | None:
     """The outcome without references to sub-agents, which this stream does not show."""
     if not isinstance(event.outcome, Interrupted):
         return event.outcome
