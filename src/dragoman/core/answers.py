@@ -61,7 +61,7 @@ def settle_call(
         is_error=outcome != "done",
         raw=raw,
     )
-    return CallSettled(outcome=outcome, result=result, by_client=by_client, is_client_tool=call.kind == "client")
+    return CallSettled(outcome=outcome, result=result, by_client=by_client)
 
 
 def result_content(value: Json) -> str | tuple[InputBlock, ...]:

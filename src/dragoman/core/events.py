@@ -263,19 +263,11 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_settled"):
-    """A call got its final result.
-
-    Args:
-        outcome: how the call ended.
-        result: what the model reads.
-        by_client: the application provided the result and need not be notified.
-        is_client_tool: the call was of one of the application's own tools. False in the logs of earlier releases.
-    """
+    """A call got its final result. `by_client`: the application provided it and need not be notified."""
 
     outcome: CallOutcome
     result: ToolMessage
     by_client: bool = False
-    is_client_tool: bool = False
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -135,8 +135,8 @@ def _replayable_events(event: Event) -> Iterator[Event]:
             yield SettingsChanged(change=SettingsChange(mode=mode))
         case CallOpened(kind="client"):  # it is not executed again
             yield msgspec.structs.replace(event, kind="inline")
-        case CallSettled():
-            yield msgspec.structs.replace(event, by_client=False, is_client_tool=False)
+        case CallSettled(by_client=True):
+            yield msgspec.structs.replace(event, by_client=False)
         case _ if isinstance(event, REPLAYED_EVENTS):
             yield event
 

@@ -1,10 +1,7 @@
 """Our addition to AAP: stopping a turn."""
 
-import pytest
-
-from tests.protocols.aap.agents import ToolGates
-from tests.protocols.aap.client import AapClient, calls, client_tool, enabled_tools, script
-from tests.protocols.aap.stream import STREAMS, Mode, check_turn, fold
+from tests.protocols.aap.client import AapClient, script
+from tests.protocols.aap.stream import check_turn, fold
 from tests.requirements import requirement
 
 
@@ -22,24 +19,6 @@ async def test_a_turn_that_is_stopped_ends_as_cancelled_and_keeps_what_it_said(a
     end = reading.frames[-1].data
     assert (end["stopReason"], end["_meta"]["error"]["code"]) == ("error", "cancelled")
     assert (await session.history())[-1]["content"] == [{"type": "text", "text": "one"}]
-
-
-@requirement("aap:sse:results-of-server-tools", "aap:stop:ends-the-turn")
-@pytest.mark.parametrize("mode", STREAMS)
-async def test_the_results_of_a_stopped_turn_are_of_server_tools_only(
-    aap_client: AapClient, tool_gates: ToolGates, mode: Mode
-) -> None:
-    session = await aap_client.create("gated", server_tools=enabled_tools("hold"), tools=[client_tool("paint")])
-    gate = f"stopped-{mode}"
-    reading = await session.open(script(calls(("paint", {}), ("hold", {"gate": gate}))), stream=mode)
-    await tool_gates.entered(gate)
-    assert (await aap_client.post(f"{session.path}/stop", None)).json == {"stopped": True}
-    await reading.read_to_end()
-    frames = reading.frames
-    paint, hold = (frame.data["toolCallId"] for frame in frames if frame.event == "tool_call")
-    assert [frame.data["toolCallId"] for frame in frames if frame.event == "tool_result"] == [hold]
-    closed = [message["toolCallId"] for message in await session.history() if message["role"] == "tool"]
-    assert sorted(closed) == sorted([paint, hold])
 
 
 @requirement("aap:stop:nothing-runs")

@@ -382,7 +382,7 @@ class TurnFrames:
             case CallOpened(loop="root", call=call):
                 fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
                 return self._frame(b"tool_call", _ENCODE(fields))
-            case CallSettled(result=result) if _is_shown_result(logged.event) and logged.run_id == self._run_id:
+            case CallSettled(result=result, by_client=False) if result.loop == ROOT and logged.run_id == self._run_id:
                 content = _content_to(result.content)
                 return self._frame(b"tool_result", _ENCODE({"toolCallId": result.call_id, "content": content}))
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
@@ -426,7 +426,7 @@ class TurnSummary:
         message = self._assembler.feed(record)
         if isinstance(message, core.AssistantMessage):
             self._messages.append(message)
-        elif isinstance(record.event, CallSettled) and _is_shown_result(record.event):
+        elif isinstance(record.event, CallSettled) and not record.event.by_client:
             self._messages.append(record.event.result)
         elif isinstance(record.event, RunStopped) and record.event.run_id == self._run_id:
             self._finish(STOP_REASONS[record.event.reason], _end_meta(record.event, self._run_id))
@@ -441,11 +441,6 @@ class TurnSummary:
         shown = history_of(self._messages)
         messages = tuple(each for each in shown if isinstance(each, wire.AssistantMessage | wire.ToolMessage))
         self.answer = wire.TurnResponse(stop_reason=reason, messages=messages, meta=meta)
-
-
-def _is_shown_result(settled: CallSettled) -> bool:
-    """Whether a turn contains the result: those of client tools are the application's business, however they ended."""
-    return settled.result.loop == ROOT and not settled.by_client and not settled.is_client_tool
 
 
 def _end_meta(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta:
