@@ -128,8 +128,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 @requirement("aap:errors:body")
-def test_requests_generated_from_the_openapi_document_are_never_5xx(socket_server: str) -> None:
-    document = httpx2.get(f"{socket_server}/openapi.json").json()
+def test_requests_generated_from_the_openapi_document_are_never_5xx(server: str) -> None:
+    document = httpx2.get(f"{server}/openapi.json").json()
     document["paths"] = {name: each for name, each in document["paths"].items() if not name.endswith("/events")}
     schema = schemathesis.openapi.from_dict(document)
     operations = [each.ok() for each in schema.get_all_operations() if isinstance(each, Ok)]
@@ -144,7 +144,7 @@ def test_requests_generated_from_the_openapi_document_are_never_5xx(socket_serve
         )  # fmt: skip
         @given(case=operation.as_strategy())
         def ask(case: Any) -> None:
-            response = case.call(base_url=socket_server, timeout=30)
+            response = case.call(base_url=server, timeout=30)
             sent[case.operation.label] += 1
             assert response.status_code < 500, (case.operation.label, case.body, response.text)
 

@@ -326,6 +326,9 @@ async def test_summaries_can_be_read_and_memories_are_shown(
     await say(console_page, "hello again")
     await console_page.wait_for_text("You said: hello again")
     await console_page.until(DONE)
+    for text in ("a long story " * 200, "and another one " * 200, "goodbye"):
+        await say(console_page, text)
+        await console_page.until(DONE)
     await console_page.press("Conversation menu")
     await console_page.press("Summarize earlier messages")
     await console_page.until("document.querySelector('.compaction')")

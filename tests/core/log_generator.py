@@ -376,9 +376,9 @@ def right_answer(chance: Random, call: OpenCall) -> Answer:
     call_id = call.call.call_id
     if chance.random() < 0.3:
         return Decision(call_id=call_id, granted=False, reason=chance.choice([None, *WORDS]))
-    if call.kind == "question":
+    if call.kind == "question" and not call.parked:
         return Choice(call_id=call_id, selections={"0": [chance.randrange(2)]})
-    if call.kind == "client" or chance.random() < 0.2:
+    if call.kind == "client" and not call.parked:
         return Result(call_id=call_id, content=chance.choice(WORDS), is_error=chance.random() < 0.5)
     return Decision(call_id=call_id, granted=True)
 

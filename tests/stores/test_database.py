@@ -182,7 +182,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
     connection = direct(tmp_path)
     connection.execute("CREATE TABLE sessions (something TEXT)")
     connection.close()
-    with pytest.raises(WrongVersion, match="tables of another program"):
+    with pytest.raises(WrongVersion, match="another program's tables"):
         Database(tmp_path)
     assert tables_of(tmp_path) == {"sessions"}
 

@@ -162,7 +162,7 @@ def test_a_database_of_a_newer_release_is_refused_and_left_as_it_is(postgres_url
 @requirement("faults:49:foreign")
 def test_a_database_of_another_program_is_refused_and_left_as_it_is(empty_url: str) -> None:
     rows(empty_url, "CREATE TABLE sessions (something text)")
-    with pytest.raises(WrongVersion, match="tables of another program"):
+    with pytest.raises(WrongVersion, match="another program's tables"):
         Database(empty_url)
     assert tables(empty_url) == {"sessions"}
 

@@ -19,6 +19,7 @@ from tests.protocols.aap.client import (
     calls,
     client_tool,
     enabled_tools,
+    grant,
     result,
     script,
     user,
@@ -90,7 +91,7 @@ async def test_a_sessions_meta_lists_exactly_the_open_calls_with_their_kinds(aap
         (stamp.id, "permission", "stamp", {"text": "x"}),
         (paint.id, "client", "paint", {"c": 1}),
     ]
-    await session.run([result(stamp, "x"), result(paint, "y")])
+    await session.run([grant(stamp), result(paint, "y")])
     assert (await session.info())["_meta"].get("pending", []) == []
 
 

@@ -273,7 +273,7 @@ async def test_odd_characters_come_back_as_they_came_or_are_refused_whole(aap_cl
         assert reply.json["code"] in ("invalid_json", "invalid_request")
         assert await session.state() == before
     else:
-        content = json.loads(f'"{text}"')
+        content = json.loads(f'"{text}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         assert fold(parse_frames(reply.body)) == [assistant_text(f"You said: {content}")]
         assert await session.history() == [user(content), assistant_text(f"You said: {content}")]
 
