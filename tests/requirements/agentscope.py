@@ -165,6 +165,10 @@ REQUIREMENTS = (
         ),
         ("calls:client-output", "Its output continues the session in a new response"),
         ("calls:structured-output", "An output that is not text is read as JSON"),
+        (
+            "calls:kept-options",
+            "An answer continues the run with the tools and parameters that it had, except those that it names anew",
+        ),
         ("calls:no-output", "An output that is missing or null is refused: an empty output is an empty text"),
         ("calls:unknown", "An output for a call that is not waiting is 409 `NOTHING_PENDING`"),
         ("calls:answered", "An output for a call that already has one is 409 `NOTHING_PENDING`"),

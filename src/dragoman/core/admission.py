@@ -224,6 +224,18 @@ def check_settings_change(state: SessionState, change: SettingsChange) -> None:
         raise SessionBusy("a run of this session is active")
 
 
+def _keep_run_options(state: SessionState, request: Submit) -> Submit:
+    """The request with what it does not name of the run whose calls it answers: its tools and model parameters."""
+    asking = state.asking_options
+    if asking is None or not request.answers:
+        return request
+    return msgspec.structs.replace(
+        request,
+        client_tools=asking.client_tools if request.client_tools is None else request.client_tools,
+        parameters={**asking.parameters, **request.parameters},
+    )
+
+
 def queue_run(
     state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
 ) -> Admission:
@@ -237,7 +249,7 @@ def queue_run(
     if len(state.queue) >= limits.queued_runs:
         raise SessionBusy(f"{limits.queued_runs} runs of this session are already queued")
     run_id = RunId(new_id())
-    own_tools, _ = tools_of_run(spec, request.client_tools, limits)
+    own_tools, _ = tools_of_run(spec, request.client_tools or (), limits)
     queued = RunQueued(
         run_id=run_id,
         protocol=request.protocol,
@@ -282,7 +294,8 @@ def admit(
         UnknownCall, CallAlreadySettled, ResultsMissing, InvalidAnswer: the answers do not fit the open calls.
         LimitExceeded, DuplicateToolName, Invalid: a tool of the run is wrong, or there is no input.
     """
-    own_tools, dropped_tools = tools_of_run(spec, request.client_tools, limits)
+    request = _keep_run_options(state, request)
+    own_tools, dropped_tools = tools_of_run(spec, request.client_tools or (), limits)
     if is_busy(state):
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:

@@ -62,8 +62,10 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         requires_all_answers: refuse unless every waiting call is answered (AAP).
         client_tools: the application's own tools for this run alone (shared rules, 17). They take precedence over the
-            session's; one with the name of a tool of the agent, or that the agent does not accept, is left out.
-        parameters: model parameters for this run, by their OpenAI names.
+            session's; one with the name of a tool of the agent, or that the agent does not accept, is left out. None
+            if the application does not say: then a run that continues after answers keeps those of the run that asked.
+        parameters: model parameters for this run, by their OpenAI names. A run that continues after answers keeps
+            those that are not named here.
         metadata: what is stored with the run beside its input.
     """
 
@@ -73,7 +75,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     change: SettingsChange = SettingsChange()
     client_run_id: str | None = None
     requires_all_answers: bool = False
-    client_tools: tuple[ToolSpec, ...] = ()
+    client_tools: tuple[ToolSpec, ...] | None = None
     parameters: JsonObject = {}
     metadata: RunMetadata = NO_METADATA
 

@@ -103,6 +103,13 @@ class ActiveRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The ids of the memories that its agent got; None before they were chosen."""
 
 
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an application chose for a run, and keeps for the run that continues it."""
+
+    client_tools: tuple[ToolSpec, ...] = ()
+    parameters: JsonObject = {}
+
+
 class SessionState(msgspec.Struct, kw_only=True):
     """The state of a session after event `seq`. Only `apply` changes it, in place."""
 
@@ -128,6 +135,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     """The events outside the active branch, as ordered ranges, first and last included."""
     fallback_title: str = msgspec.field(default="", name="opening")
     """The beginning of the user's first message; empty before there is one."""
+    asking_options: RunOptions | None = None
+    """The options of the last run, if it ended with calls that wait."""
 
     def title(self) -> str:
         """The title for people: the one that was set, else the beginning of the first message."""
@@ -301,6 +310,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
         case RunStopped() as stop:
             state.queue = [queued for queued in state.queue if queued.run_id != stop.run_id]
             if state.run is not None and state.run.run_id == stop.run_id:
+                options = RunOptions(client_tools=state.run.client_tools, parameters=state.run.parameters)
+                state.asking_options = options if stop.reason == "tool_use" and options != RunOptions() else None
                 state.run = None
                 state.last_stop = stop.reason
             state.usage += stop.usage

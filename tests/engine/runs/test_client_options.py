@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.core.events import RunStarted
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.inputs import Create, Decision, Submit, UserInput
+from dragoman.core.inputs import Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, LimitExceeded, SessionBusy, SessionNotFound
 from dragoman.core.tools import ToolSpec
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -185,6 +185,30 @@ async def test_parameters_of_a_run_reach_the_agent(any_world: World) -> None:
     await play(engine, live, user_request("look", parameters={"temperature": 0.5}))
     await play(engine, live, user_request("look"))
     assert seen == [{"temperature": 0.5}, {}]
+
+
+async def test_a_run_that_continues_after_answers_keeps_what_its_application_does_not_name(any_world: World) -> None:
+    seen: list[object] = []
+
+    async def look(run: object) -> None:
+        seen.append(run.parameters)  # type: ignore[attr-defined]  # it is a run
+
+    any_world.scripts["draw"] = [[CallTool("draw")], [look, CallTool("draw")], [look, CallTool("draw")], [look, "done"]]
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await play(engine, live, user_request("draw", client_tools=(DRAW,), parameters={"seed": 1, "temperature": 0.5}))
+    engine = await any_world.restart(engine)
+    live = await reload(engine, live)
+    for fields, waiting in (
+        ({"parameters": {"seed": 2}}, ["draw"]),
+        ({}, ["draw"]),
+        ({"client_tools": ()}, []),
+    ):
+        call_id = next(live.state.waiting_calls()).call.call_id
+        await play(engine, live, answer_request(Result(call_id=call_id, content="drawn"), **fields))
+        assert waiting_tools(live.state) == waiting
+    assert seen == [{"seed": 2, "temperature": 0.5}] * 3
+    assert texts(await engine.history.messages(live))[-1] == "done"
 
 
 async def test_a_queued_run_keeps_its_tools_and_settings(any_world: World) -> None:

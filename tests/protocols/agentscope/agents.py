@@ -64,4 +64,11 @@ async def memory_writer(run: FunctionRun) -> None:
     await run.remember("likes tea", reason="said so")
 
 
-AGENTS = (EchoRequestAgent(), memory_writer)
+@agent(name="picker", client_tools=True)
+async def picker(run: FunctionRun) -> None:
+    """Calls a client tool twice, then reports the results and the model parameters of its last run."""
+    picked = [await run.call("pick"), await run.call("pick")]
+    run.emit(json.dumps({"picked": picked, "parameters": run.parameters}))
+
+
+AGENTS = (EchoRequestAgent(), memory_writer, picker)

@@ -76,6 +76,36 @@ async def test_an_output_of_any_type_answers_the_call(alice: AgentScopeClient, k
     assert texts(await alice.run(answer, session_id=name)) == "You picked green"
 
 
+@requirement("agentscope:calls:kept-options", "agentscope:durable:restart")
+async def test_a_run_that_continues_after_an_answer_keeps_its_tools_and_parameters(
+    open_app_server: AppServerFactory,
+) -> None:
+    async with open_app_server() as server:
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        asked = {"model": "picker", "tools": [tool("pick")], "temperature": 0.5, "max_tokens": 9}
+        first = await alice.run("pick two", session_id="s-1", **asked)
+        second = await alice.run(output(pending(first)["pick"], "red"), session_id="s-1", temperature=1.5)
+        assert types(second) == ["function_call"]
+        await server.restart()
+        alice = AgentScopeClient(server.connection, server.key("alice"))
+        third = await alice.run(output(pending(second)["pick"], "blue"), session_id="s-1", seed=7)
+        assert json.loads(texts(third)) == {
+            "picked": ["red", "blue"],
+            "parameters": {"temperature": 1.5, "max_tokens": 9, "seed": 7},
+        }
+
+
+@requirement("agentscope:calls:kept-options", "agentscope:tools:function")
+async def test_an_answer_can_take_the_tools_away_and_a_new_message_begins_without_them(alice: AgentScopeClient) -> None:
+    name = a_name()
+    picks_twice = script(call("pick", hint="x"), call("pick", hint="y"), {"say": "Then: {result}"})
+    first = await alice.run(picks_twice, session_id=name, tools=[tool("pick")])
+    second = await alice.run(output(pending(first)["pick"], "red"), session_id=name, tools=[])
+    assert texts(second) == "Then: Tool not found: pick"
+    await alice.run(PICK, session_id=name, tools=[tool("pick")])
+    assert texts(await alice.run(PICK, session_id=name)) == "You picked Tool not found: pick"
+
+
 @requirement("agentscope:calls:unknown", "agentscope:calls:answered")
 async def test_only_a_waiting_call_accepts_an_output_and_only_once(alice: AgentScopeClient) -> None:
     name, call_id = await picking(alice)

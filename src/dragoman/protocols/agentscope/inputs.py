@@ -329,7 +329,7 @@ def submit_from(
         change=change,
         client_run_id=request.client_response_id,
         requires_all_answers=options.is_task or bool(parsed.seeds),
-        client_tools=tuple(parsed_request.tools.values()),
+        client_tools=None if request.tools is None else tuple(parsed_request.tools.values()),
         parameters={name: value for name in _PARAMETERS if (value := getattr(request, name)) is not None},
         metadata=RunMetadata(
             user=request.user_id or None,
