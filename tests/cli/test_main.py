@@ -152,7 +152,7 @@ def test_a_second_server_on_a_folder_fails_and_says_what_to_do(tmp_path: Path) -
         (("no_such_file.py",), "no_such_file.py"),
         (("--default-agent", "nobody"), "no agent 'nobody'; available agents: rehearsal"),
         (("--data", "{file}"), "cannot use the data folder"),
-        (("--data", "{damaged}"), "is no database of this program"),
+        (("--data", "{damaged}"), "is not a database of this program"),
     ],
 )
 def test_a_failed_start_is_reported_on_one_line(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:

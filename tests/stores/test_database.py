@@ -172,7 +172,7 @@ def test_a_migration_that_breaks_off_leaves_the_schema_before_it(
 )
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "dragoman.db").write_bytes(content)
-    with pytest.raises(WrongVersion, match="is no database of this program"):
+    with pytest.raises(WrongVersion, match="is not a database of this program"):
         Database(tmp_path)
     assert (tmp_path / "dragoman.db").read_bytes() == content
 

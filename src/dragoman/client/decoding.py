@@ -25,7 +25,7 @@ def decode_json(body: bytes, kind: type[T], description: str) -> T:
 
 
 def decode_error_body(body: bytes, message_member: str) -> JsonObject:
-    """Decode an error body. One that is no JSON object becomes the member `message_member`."""
+    """Decode an error body. Anything but a JSON object becomes the member `message_member`."""
     try:
         return msgspec.json.decode(body, type=dict[str, Json])
     except _DECODE_ERRORS:

@@ -99,7 +99,7 @@ def _values(text: str, field: _Field) -> frozenset[int]:
     for part in text.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise Invalid(f"{part!r} is no {field.name}", path="cron")
+            raise Invalid(f"{part!r} is not a valid {field.name}", path="cron")
         star, low, high, step = match.groups()
         first = field.least if star else _value(low, field)
         if high is not None:
@@ -108,7 +108,7 @@ def _values(text: str, field: _Field) -> frozenset[int]:
         else:
             last = field.most if star or step else first
         if last < first or (step is not None and int(step) == 0):
-            raise Invalid(f"{part!r} is no {field.name}", path="cron")
+            raise Invalid(f"{part!r} is not a valid {field.name}", path="cron")
         found.update(range(first, last + 1, int(step or 1)))
     return frozenset(found)
 
@@ -117,7 +117,7 @@ def _value(text: str, field: _Field) -> int:
     if text.lower() in field.names:
         return field.names.index(text.lower()) + field.first
     if not text.isdigit() or len(text) > 2 or not field.least <= int(text) <= field.most:
-        raise Invalid(f"{text!r} is no {field.name}", path="cron")
+        raise Invalid(f"{text!r} is not a valid {field.name}", path="cron")
     return int(text)
 
 

@@ -21,5 +21,5 @@ def output_error(schema: Json, text: str) -> str | None:
     try:
         value = parse_json(text)
     except ValueError:
-        return "it is no JSON"
+        return "it is not valid JSON"
     return validation_error(schema, value)

@@ -186,11 +186,11 @@ class Renderer(_SchemaStruct, frozen=True, kw_only=True):
 
 
 def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
-    """The renderer tree of an agent's user interface; None if it is not a valid one.
+    """The renderer tree of an agent's user interface; None if it is not valid.
 
     Args:
         card: the tree with its root, or the root node alone.
-        locale: stands where the agent names none.
+        locale: used where the agent names none.
 
     A node of an unknown type becomes its `content` or `label` as text, or nothing. More than `LEVELS` levels or `NODES`
     nodes are cut, and a caption says so.

@@ -27,10 +27,10 @@ class StoreArchive(Protocol):
         """Count the sessions."""
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """List sessions ordered by id, starting behind `after`."""
+        """List sessions ordered by id, starting after `after`."""
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
-        """List all users' memories ordered by id, starting behind `after`."""
+        """List all users' memories ordered by id, starting after `after`."""
 
     async def restore_memories(self, memories: Sequence[Memory]) -> None:
         """Store memories under their existing ids. Memories created later get greater ids."""

@@ -29,7 +29,7 @@ def open_bus(settings: Settings, database_url: str | None, stack: AsyncExitStack
         stack: closes the bus.
 
     Raises:
-        SettingsError: the NATS settings cannot be used. A NATS server that is not reachable yet is no error.
+        SettingsError: the NATS settings cannot be used. A NATS server that cannot be reached yet is not an error.
     """
     if settings.nats is not None:
         nats = _make_nats_bus(settings, settings.nats)

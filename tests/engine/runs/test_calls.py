@@ -127,7 +127,7 @@ async def test_blocks_stay_blocks(world: World) -> None:
 async def test_a_value_that_is_not_json_is_a_failed_result(world: World, value: object) -> None:
     result = await result_of(world, returns(value))
     assert (text_of(result.content), result.is_error) == (
-        f"{FAILED}the tool tool returned a value that is no JSON",
+        f"{FAILED}the tool tool returned a value that cannot be written as JSON",
         True,
     )
 

@@ -54,7 +54,7 @@ async def test_the_vendors_client_works_unchanged(alice: RestClient, release: st
         "failed": "The model is gone",
         "headless": "Hello! I am the rehearsal agent.",
         "schema": 3,
-        "unfit": "The answer does not fit the schema: it is no JSON",
+        "unfit": "The answer does not fit the schema: it is not valid JSON",
         "history": 11,
         "checkpoints": 4,
         "deleted": True,

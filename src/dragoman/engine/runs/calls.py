@@ -215,7 +215,7 @@ class CallRunner:
             raw = to_plain_json(value) if has_raw and redacted == content else msgspec.UNSET
             return settle_call(call, outcome, redacted, self._new_id, raw=raw)
         except (TypeError, ValueError, RecursionError):
-            text = failed_result(f"the tool {declaration.spec.name} returned a value that is no JSON")
+            text = failed_result(f"the tool {declaration.spec.name} returned a value that cannot be written as JSON")
             return settle_call(call, "failed", text, self._new_id)
 
     async def _fork_result(self, run: CallingLoop, call: OpenCall, crashed: bool) -> CallSettled | None:

@@ -16,7 +16,7 @@ _FILENAME = re.compile(rb'(?:^|[;\s])filename="([^"\r\n]*)"', re.IGNORECASE)
 
 
 class InvalidForm(Exception):
-    """A body is no form that can be read."""
+    """A body is not a readable form."""
 
 
 class Part(NamedTuple):

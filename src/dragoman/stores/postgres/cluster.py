@@ -109,7 +109,7 @@ class PostgresCluster:
     # --- sessions -------------------------------------------------------------------------------------------------
 
     async def claim_session(self, session_id: SessionId) -> SessionClaim | None:
-        """Claim a session that is at rest or whose server is dead. None: there is no such session."""
+        """Claim a session that is idle or whose server is dead. None if it does not exist."""
         rows = await self._write("claim_session", session=session_id, reservation=CLAIM_RESERVATION_S)
         if not rows:
             return None

@@ -155,7 +155,7 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
     except sqlite3.OperationalError as error:
         raise StoreUnavailable(f"the database {path} cannot be opened: {error}") from error
     except sqlite3.DatabaseError as error:
-        raise WrongVersion(f"{path} is no database of this program: {error}") from error
+        raise WrongVersion(f"{path} is not a database of this program: {error}") from error
     return writer
 
 

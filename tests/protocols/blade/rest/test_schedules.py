@@ -106,7 +106,7 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServ
         ({"prompt": " "}, "prompt: must not be blank"),
         ({"cron": "0 0 31 2 *"}, "cron: no such day is in any of these months"),
         ({"cron": "@daily"}, "cron: must have five fields, as in '0 9 * * mon-fri', and at most 100 characters"),
-        ({"cron": "61 * * * *"}, "cron: '61' is no minute"),
+        ({"cron": "61 * * * *"}, "cron: '61' is not a valid minute"),
         ({"timezone": "Mars/Olympus"}, "timezone: 'Mars/Olympus' is not an IANA time zone such as Europe/Berlin"),
         ({"expires_at": "2026-11-21T12:00:00Z"}, "expires_at: must be in the future"),
         ({"expires_at": "9999-12-31T23:59:59-10:00"}, "expires_at: is out of range"),
