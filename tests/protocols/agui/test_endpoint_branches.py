@@ -27,24 +27,25 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import messages_of
 from dragoman.core.ids import MessageId, RunId, SessionId, UserId
-from dragoman.core.session import SessionState, apply, initial_state
-from dragoman.core.tools import AgentSpec
-from dragoman.protocols.agui.decision import (
-    Facts,
-    StartRun,
+from dragoman.core.resent_history import (
+    SentMessage,
+    StoredHistory,
     StoredMessage,
-    decide,
     first_needed,
     needs_all_branches,
     stored_messages,
 )
+from dragoman.core.session import SessionState, apply, initial_state
+from dragoman.core.tools import AgentSpec
+from dragoman.protocols.agui.decision import StartRun, decide, sent_messages
 from dragoman.protocols.agui.request_mapping import RESENT
-from dragoman.protocols.agui.wire import RunInput, decode_run
+from dragoman.protocols.agui.wire import decode_run
 from tests.protocols.agui.endpoint import an_input
 from tests.requirements import requirement
 
 Json = Any
 AT = datetime(2027, 3, 1, tzinfo=UTC)
+AGENT = AgentSpec(name="agent")
 TEXTS = st.sampled_from(["yes", "no"])
 
 
@@ -66,7 +67,8 @@ class Thread:
     def run(self, shown: list[Json], *, fails: bool) -> Json:
         """Take a request. Returns the answer as its client receives it."""
         run = decode_run(json.dumps(an_input(messages=shown)).encode()).run
-        decision = decide(run, self.facts(run))
+        sent = sent_messages(run, AGENT)
+        decision = decide(run, sent, self.history(sent), AGENT)
         assert isinstance(decision, StartRun), decision
         if decision.before_seq is not None:
             base = self.state.hidden_ranges if decision.hidden_before is None else decision.hidden_before
@@ -85,12 +87,12 @@ class Thread:
         self.write(RunStopped(run_id=RunId("run"), reason="error" if fails else "end_turn"))
         return {"id": own, "role": "assistant", "content": text}
 
-    def facts(self, run: RunInput) -> Facts:
-        known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
+    def history(self, sent: list[SentMessage]) -> StoredHistory:
+        known = {each.id: self.known[each.id] for each in sent if each.id in self.known}
         everything = stored_messages(self.log, self.state)
-        first_seq = first_needed(run, known)
+        first_seq = first_needed(sent, known)
         stored: list[StoredMessage] = []
-        if needs_all_branches(run, self.state, known):
+        if needs_all_branches(sent, self.state, known):
             stored = everything
         elif first_seq is not None or not known:
             stored = [
@@ -98,7 +100,7 @@ class Thread:
                 for each in everything
                 if each.is_visible and each.seq >= (first_seq or 0)
             ]
-        return Facts(self.state, AgentSpec(name="agent"), known, stored, is_resent=self.is_resent())
+        return StoredHistory(self.state, known, stored, is_resent=self.is_resent())
 
     def is_resent(self) -> bool:
         started = [each.event for each in self.log if isinstance(each.event, RunStarted)]

@@ -24,21 +24,19 @@ from dragoman.core.events import (
 from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
 from dragoman.core.inputs import Decision, Result
 from dragoman.core.refusals import ResultsMissing
+from dragoman.core.resent_history import StoredHistory, stored_messages
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.tools import AgentSpec
 from dragoman.protocols.agui.decision import (
-    AlreadyFinished,
     Busy,
-    Facts,
-    Follow,
     Join,
     ShowSnapshot,
     StartRun,
     StopActiveRun,
     decide,
-    stored_messages,
+    sent_messages,
 )
-from dragoman.protocols.agui.wire import RunInput, decode_run
+from dragoman.protocols.agui.wire import decode_run
 from tests.protocols.agui.endpoint import an_input
 from tests.protocols.agui.endpoint_streams import resume, user
 from tests.requirements import requirement
@@ -74,18 +72,15 @@ class Thread:
             self.write(RunStopped(run_id=RunId("run"), reason=stop))
         return self
 
-    def facts(self, run: RunInput, earlier: Follow | AlreadyFinished | None = None) -> Facts:
-        """What is known of the thread, with all its branches."""
-        state = self.state()
-        known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
-        return Facts(state, SPEC, known, stored_messages(self.log, state), earlier=earlier)
-
     def state(self) -> SessionState:
         return fold(initial_state(SessionId("s"), UserId("ann"), self.log[0]), self.log[1:])
 
-    def decide(self, *messages: Json, earlier: Follow | AlreadyFinished | None = None, **fields: Json) -> Json:
-        run = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run
-        return decide(run, self.facts(run, earlier))
+    def decide(self, *messages: Json, is_resent: bool = False, **fields: Json) -> Json:
+        """Decide a request with all branches of the thread known."""
+        run, state = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run, self.state()
+        known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
+        history = StoredHistory(state, known, stored_messages(self.log, state), is_resent)
+        return decide(run, sent_messages(run, SPEC), history, SPEC)
 
 
 def a_call(kind: Json) -> CallOpened:
@@ -96,13 +91,6 @@ def a_call(kind: Json) -> CallOpened:
 def texts(decision: Json) -> list[Json]:
     assert isinstance(decision, StartRun)
     return [each.content for each in decision.submit.messages]
-
-
-@requirement("ag-ui-b:runs:replayed", "ag-ui-b:runs:joined")
-def test_a_run_id_that_was_used_follows_its_run() -> None:
-    thread = Thread().say("first", "u1")
-    for earlier in (Follow(RunId("run"), 2), AlreadyFinished()):
-        assert thread.decide(user("first", "u1"), earlier=earlier) == earlier
 
 
 @requirement("ag-ui-b:hydrate:snapshot")
@@ -142,9 +130,8 @@ def test_an_edited_first_message_replaces_the_thread() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
     decision = thread.decide(user("edited", "u1"))
     assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u1"])
-    run = decode_run(json.dumps(an_input(messages=[user("edited", "u9")])).encode()).run
     for is_resent, before_seq in ((False, None), (True, thread.known["u1"])):
-        other: Json = decide(run, thread.facts(run)._replace(is_resent=is_resent))
+        other = thread.decide(user("edited", "u9"), is_resent=is_resent)
         assert (texts(other), other.before_seq) == (["edited"], before_seq)
 
 

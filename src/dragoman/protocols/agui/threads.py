@@ -30,18 +30,18 @@ from dragoman.core.refusals import (
     SessionBusy,
     SessionNotFound,
 )
+from dragoman.core.resent_history import answered_length, has_failed
 from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as wire
-from dragoman.protocols.agui.decision import AlreadyFinished, Follow, StartRun
+from dragoman.protocols.agui.decision import StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
-from dragoman.protocols.agui.facts import read_facts
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
-from dragoman.protocols.agui.request_mapping import InputMapper
+from dragoman.protocols.agui.request_mapping import RESENT, InputMapper
 from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
@@ -102,15 +102,16 @@ class Threads:
 
     async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""
-        before, inputs = decision.split_opening_input(request.run.messages)
-        if not inputs:
+        messages, spec = request.run.messages, request.agent.spec
+        length = answered_length(decision.sent_messages(request.run, spec))
+        if length == len(messages):
             raise SessionNotFound("a thread begins with a user message")
-        session_id, spec = parse_session_id(request.run.thread_id), request.agent.spec
+        session_id = parse_session_id(request.run.thread_id)
         create = Create(
             protocol=PROTOCOL,
             agent=spec.name,
             tools="all",
-            seeds=InputMapper(spec).seeds(before, self._engine.ids.new),
+            seeds=InputMapper(spec).seeds(messages[:length], self._engine.ids.new),
             session_id=session_id,
             name=None if session_id is not None else request.run.thread_id,
         )
@@ -122,15 +123,18 @@ class Threads:
         reservation = self._engine.reserve_key(owner, key, live, [each.id for each in run.messages])
         async with reservation as earlier:
             await self._until_stopped(live)
-            spec, known = request.agent.spec, reservation.known_messages
-            facts = await read_facts(self._engine, run, live, spec, known, earlier)
-            while isinstance(decided := decision.decide(run, facts), decision.StopActiveRun):
+            if earlier is not None:
+                row = await self._engine.find_run_of(earlier)
+                if row is None:  # it was accepted without starting a run
+                    return self._closed_stream(request, live)
+                return await self._follow_run(request, live, row.run_id, row.first_seq)
+            spec = request.agent.spec
+            sent = decision.sent_messages(run, spec)
+            known = reservation.known_messages
+            history = await self._engine.history.compare(live, sent, known, _is_resending)
+            while isinstance(decided := decision.decide(run, sent, history, spec), decision.StopActiveRun):
                 await self._stop_unwatched_run(live)
             match decided:
-                case Follow(run_id=run_id, first_seq=first_seq):
-                    return await self._follow_run(request, live, run_id, first_seq)
-                case AlreadyFinished():
-                    return self._closed_stream(request, live)
                 case decision.ShowSnapshot(unknown_interrupts=unknown):
                     return await self._snapshot_response(request, live, unknown)
                 case decision.Join():
@@ -298,7 +302,7 @@ class Threads:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
         thread_id, run_id = request.run.thread_id, request.run.run_id
         outcome, metadata = outcome_of(() if is_busy(live.state) else pending_calls(live.state))
-        if snapshots and decision.has_failed(live.state):
+        if snapshots and has_failed(live.state):
             metadata = metadata_of(stopReason=live.state.last_stop)
         if unknown_interrupts:
             metadata = metadata_of(unknownInterrupts=unknown_interrupts)
@@ -355,3 +359,8 @@ class Threads:
 def _check_agent(live: SessionView, agent: Agent) -> None:
     if live.state.agent != agent.spec.name:
         raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")
+
+
+def _is_resending(started: RunStarted) -> bool:
+    """Whether a run came with its client's whole history."""
+    return started.protocol == PROTOCOL and RESENT in started.metadata.protocol

@@ -1,0 +1,276 @@
+"""What a history that a client resends asks for: which of its messages are new, and where they branch off. Pure.
+
+Clients of some protocols send the whole conversation with every request. This module is the only place that compares it
+with the stored one, so the rules for edits, retries, regeneration and branches are all here: `place` finds the stored
+messages that the client shows, and what follows them in the client's history is new. What the client does not show is
+left behind on a branch. Source: shared rules, 13, 15.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from dragoman.core.admission import is_busy
+from dragoman.core.content import InputBlock, UserMessage, text_of
+from dragoman.core.events import Branched, LoggedEvent, MessageAdded
+from dragoman.core.ids import ROOT
+from dragoman.core.session import SessionState
+
+FAILED_STOPS = frozenset({"error", "cancelled", "interrupted", "max_steps"})
+"""Stop reasons after which the same history may be sent again to retry, with or without what the run had said."""
+
+Ranges = Sequence[tuple[int, int]]
+"""Ranges of events, first and last included."""
+
+
+class SentMessage(NamedTuple):
+    """A message of the client's history.
+
+    Attributes:
+        id: the client's id of it, or the server's.
+        is_user: whether it is the user's. Of other messages only the id counts.
+        text: the text of the user's message.
+        has_content: whether the user's message is the one that was stored with this content.
+    """
+
+    id: str
+    is_user: bool = False
+    text: str = ""
+    has_content: Callable[[str | tuple[InputBlock, ...]], bool] = lambda _: False
+
+
+class StoredMessage(NamedTuple):
+    """A user message of the root loop.
+
+    Attributes:
+        seq: the event that added it.
+        message: the message.
+        is_visible: whether it is in the active branch.
+        hidden_before: the events before it that are not in its branch.
+        end: the event with which something else follows its turn: another message, or another branch.
+    """
+
+    seq: int
+    message: UserMessage
+    is_visible: bool
+    hidden_before: Ranges
+    end: int | None = None
+
+    def has_id(self, message_id: str) -> bool:
+        """Whether clients know it by this id."""
+        return message_id in (self.message.client_id, self.message.id)
+
+    def follows(self, other: "StoredMessage") -> bool:
+        """Whether the other message is earlier in its branch."""
+        is_hidden = any(first <= other.seq <= last for first, last in self.hidden_before)
+        return other.seq < self.seq and not is_hidden
+
+
+class StoredHistory(NamedTuple):
+    """What `place` needs to know about the session.
+
+    Attributes:
+        state: the session as it is now.
+        known: the message ids of the client's history that the log has, with the event that added each message.
+        stored: the user messages of the active branch from event `first_needed` on, oldest first; those of all branches
+            if `needs_all_branches`.
+        is_resent: whether the session's client has already sent its whole history with new messages.
+    """
+
+    state: SessionState
+    known: Mapping[str, int] = {}
+    stored: Sequence[StoredMessage] = ()
+    is_resent: bool = False
+
+    def next_visible(self, seq: int) -> StoredMessage | None:
+        """The first user message after event `seq` in the active branch."""
+        return next((each for each in self.stored if each.is_visible and each.seq > seq), None)
+
+    def is_newest(self, stored: StoredMessage) -> bool:
+        """Whether a message is the last one of the user in the active branch."""
+        return stored.is_visible and self.next_visible(stored.seq) is None
+
+
+class BranchPoint(NamedTuple):
+    """Where messages branch off.
+
+    Attributes:
+        before_seq: the event before which they do; None continues the active branch.
+        hidden_before: what that branch hides before the event; None: what the active branch hides.
+    """
+
+    before_seq: int | None = None
+    hidden_before: Ranges | None = None
+
+
+class Placement(NamedTuple):
+    """What the client's history asks for.
+
+    Attributes:
+        new: the ids of its new user messages, in their order.
+        branch: where they branch off.
+        again: the stored message that is to be answered again, at `branch`. Only if no message is new.
+    """
+
+    new: Sequence[str] = ()
+    branch: BranchPoint = BranchPoint()
+    again: StoredMessage | None = None
+
+
+def place(sent: Sequence[SentMessage], history: StoredHistory) -> Placement:
+    """Decide what the client's history asks for."""
+    last, new = _compare(sent, history)
+    if new:
+        return Placement([each.id for each in new], _branch_point(sent, history, last))
+    if last is None or not (sent[-1].is_user or (history.is_newest(last) and has_failed(history.state))):
+        return Placement()
+    return Placement(branch=_branch_before(last), again=last)
+
+
+def has_failed(state: SessionState) -> bool:
+    """Whether the active branch ends with a run that failed or was stopped."""
+    is_over = not is_busy(state) and state.last_stop in FAILED_STOPS
+    return is_over and not any(True for _ in state.waiting_calls()) and state.is_visible(state.last_run_seq + 1)
+
+
+# --- what has to be read ----------------------------------------------------------------------------------------------
+
+
+def first_needed(sent: Sequence[SentMessage], known: Mapping[str, int]) -> int | None:
+    """The event from which `place` needs the user messages of the active branch; None if it needs none."""
+    messages = _user_messages(sent)
+    if not messages or not (known or begins_answered(sent)):
+        return None
+    return min(known[each.id] for each in messages if each.id in known) if messages[0].id in known else 0
+
+
+def needs_all_branches(sent: Iterable[SentMessage], state: SessionState, known: Mapping[str, int]) -> bool:
+    """Whether the client's history shows messages that are not in the active branch."""
+    return any(each.id in known and not state.is_visible(known[each.id]) for each in sent)
+
+
+def stored_messages(events: Iterable[LoggedEvent], state: SessionState) -> list[StoredMessage]:
+    """The user messages of a whole log, as `StoredHistory.stored` takes them."""
+    stored: list[StoredMessage] = []
+    hidden: Ranges = ()
+    for logged in events:
+        event = logged.event
+        message = event.message if isinstance(event, MessageAdded) else None
+        is_input = isinstance(message, UserMessage) and message.loop == ROOT
+        if stored and stored[-1].end is None and (is_input or isinstance(event, Branched)):
+            stored[-1] = stored[-1]._replace(end=logged.seq)
+        if isinstance(event, Branched):
+            hidden = event.hidden_ranges
+        elif isinstance(message, UserMessage) and is_input:
+            stored.append(StoredMessage(logged.seq, message, state.is_visible(logged.seq), hidden))
+    return stored
+
+
+# --- the client's history ---------------------------------------------------------------------------------------------
+
+
+def answered_length(sent: Sequence[SentMessage]) -> int:
+    """The length of the client's history without the user messages at its end, which nothing has answered there."""
+    length = len(sent)
+    while length and sent[length - 1].is_user:
+        length -= 1
+    return length
+
+
+def begins_answered(sent: Sequence[SentMessage]) -> bool:
+    """Whether the client's history has a user message that was answered there."""
+    return any(each.is_user for each in sent[: answered_length(sent)])
+
+
+def _user_messages(sent: Iterable[SentMessage]) -> list[SentMessage]:
+    """The user messages, each once."""
+    return list({each.id: each for each in sent if each.is_user}.values())
+
+
+def _shown_answers(sent: Iterable[SentMessage], known: Mapping[str, int]) -> dict[str, list[int]]:
+    """The stored messages that the client shows behind each user message."""
+    shown: dict[str, list[int]] = {}
+    current: list[int] = []
+    for message in sent:
+        if message.is_user:
+            current = shown.setdefault(message.id, [])
+        elif message.id in known:
+            current.append(known[message.id])
+    return shown
+
+
+# --- comparing it with the stored one ---------------------------------------------------------------------------------
+
+
+def _compare(sent: Sequence[SentMessage], history: StoredHistory) -> tuple[StoredMessage | None, list[SentMessage]]:
+    """The last stored message that the client's history shows, and the user messages that follow it there.
+
+    A message is recognised by its place, its id and its content. Some clients resend their history under new ids with
+    every request, so one that was already answered there is also recognised by its text. The history may begin
+    anywhere in the stored one, or not continue it at all.
+    """
+    messages, shown = _user_messages(sent), _shown_answers(sent, history.known)
+    answered = {each.id for each in sent[: answered_length(sent)]}
+    path = _opening_turn(sent, history) if messages else []
+    matched = 0
+    for message in messages:
+        candidates = [
+            each
+            for each in history.stored
+            if _is_recognised(message, each, by_text=message.id in answered)
+            and (_follows_directly(each, path, history) if path else not matched)
+        ]
+        if not candidates:
+            break
+        path = [
+            each
+            for each in candidates
+            if any(each.seq < seq and (each.end is None or seq < each.end) for seq in shown[message.id])
+        ] or candidates
+        if not matched and len(path) > 1 and not path[0].has_id(message.id):
+            path = path[:1]  # recognised by its text: the oldest
+        matched += 1
+    last = next((each for each in reversed(path) if each.is_visible), path[-1] if path else None)
+    return last, messages[matched:]
+
+
+def _opening_turn(sent: Iterable[SentMessage], history: StoredHistory) -> list[StoredMessage]:
+    """The turn with whose answer the client's history begins, if it begins with an answer."""
+    seq = 0
+    for message in sent:
+        if message.is_user:
+            break
+        seq = max(seq, history.known.get(message.id, 0))
+    return [each for each in history.stored if each.is_visible and each.seq < seq][-1:]
+
+
+def _is_recognised(message: SentMessage, stored: StoredMessage, *, by_text: bool) -> bool:
+    if stored.has_id(message.id):
+        return message.has_content(stored.message.content)
+    return by_text and message.text == text_of(stored.message.content)
+
+
+def _follows_directly(stored: StoredMessage, path: Sequence[StoredMessage], history: StoredHistory) -> bool:
+    """Whether a message is the next one after one of the path, in its branch."""
+    previous = next((each for each in reversed(history.stored) if stored.follows(each)), None)
+    return previous in path
+
+
+def _branch_point(sent: Sequence[SentMessage], history: StoredHistory, last: StoredMessage | None) -> BranchPoint:
+    """Where new messages branch off that follow `last` in the client's history."""
+    if last is not None and not last.is_visible:
+        return BranchPoint(last.end, last.hidden_before)
+    if last is not None:
+        following = history.next_visible(last.seq)
+        return BranchPoint(None if following is None else following.seq)
+    first = _user_messages(sent)[0]
+    edited = [each for each in history.stored if each.has_id(first.id)]
+    if edited:
+        return _branch_before(next((each for each in edited if each.is_visible), edited[-1]))
+    if history.is_resent or any(each.id in history.known for each in sent):  # a history with another beginning
+        opening = history.next_visible(0)
+        return BranchPoint(None if opening is None else opening.seq)
+    return BranchPoint()  # the client sends only what is new
+
+
+def _branch_before(stored: StoredMessage) -> BranchPoint:
+    return BranchPoint(stored.seq, None if stored.is_visible else stored.hidden_before)
