@@ -1,4 +1,4 @@
-"""Uploaded objects: the form of their paths, and the detection of image types. Pure.
+"""Uploaded objects: the form of their paths, and what their bytes show about them. Pure.
 
     agent-inputs/OWNER/THREAD/RUN/NAME.EXTENSION
 
@@ -75,3 +75,16 @@ def sniff_image_type(content: bytes) -> str | None:
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
     return None
+
+
+def wav_data_size(content: bytes) -> int | None:
+    """The number of bytes of sound in a WAV file; None if it is not a WAV file."""
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        return None
+    at = 12
+    while at + 8 <= len(content):
+        name, size = content[at : at + 4], int.from_bytes(content[at + 4 : at + 8], "little")
+        if name == b"data":
+            return min(size, len(content) - at - 8)
+        at += 8 + size + size % 2
+    return 0

@@ -117,9 +117,9 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     settings, access = context.settings, context.access
     if not settings.run_service:
         return None
+    from dragoman.core.upload_links import Links
     from dragoman.protocols.agui.run_service import http
     from dragoman.protocols.agui.run_service.files import Files
-    from dragoman.protocols.agui.run_service.links import Links
     from dragoman.protocols.agui.run_service.openapi import ROUTES
 
     files = Files(

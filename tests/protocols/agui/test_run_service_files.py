@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from dragoman import Image, Run, agent, tool
 from dragoman.core.ids import UserId
-from dragoman.core.uploads import folder_of, is_path_of, path_for, sniff_image_type
+from dragoman.core.upload_links import Link, Links
+from dragoman.core.uploads import folder_of, is_path_of, path_for, sniff_image_type, wav_data_size
 from dragoman.models.registry import ModelNameError
 from dragoman.models.transcription import OpenAITranscriber, resolve_transcriber
-from dragoman.protocols.agui.run_service.files import wav_data_size
-from dragoman.protocols.agui.run_service.links import Link, Links
 from dragoman.protocols.kit.multipart import InvalidForm, Part, read_form
 from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.run_service import PNG, RunServiceClient, new_thread, problem, run_input

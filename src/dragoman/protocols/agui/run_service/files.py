@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Forbidden
-from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type
+from dragoman.core.upload_links import LIFETIME_S, Links
+from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type, wav_data_size
 from dragoman.engine.services.uploads import Uploads
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem, parse_thread
-from dragoman.protocols.agui.run_service.links import LIFETIME_S, Links
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_body
@@ -201,16 +201,3 @@ def _require_single_file(parts: list[Part], code: str, status: int) -> Part:
 def _too_large(headers: Mapping[str, str] | None = None) -> Problem:
     message = f"a file must have at most {FILE_LIMIT} bytes"
     return Problem(413, "AGENT_ATTACHMENT_TOO_LARGE", message, headers=headers)
-
-
-def wav_data_size(content: bytes) -> int | None:
-    """The number of bytes of sound in a WAV file; None if it is not a WAV file."""
-    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        return None
-    at = 12
-    while at + 8 <= len(content):
-        name, size = content[at : at + 4], int.from_bytes(content[at + 4 : at + 8], "little")
-        if name == b"data":
-            return min(size, len(content) - at - 8)
-        at += 8 + size + size % 2
-    return 0

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import Invalid, SessionNotFound, SessionUnreadable
+from dragoman.core.upload_links import CONTENT_PATH
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.view import SessionView
@@ -19,7 +20,6 @@ from dragoman.protocols.agui.run_service import rules, wire
 from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, parse_thread, problem_body
 from dragoman.protocols.agui.run_service.files import Files, read_upload
 from dragoman.protocols.agui.run_service.history import DayFinder, history_message
-from dragoman.protocols.agui.run_service.links import CONTENT_PATH
 from dragoman.protocols.agui.run_service.runs import RunHandlers, open_thread, run_start_at, thread_of_path
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from dragoman.core.branches import Branch, branches_of, parents_of
 from dragoman.core.stream import START
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.blade import branches
-from dragoman.protocols.blade.branches import Branch
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.wire.sessions import HistoryNode, node_of
@@ -49,10 +48,11 @@ def remove_memories(turns: Sequence[TurnBuilder]) -> None:
 
 def branches_in(projection: Projection) -> list[Branch]:
     """Return the branches of a session."""
-    return branches.branches_of(projection.branch_marks, 0 if projection.state is None else projection.state.seq)
+    return branches_of(projection.branch_marks, 0 if projection.state is None else projection.state.seq)
 
 
 def nodes_of(projection: Projection, active: Sequence[TurnBuilder]) -> list[HistoryNode]:
     """Return the entries of all branches as a tree; `active` are the turns of the active branch."""
-    parents, on_branch = branches.parents_of(branches_in(projection), projection.turns.all), set(active)
-    return [node_of(each, parents[each.turn.turn_id], active=each in on_branch) for each in projection.turns.all]
+    turns, on_branch = projection.turns.all, set(active)
+    parents = parents_of(branches_in(projection), turns)
+    return [node_of(each, parent, active=each in on_branch) for each, parent in zip(turns, parents, strict=True)]

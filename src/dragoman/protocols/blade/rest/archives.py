@@ -7,14 +7,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.core import session_archive
 from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid
+from dragoman.core.session_archive import Archive
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.blade import archives, translate
-from dragoman.protocols.blade.archives import Archive
+from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, nodes_of, remove_memories
 from dragoman.protocols.blade.rest.endpoints import SESSION, Handlers, endpoint
 from dragoman.protocols.blade.rest.sessions import session_detail
@@ -26,8 +27,11 @@ from dragoman.protocols.kit.multipart import InvalidForm, read_form
 FORM_OVERHEAD_BYTES = 64 * 1024
 MAX_CONCURRENT_READS = 2
 """Archives that are read at the same time, because each may need much memory."""
-PRIVATE_FIELDS = frozenset({"user_id", "viewer_role", "env", "shared", "is_pinned", "replay_state"})
-"""Fields of a session that are not exported: they belong to its owner or to this server."""
+EXPORTED_FIELDS = (
+    *("id", "intent", "status", "created_at", "updated_at", "solution_id", "biz_role_id", "model"),
+    *("memory_enabled", "is_persistent", "solution", "primary_skill_snapshot", "session_setup"),
+)
+"""The fields of a session that are exported. The others belong to its owner or to this server."""
 
 
 class ImportPreview(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +70,9 @@ class ArchiveHandlers(Handlers):
         active = active_turns(live, projection)
         remove_memories(projection.turns.all)
         detail = translate.detail_of(live.state, None, is_owner=False)
-        session = {name: value for name, value in msgspec.to_builtins(detail).items() if name not in PRIVATE_FIELDS}
+        session = {name: getattr(detail, name) for name in EXPORTED_FIELDS}
         turns, nodes = [each.turn for each in active], nodes_of(projection, active)
-        content = await asyncio.to_thread(archives.write_archive, session, turns, nodes, self.engine.clock.now())
+        content = await asyncio.to_thread(session_archive.write_archive, session, turns, nodes, self.engine.clock.now())
         name = f"session-{live.state.session_id}.zip"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(content, 200, headers, "application/zip")
@@ -77,13 +81,13 @@ class ArchiveHandlers(Handlers):
     async def preview(self, request: Request) -> ImportPreview:
         """Preview an archive, sent as `file` in a form."""
         archive, _ = await self._read_form_archive(request)
-        archives.messages_of(archive.turns, self.engine.ids.new)  # what an import would refuse is refused here
+        session_archive.messages_of(archive.turns, self.engine.ids.new)  # what an import would refuse is refused here
         return ImportPreview(
             intent=archive.session.intent,
             turn_count=len(archive.turns),
             created_at=archive.session.created_at,
             format_version=archive.manifest.format_version,
-            warnings=archives.warnings_of(archive.turns),
+            warnings=session_archive.warnings_of(archive.turns),
         )
 
     @endpoint("POST", "/sessions/import")
@@ -101,17 +105,17 @@ class ArchiveHandlers(Handlers):
             agent=spec.name,
             tools="all",
             memory_enabled=self._memory_default if spec.memory is None else spec.memory,
-            seeds=tuple(archives.messages_of(archive.turns, engine.ids.new)),
+            seeds=tuple(session_archive.messages_of(archive.turns, engine.ids.new)),
             change=SettingsChange(title=title or None),
         )
-        limits = msgspec.structs.replace(engine.limits, seeds=archives.MAX_MESSAGES)
+        limits = msgspec.structs.replace(engine.limits, seeds=session_archive.MAX_MESSAGES)
         live = await engine.create(principal.user, create, limits=limits)
         detail = msgspec.structs.asdict(session_detail(engine, live))
         return ImportedSession(**detail, session_id=public_session_id(live.state.session_id))
 
     async def _read_form_archive(self, request: Request) -> tuple[Archive, dict[str, str]]:
         """Read the archive of a form, and the form's other fields."""
-        body = await read_body(request, archives.MAX_ARCHIVE_BYTES + FORM_OVERHEAD_BYTES)
+        body = await read_body(request, session_archive.MAX_ARCHIVE_BYTES + FORM_OVERHEAD_BYTES)
         try:
             parts = {part.name: part for part in read_form(request.headers.get("content-type", ""), body)}
         except InvalidForm as error:
@@ -120,5 +124,5 @@ class ArchiveHandlers(Handlers):
         if file is None:
             raise Invalid("this field is required", path="file")
         async with self._read_semaphore:
-            archive = await asyncio.to_thread(archives.read_archive, file.content)
+            archive = await asyncio.to_thread(session_archive.read_archive, file.content)
         return archive, {name: part.content.decode("utf-8", "replace") for name, part in parts.items()}

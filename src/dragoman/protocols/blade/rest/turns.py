@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import msgspec
 
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import branches_of, entries_until, newest_branch_with
 from dragoman.core.content import JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound, SessionBusy
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.blade import branches
 from dragoman.protocols.blade.errors import NothingToCompact
 from dragoman.protocols.blade.projection.chat import saved_ratio
 from dragoman.protocols.blade.projection.loader import (
@@ -131,10 +131,8 @@ class TurnHandlers(Handlers):
         """Show a session as it was at a checkpoint."""
         projection = await self._load_visible(live, principal)
         checkpoint = find_checkpoint(projection, body.checkpoint_id)
-        branch = branches.newest_branch_with(branches_in(projection), checkpoint)
-        turns = branches.turns_until(
-            branches.turns_in(branch, projection.turns.all), checkpoint, include_turn=body.position == "turn_end"
-        )
+        shown = newest_branch_with(branches_in(projection), checkpoint).entries(projection.turns.all)
+        turns = entries_until(shown, checkpoint, include_turn=body.position == "turn_end")
         return wire.CheckoutResult(
             checkpoint_id=body.checkpoint_id, position=body.position, turns=[each.turn for each in turns]
         )
@@ -147,10 +145,10 @@ class TurnHandlers(Handlers):
         if is_busy(live.state):
             raise SessionBusy("a run of this session is active")
         last = live.durable_cursor.seq
-        branch = branches.newest_branch_with(branches.branches_of(projection.branch_marks, last), checkpoint)
+        branch = newest_branch_with(branches_of(projection.branch_marks, last), checkpoint)
         if branch.end < last:
             await self.engine.switch_branch(live, (*branch.hidden, (branch.end + 1, last)))
-        leaf = branches.turns_in(branch, projection.turns.all)[-1]
+        leaf = branch.entries(projection.turns.all)[-1]
         return wire.SwitchBranchResult(session_id=public_session_id(live.state.session_id), leaf_entry_id=leaf.turn.id)
 
     async def _load_visible(self, live: SessionView, principal: Principal) -> Projection:

@@ -201,13 +201,13 @@ def checkpoint_of(builder: TurnBuilder, *, active: bool) -> Checkpoint:
     )
 
 
-def node_of(builder: TurnBuilder, parent: str | None, *, active: bool) -> HistoryNode:
+def node_of(builder: TurnBuilder, parent: TurnBuilder | None, *, active: bool) -> HistoryNode:
     """Return a turn as a node of the tree; `parent` is the entry before it."""
     turn = builder.turn
     fields = ("turn_id", "loop_id", "role", "kind", "sequence", "status", "deprecated", "blocks")
     return HistoryNode(
         entry_id=turn.id,
-        parent_entry_id=parent,
+        parent_entry_id=None if parent is None else parent.turn.id,
         checkpoint_id=chat.checkpoint_id(builder.first_seq) if builder.is_checkpoint else None,
         active=active,
         tokens=tokens_of(turn),

@@ -2,9 +2,10 @@
 
     manifest.json  session.json  turns.json  history.json
 
+The turns and the history are written as Blade shows them; of each turn, an import reads what an `ArchivedTurn` has.
 Nothing is unpacked to disk. Unsafe names and declared sizes are refused before anything is decompressed, and reading
 stops at the limits, whatever the archive declares. An imported conversation opens no calls and answers none.
-Source: specification, section 5.5.
+Source: specification of Blade, section 5.5.
 """
 
 import re
@@ -33,7 +34,6 @@ from dragoman.core.content import (
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, fork_loop
 from dragoman.core.refusals import Invalid, LimitExceeded
-from dragoman.protocols.blade.wire import chat
 
 ARCHIVE_FORMAT = "dragoman-session"
 ARCHIVE_VERSION = 1
@@ -45,6 +45,8 @@ MAX_METADATA_BYTES = 1024 * 1024
 """The limit for the manifest and for the session."""
 MAX_ENTRIES = 1000
 MAX_MESSAGES = 20_000
+PERMISSION_QUESTION_PREFIX = "perm_"
+"""Begins the ids of calls that are questions whether another call may run."""
 INTERRUPTED_CALL_RESULT = "Tool call interrupted: the session was exported while it ran"
 
 T = TypeVar("T")
@@ -189,7 +191,7 @@ def _read_entry(archive: ZipFile, entries: dict[str, ZipInfo], name: str, kind: 
 
 
 def messages_of(turns: Sequence[ArchivedTurn], new_id: Callable[[], str]) -> list[Message]:
-    """Return the conversation as the history of a new session, with new ids.
+    """The conversation as the history of a new session, with new ids.
 
     A call's result comes before the next turn of its loop, so that a sub-agent's messages are inside its call.
 
@@ -204,7 +206,7 @@ def messages_of(turns: Sequence[ArchivedTurn], new_id: Callable[[], str]) -> lis
 
 
 def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
-    """Return sentences about what an import leaves out."""
+    """Sentences about what an import leaves out."""
     left_out = {
         "summaries of earlier turns are not imported": any(turn.kind == "compaction" for turn in turns),
         "plans and changes of mode are not imported": any(
@@ -218,8 +220,8 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
 
 
 def _calls_of(turn: ArchivedTurn) -> Iterator[ArchivedCall]:
-    """Return the calls that the model made, without the questions that ask for permission."""
-    return (call for call in turn.tool_calls if not chat.is_permission_id(call.id))
+    """The calls that the model made, without the questions that ask for permission."""
+    return (call for call in turn.tool_calls if not call.id.startswith(PERMISSION_QUESTION_PREFIX))
 
 
 class _MessageConverter:
@@ -310,6 +312,6 @@ class _MessageConverter:
 
 
 def _block_text(block: ArchivedBlock) -> str:
-    """Return the text of a user's or the system's block. An answer to a question is in its call's result instead."""
+    """The text of a user's or the system's block. An answer to a question is in its call's result instead."""
     is_text = block.type in ("text", "system_notification")
     return block.content if is_text and isinstance(block.content, str) else ""

@@ -1,0 +1,83 @@
+"""The branches of a session's conversation, and the entries that each shows. Pure.
+
+Nothing is removed from the log: a branch hides some ranges of events. It begins where the session left another branch,
+and it stays active until the session leaves it. An entry is whatever a protocol shows of some of the events, such as a
+turn. Source: shared rules, 15.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from dragoman.core.events import Branched
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Entry(Protocol):
+    """What a protocol shows of some events. The conversation can go back to before it if it has a `rewind_seq`."""
+
+    first_seq: int
+    rewind_seq: int | None
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Branch(NamedTuple):
+    """The last event of a branch, and the ranges of events that it hides."""
+
+    end: int
+    hidden: Ranges
+
+    def includes(self, seq: int) -> bool:
+        """Whether the branch shows an event."""
+        return seq <= self.end and not any(first <= seq <= last for first, last in self.hidden)
+
+    def entries(self, entries: Sequence[E]) -> list[E]:
+        """Those that the branch shows."""
+        return [each for each in entries if self.includes(each.first_seq)]
+
+
+def branches_of(marks: Sequence[tuple[int, Branched]], last: int) -> list[Branch]:
+    """The branches in the order of their beginning; the last one is active.
+
+    Args:
+        marks: the events at which the session left a branch.
+        last: the log's last event.
+    """
+    branches: list[Branch] = []
+    hidden: Ranges = ()
+    for seq, branched in marks:
+        branches.append(Branch(seq - 1, hidden))
+        hidden = branched.hidden_ranges
+    return [*branches, Branch(last, hidden)]
+
+
+def newest_branch_with(branches: Sequence[Branch], entry: Entry) -> Branch:
+    """The newest branch that shows an entry."""
+    return next(branch for branch in reversed(branches) if branch.includes(entry.first_seq))
+
+
+def entries_until(entries: Sequence[E], checkpoint: E, *, include_turn: bool) -> list[E]:
+    """A branch's entries before a checkpoint; with `include_turn`, also that entry and all that it led to."""
+    place = entries.index(checkpoint)
+    if not include_turn:
+        cut = checkpoint.rewind_seq or checkpoint.first_seq
+        return [each for each in entries[:place] if each.first_seq < cut]
+    later = range(place + 1, len(entries))
+    return list(entries[: next((each for each in later if entries[each].rewind_seq is not None), len(entries))])
+
+
+def parents_of(branches: Sequence[Branch], entries: Sequence[E]) -> list[E | None]:
+    """For each entry, the one before it on the branch where it began."""
+    parents: list[E | None] = []
+    remaining = iter(branches)
+    branch, parent = Branch(0, ()), None
+    for place, entry in enumerate(entries):
+        if entry.first_seq > branch.end:
+            branch = next(each for each in remaining if entry.first_seq <= each.end)
+            before = branch.entries(entries[:place])
+            parent = before[-1] if before else None
+        parents.append(parent)
+        parent = entry
+    return parents
