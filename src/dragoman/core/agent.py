@@ -143,7 +143,8 @@ class Run(Protocol):
     async def turn(self) -> Sequence[Message]:
         """This loop's messages since the last user message, that one included. A sub-agent's loop: all of them.
 
-        A message that a crash cut off is left out, because its step is repeated.
+        A message that a crash cut off is left out, because its step is repeated. A call that was repeated with the
+        user's permission after a crash has the result of its repetition.
         """
 
     def history(self) -> AsyncIterator[Message]:

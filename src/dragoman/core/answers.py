@@ -9,7 +9,7 @@ import msgspec
 
 from dragoman.core.content import Data, InputBlock, Json, JsonObject, Text, ToolMessage, is_too_deep, text_of
 from dragoman.core.events import CallOutcome, CallSettled
-from dragoman.core.ids import MessageId
+from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import OpenCall
@@ -50,6 +50,7 @@ def settle_call(
     *,
     raw: Json | msgspec.UnsetType = msgspec.UNSET,
     by_client: bool = False,
+    repeated_by: CallId | None = None,
 ) -> CallSettled:
     """The event that gives a call its result."""
     result = ToolMessage(
@@ -60,6 +61,7 @@ def settle_call(
         loop=call.loop,
         is_error=outcome != "done",
         raw=raw,
+        repeated_by=repeated_by,
     )
     return CallSettled(outcome=outcome, result=result, by_client=by_client)
 

@@ -134,7 +134,8 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool"):
     """The result of a call, as the model sees it. The `content` of a client's result keeps the form it was sent in.
 
-    `raw` is the tool's return value if it contains more than `content` (shared rules, 18).
+    `raw` is the tool's return value if it contains more than `content` (shared rules, 18). `repeated_by` is the call
+    that asks the user again, after a crash interrupted this one (shared rules, 20).
     """
 
     id: MessageId
@@ -144,6 +145,7 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     loop: LoopId = ROOT
     is_error: bool = False
     raw: Json | msgspec.UnsetType = msgspec.UNSET
+    repeated_by: CallId | None = None
 
 
 class SystemMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="system"):

@@ -1,8 +1,10 @@
 """Assembly of messages from events. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dragoman.core.content import AssistantMessage, Block, Message
+import msgspec
+
+from dragoman.core.content import AssistantMessage, Block, Message, ToolMessage
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
@@ -63,6 +65,31 @@ def messages_of(events: Iterable[LoggedEvent], loop: LoopId | None = ROOT) -> li
         message = assembler.feed(logged)
         if message is not None and (loop is None or message.loop == loop) and not is_empty(message):
             found.append(message)
+    return found
+
+
+def without_repetitions(turn: Sequence[Message]) -> Sequence[Message]:
+    """A turn as its agent took it, without the steps in which the server asked whether to repeat a call.
+
+    A call that a crash interrupted and that was repeated has the result of its repetition.
+    """
+    results = {message.call_id: message for message in turn if isinstance(message, ToolMessage)}
+    repeated = {call_id: result.repeated_by for call_id, result in results.items() if result.repeated_by is not None}
+    if not repeated:
+        return turn
+    repetitions = set(repeated.values())
+    found: list[Message] = []
+    for message in turn:
+        if isinstance(message, AssistantMessage) and any(call.call_id in repetitions for call in message.calls()):
+            continue
+        if isinstance(message, ToolMessage):
+            if message.call_id in repetitions:
+                continue
+            last = message.call_id
+            while (again := repeated.get(last)) in results:
+                last = again
+            message = msgspec.structs.replace(results[last], call_id=message.call_id)
+        found.append(message)
     return found
 
 

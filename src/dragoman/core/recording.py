@@ -228,6 +228,7 @@ class IdRemapper:
                     id=self._message_id(result.id),
                     call_id=self._call_id(result.call_id),
                     loop=self._loop_id(result.loop),
+                    repeated_by=None if result.repeated_by is None else self._call_id(result.repeated_by),
                 )
                 return msgspec.structs.replace(event, result=copy)
             case MessageAdded(message=message):

@@ -13,6 +13,7 @@ from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMe
 from dragoman.core.events import CallParked, LoggedEvent, MessageClosed, RunResumed
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Answer, Choice, Decision, Result
+from dragoman.core.refusals import CallAlreadySettled
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.core.tools import ToolSpec
@@ -360,6 +361,48 @@ async def test_a_tool_that_asks_on_restart_waits_for_the_users_decision(any_worl
     assert any_world.tools["gate"].max_starts_per_call == 1 + granted
     result = "through" if granted else "Tool call denied"
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", result, "done"]
+
+
+async def test_an_approval_counts_once_and_a_repeated_one_after_a_crash_runs_nothing(any_world: World) -> None:
+    gate = any_world.pausing_tool("pay", needs_approval=True, on_restart="ask")
+    any_world.echo("again", on_restart="repeat", needs_approval=True)
+    any_world.scripts["go"] = [["so ", CallTool("pay"), CallTool("again", {"value": 1})], ["done"]]
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    approval = answer_request(*(answer_to(call) for call in live.state.waiting_calls()))
+    await send(engine, live, approval)
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    gate.entered.clear()
+    log.is_dead = True
+    await any_world.kill(engine)
+    gate.opened.set()
+    for asked in range(2):  # it is asked again, also when the next server stops
+        engine = await any_world.start()
+        live = await reload(engine, live)
+        await wait_for_end(live)
+        assert waiting_tools(live.state) == ["pay"]
+        with pytest.raises(CallAlreadySettled):
+            await send(engine, live, approval)
+        assert any_world.tools["pay"].max_starts_per_call == 1
+        assert len(any_world.tools["pay"].started_calls) == 1, f"started without permission after crash {asked}"
+        await any_world.stop(engine)
+    engine = await any_world.start()
+    live = await reload(engine, live)
+    await play(engine, live, answer_request(*(answer_to(call) for call in live.state.waiting_calls())))
+    assert len(set(any_world.tools["pay"].started_calls)) == 2
+    assert texts(await any_world.history(live.state.session_id)) == [
+        "go",
+        "so  pay() again()",
+        "1",
+        INTERRUPTED,
+        "pay()",
+        "through",
+        "done",
+    ]
+    check_tool_call_pairing(await any_world.events(live.state.session_id))
 
 
 async def test_a_call_of_a_tool_that_no_longer_exists_fails_as_interrupted(any_world: World) -> None:

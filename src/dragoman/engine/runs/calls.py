@@ -1,7 +1,8 @@
 """Execution of the calls of a step: each gets exactly one result, which is logged before the agent sees it.
 
 A call is logged before its tool runs, and so is the mark that it is about to run. A call that a crash interrupted after
-that mark is settled by the tool's declared policy and never silently repeated.
+that mark is settled by the tool's declared policy and never silently repeated. Each call is asked about at most once:
+if the user has allowed it already, the question whether to repeat it is a call of its own (decision 24).
 """
 
 import asyncio
@@ -25,8 +26,17 @@ from dragoman.core.answers import (
     to_plain_json,
 )
 from dragoman.core.content import Json, JsonObject, ToolMessage
-from dragoman.core.events import CallOutcome, CallParked, CallSettled, CallStarted, Event
-from dragoman.core.ids import CallId, LoopId, RunId, SessionId, UserId
+from dragoman.core.events import (
+    CallOpened,
+    CallOutcome,
+    CallParked,
+    CallSettled,
+    CallStarted,
+    Event,
+    MessageClosed,
+    MessageOpened,
+)
+from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import WRITE_MEMORY, ServerTool
@@ -123,11 +133,9 @@ class CallRunner:
         """
         live = run.live
         crashed, run.after_crash = run.after_crash, False
-        if crashed:
-            for call in live.state.calls_in_loop(run.loop):
-                if call.started and call.kind != "fork":
-                    self._settle_after_crash(run, call)
-        ready = [call for call in live.state.calls_in_loop(run.loop) if not call.is_waiting()]
+        to_repeat = self._settle_after_crash(run) if crashed else []
+        open_calls = live.state.calls_in_loop(run.loop)
+        ready = [call for call in open_calls if not call.is_waiting() and call not in to_repeat]
         to_run = [call for call in ready if call.granted is not False and call.kind in ("inline", "permission")]
         if to_run:
             seq = run.append([CallStarted(call_id=call.call.call_id) for call in to_run])
@@ -140,6 +148,7 @@ class CallRunner:
             for call in ready:
                 if call.granted is None:
                     group.create_task(self._record_when_ready(run, call, tools_by_call, crashed, results))
+        self._ask_again(run, to_repeat)
         left = live.state.calls_in_loop(run.loop)
         answerable = live.state.answerable_calls() if left else {}
         for call in left:
@@ -177,14 +186,66 @@ class CallRunner:
             run.append((event,))
             results[event.result.call_id] = event.result
 
-    def _settle_after_crash(self, run: CallingLoop, call: OpenCall) -> None:
-        """Apply the tool's restart policy to a call that was running when the server died."""
-        tool = run.agent.tool(call.call.name)
-        policy = tool.declaration.policy.on_restart if tool is not None else "fail"
-        if policy == "ask":
-            run.append((CallParked(call_id=call.call.call_id),))
-        elif policy == "fail":
-            run.append((settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id),))
+    def _settle_after_crash(self, run: CallingLoop) -> list[OpenCall]:
+        """Apply the tools' restart policies to the calls that were running when the server died.
+
+        Returns:
+            The calls that the user had allowed, and has to be asked about again.
+        """
+        to_repeat: list[OpenCall] = []
+        for call in run.live.state.calls_in_loop(run.loop):
+            if not call.started or call.kind == "fork":
+                continue
+            tool = run.agent.tool(call.call.name)
+            policy = tool.declaration.policy.on_restart if tool is not None else "fail"
+            if policy == "ask" and call.granted:
+                to_repeat.append(call)
+            elif policy == "ask":
+                run.append((CallParked(call_id=call.call.call_id),))
+            elif policy == "fail":
+                run.append((settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id),))
+        return to_repeat
+
+    def _ask_again(self, run: CallingLoop, calls: Sequence[OpenCall]) -> None:
+        """End the calls as interrupted, and ask the user whether to repeat them: in a new step, with new ids.
+
+        If another call of their step still waits for the user, they only end: a step follows the results of the last.
+        """
+        if not calls:
+            return
+        answerable = run.live.state.answerable_calls()
+        if any(call.call.call_id in answerable for call in run.live.state.calls_in_loop(run.loop)):
+            run.append([settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id) for call in calls])
+            return
+        repeated = {call.call.call_id: CallId(self._new_id()) for call in calls}
+        message_id = MessageId(self._new_id())
+        run.append(
+            [
+                *(
+                    settle_call(
+                        call,
+                        "interrupted",
+                        INTERRUPTED_RESULT,
+                        self._new_id,
+                        repeated_by=repeated[call.call.call_id],
+                    )
+                    for call in calls
+                ),
+                MessageOpened(message_id=message_id, loop=run.loop),
+                *(
+                    CallOpened(
+                        message_id=message_id,
+                        index=index,
+                        call=msgspec.structs.replace(call.call, call_id=repeated[call.call.call_id]),
+                        kind="permission",
+                        loop=run.loop,
+                        server=call.server,
+                    )
+                    for index, call in enumerate(calls)
+                ),
+                MessageClosed(message_id=message_id, loop=run.loop),
+            ]
+        )
 
     async def _result(
         self, run: CallingLoop, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool

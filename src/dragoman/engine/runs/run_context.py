@@ -36,6 +36,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.headless import APPROVAL_UNAVAILABLE, NO_USER_ANSWER
+from dragoman.core.history import without_repetitions
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
 from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
@@ -261,7 +262,8 @@ class LoopRun:
     async def turn(self) -> Sequence[Message]:
         """The loop's messages since the last user message, that one included."""
         await self._wait_for_valid_lease()
-        return await self._attachments.restore(self.session_id, await self._history.turn(self.live, self.loop))
+        turn = without_repetitions(await self._history.turn(self.live, self.loop))
+        return await self._attachments.restore(self.session_id, turn)
 
     def history(self) -> AsyncIterator[Message]:
         """The session's root messages, newest first."""
