@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount
 
 from dragoman.engine.engine import Engine
+from dragoman.protocols.kit.body import while_connected
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable
 from dragoman.protocols.kit.router import Route, Router
+from dragoman.protocols.kit.sse import PUSH_EXTENSION
 from dragoman.server import app
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from tests import toy_protocol
@@ -201,3 +204,27 @@ def test_an_error_is_answered_by_the_row_of_its_nearest_base() -> None:
     assert (table.to_response(KeyError("x")).code, table.to_response(ValueError("x")).code) == ("lookup", "any")
     with pytest.raises(KeyError):
         ErrorTable({}).to_response(REQUEST_ERRORS[0]())
+
+
+async def test_costly_work_ends_when_its_client_leaves() -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def app(scope: Any, receive: Any, _send: Any) -> None:
+        with pytest.raises(ClientDisconnect):
+            await while_connected(Request(scope, receive), work())
+
+    exchange = Exchange([b""], None)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "extensions": {PUSH_EXTENSION: exchange}}
+    exchange.task = asyncio.create_task(app(scope, exchange.receive, exchange.send))
+    async with asyncio.timeout(10):
+        await started.wait()
+        await exchange.disconnect()
+        await exchange.task
+    assert ended.is_set()

@@ -1,5 +1,6 @@
 """The authenticated caller. Pure."""
 
+from contextvars import ContextVar
 from typing import Literal
 
 import msgspec
@@ -9,6 +10,9 @@ from dragoman.core.refusals import Forbidden
 
 Scope = Literal["read", "use", "admin"]
 """`read` allows reading, `use` also creating and changing, `admin` also managing the server."""
+
+CALLER: ContextVar[UserId | None] = ContextVar("caller", default=None)
+"""The user for whom the current task works, if it is known. Stores take the reads of users in turn."""
 
 _INCLUDES: dict[str, frozenset[str]] = {
     "read": frozenset({"read"}),

@@ -69,3 +69,8 @@ def text_in(event: Event) -> str:
             return text_of(message.content)
         case _:
             return ""
+
+
+def searchable(text: str) -> str:
+    """A text in the form in which it is searched: without case, and without what databases do not take."""
+    return text.casefold().replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

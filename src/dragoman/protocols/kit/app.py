@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.principal import Principal
+from dragoman.core.principal import CALLER, Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.kit.body import header, json_response
@@ -123,6 +123,7 @@ class ProtocolApp:
         principal = self._authenticate(self._credentials(scope), address_of(scope))
         principal.require(required)
         scope["principal"] = principal
+        CALLER.set(principal.user)
 
     def _respond_to_error(self, error: Exception) -> Response:
         if not isinstance(error, Refused | RequestError):

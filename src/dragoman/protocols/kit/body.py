@@ -1,7 +1,9 @@
-"""Reading request bodies within limits, and writing JSON answers."""
+"""Reading request bodies within limits, working while the client waits, and writing JSON answers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -11,6 +13,7 @@ from starlette.types import Scope
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe
 
+T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
 
@@ -77,6 +80,29 @@ async def _receive_body(request: Request, limit: int) -> bytes:
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Await costly work that changes nothing. It is cancelled if the client disconnects.
+
+    Raises:
+        ClientDisconnect: the client left before the end.
+    """
+    task = asyncio.ensure_future(work)
+    pipe: ResponsePipe | None = request.scope.get("extensions", {}).get(PUSH_EXTENSION)
+    if pipe is not None:
+        pipe.on_disconnect(partial(_cancel, task))
+    try:
+        await asyncio.wait([task])
+    finally:
+        task.cancel()
+    if task.cancelled():
+        raise ClientDisconnect
+    return task.result()
+
+
+def _cancel(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

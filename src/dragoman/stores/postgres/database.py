@@ -5,7 +5,6 @@ The isolation level is READ COMMITTED: what must be consistent is one statement,
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
+from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, SEARCH_THREADS, FairThreads
 from dragoman.stores.postgres import arrays
 
 T = TypeVar("T")
@@ -98,9 +98,14 @@ class Database:
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
             raise StoreUnavailable(f"the database {self.display_url} cannot be used: {error}") from error
         self._writer_thread = ThreadPoolExecutor(1, "dragoman-writer")
-        self._pool = ThreadPoolExecutor(POOL_SIZE, "dragoman-database")
-        self._local = threading.local()
-        self._connections: list[ReconnectingConnection] = []
+        self._pool = FairThreads(POOL_SIZE, "dragoman-database", connect=self._new_connection, run=_call)
+        self._searchers = FairThreads(
+            SEARCH_THREADS,
+            "dragoman-search",
+            connect=self._new_connection,
+            run=_call,
+            limit_per_user=MAX_SEARCHES_PER_USER,
+        )
 
     async def write_log(self, work: Work[T]) -> T:
         """Write to the log in a transaction. Writes are executed in order.
@@ -108,7 +113,11 @@ class Database:
         Raises:
             StoreUnavailable: the write failed, or it is unknown whether it succeeded.
         """
-        return await self._run(self._writer_thread, lambda: self._writer.write(work))
+        try:
+            job = asyncio.get_running_loop().run_in_executor(self._writer_thread, lambda: self._writer.write(work))
+        except RuntimeError as error:
+            raise StoreUnavailable("the database is closed") from error
+        return await job
 
     async def read(self, work: Work[T]) -> T:
         """Run a read. Each statement sees what was committed before it began.
@@ -116,7 +125,16 @@ class Database:
         Raises:
             StoreUnavailable: the database cannot be read.
         """
-        return await self._run(self._pool, lambda: self._thread_connection().read(work))
+        return await self._pool.read(lambda line: line.read(work))
+
+    async def search(self, work: Work[T]) -> T:
+        """Run a long read, for which other reads do not wait.
+
+        Raises:
+            LimitReached: the user has too many of them.
+            StoreUnavailable: the database cannot be read.
+        """
+        return await self._searchers.read(lambda line: line.read(work))
 
     async def write(self, work: Work[T]) -> T:
         """Run a write in a transaction of its own.
@@ -124,7 +142,7 @@ class Database:
         Raises:
             StoreUnavailable: as for `write_log`.
         """
-        return await self._run(self._pool, lambda: self._thread_connection().write(work))
+        return await self._pool.read(lambda line: line.write(work))
 
     async def probe(self) -> None:
         """Make a write to the log that changes nothing. Raises StoreUnavailable."""
@@ -137,24 +155,18 @@ class Database:
 
     def close(self) -> None:
         """Finish queued work, and close all connections."""
-        self._pool.shutdown()
+        self._pool.shut_down()
+        self._searchers.shut_down()
         self._writer_thread.shutdown()
-        for line in (*self._connections, self._writer):
+        for line in (*self._pool.connections, *self._searchers.connections, self._writer):
             line.close()
 
-    async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        try:
-            job = asyncio.get_running_loop().run_in_executor(threads, work)
-        except RuntimeError as error:
-            raise StoreUnavailable("the database is closed") from error
-        return await job
+    def _new_connection(self) -> "ReconnectingConnection":
+        return ReconnectingConnection(self.conninfo)
 
-    def _thread_connection(self) -> "ReconnectingConnection":
-        line: ReconnectingConnection | None = getattr(self._local, "line", None)
-        if line is None:
-            line = self._local.line = ReconnectingConnection(self.conninfo)
-            self._connections.append(line)
-        return line
+
+def _call(line: "ReconnectingConnection", work: Callable[["ReconnectingConnection"], T]) -> T:
+    return work(line)
 
 
 class ReconnectingConnection:

@@ -1,6 +1,7 @@
 """The sessions' logs and their indexes in PostgreSQL."""
 
 import re
+import threading
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -18,7 +19,7 @@ from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bytes
 from dragoman.stores.postgres.database import Database
-from dragoman.stores.postgres.session_search import find_recent_sessions
+from dragoman.stores.postgres.session_search import find_recent_sessions, search_sessions
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, to_us
 
@@ -98,7 +99,16 @@ class PostgresLog:
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """Return an owner's sessions, pinned ones first, then by time of last change, then by time of creation."""
-        recent, unreadable = await self._read(partial(find_recent_sessions, owner, text, offset, limit))
+        if text:
+            is_abandoned = threading.Event()
+            try:
+                recent, unreadable = await self._database.search(
+                    partial(search_sessions, owner, text, offset, limit, is_abandoned)
+                )
+            finally:
+                is_abandoned.set()
+        else:
+            recent, unreadable = await self._read(partial(find_recent_sessions, owner, offset, limit))
         for error in unreadable:
             self._report_unreadable(error)
         return recent

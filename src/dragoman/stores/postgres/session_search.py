@@ -1,9 +1,13 @@
-"""An owner's sessions in order of use, and full-text search."""
+"""An owner's sessions in order of use, and full-text search. Runs on a thread of the database.
 
-from collections.abc import Iterator
+The database passes over the texts in which the words cannot be. What they match is decided here, because databases fold
+case differently.
+"""
+
+import threading
 from contextlib import suppress
-from typing import Any
 
+import msgspec
 from psycopg import Connection
 
 from dragoman.core import events
@@ -11,51 +15,62 @@ from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
 from dragoman.stores.decoding import decode_states
-from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
+from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, searchable, text_in
 from dragoman.stores.postgres.statements import statements
 
 _SQL = statements("log")
-_PAGE_SIZE = 500
-_MAX_SEQ = 2**62
+_BATCH = 500
+
+
+class _Titled(msgspec.Struct):
+    title: str | None = None
+
+
+_TITLE_DECODER = msgspec.json.Decoder(_Titled)
 
 
 def find_recent_sessions(
-    owner: UserId, text: str, offset: int, limit: int, connection: Connection
+    owner: UserId, offset: int, limit: int, connection: Connection
 ) -> tuple[RecentSessions, list[SessionUnreadable]]:
     """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
-    values = {"owner": owner, "limit": None if text else limit, "offset": 0 if text else offset}
+    values = {"owner": owner, "limit": limit, "offset": offset}
     states, unreadable = decode_states(connection.execute(_SQL["recent"], values))
-    if not text:
-        (total,) = connection.execute(_SQL["count"], {"owner": owner}).fetchone() or (0,)
-        return RecentSessions(states=states, total=total), unreadable
-    search = _Search(text, connection)
-    matches = [state for state in states if search.matches(state.session_id, state.settings.title)]
-    is_partial = search.remaining_events <= 0
-    page = RecentSessions(states=matches[offset : offset + limit], total=len(matches), is_partial=is_partial)
-    return page, unreadable
+    (total,) = connection.execute(_SQL["count"], {"owner": owner}).fetchone() or (0,)
+    return RecentSessions(states=states, total=total), unreadable
 
 
-class _Search:
-    def __init__(self, text: str, connection: Connection) -> None:
-        self.remaining_events = MAX_SEARCHED_EVENTS
-        self._text = text.casefold()
-        self._connection = connection
-
-    def matches(self, session_id: str, title: str | None) -> bool:
-        return self._text in (title or "").casefold() or any(
-            self._text in text.casefold() for text in self._texts(session_id)
-        )
-
-    def _texts(self, session_id: str) -> Iterator[str]:
-        """The texts of a session, newest first."""
-        before = _MAX_SEQ
-        while self.remaining_events > 0:
-            asked = {"session": session_id, "before": before, "limit": min(_PAGE_SIZE, self.remaining_events)}
-            rows: list[tuple[Any, ...]] = self._connection.execute(_SQL["texts"], asked).fetchall()
-            for seq, payload in rows:
-                self.remaining_events -= 1
-                before = seq
+def search_sessions(
+    owner: UserId, text: str, offset: int, limit: int, is_abandoned: threading.Event, connection: Connection
+) -> tuple[RecentSessions, list[SessionUnreadable]]:
+    """Search an owner's sessions as `SessionIndex.recent` does."""
+    wanted = searchable(text)
+    found = _titled(owner, wanted, connection)
+    read = 0
+    values = {"owner": owner, "text": _as_stored(wanted), "limit": MAX_SEARCHED_EVENTS}
+    with connection.transaction(), connection.cursor("search") as cursor:
+        cursor.itersize = _BATCH
+        for session_id, payload in cursor.execute(_SQL["search"], values):
+            read += 1
+            if read % _BATCH == 0 and is_abandoned.is_set():
+                break
+            if session_id not in found:
                 with suppress(ValueError):  # damaged: reading the session reports it
-                    yield text_in(events.decode(payload))
-            if len(rows) < _PAGE_SIZE:
-                return
+                    if wanted in searchable(text_in(events.decode(payload))):
+                        found.add(session_id)
+    page = {"owner": owner, "sessions": list(found), "limit": limit, "offset": offset}
+    states, unreadable = decode_states(connection.execute(_SQL["recent_of"], page))
+    return RecentSessions(states=states, total=len(found), is_partial=read >= MAX_SEARCHED_EVENTS), unreadable
+
+
+def _titled(owner: UserId, wanted: str, connection: Connection) -> set[str]:
+    found: set[str] = set()
+    for session_id, settings in connection.execute(_SQL["settings_of_owner"], {"owner": owner}):
+        with suppress(ValueError):  # damaged: the lists report it
+            if wanted in searchable(_TITLE_DECODER.decode(settings).title or ""):
+                found.add(session_id)
+    return found
+
+
+def _as_stored(wanted: str) -> str:
+    """What a payload in ASCII contains, in lower case, if its text contains the words; empty if that is not known."""
+    return "" if any(character in '"\\' or character < " " for character in wanted) else wanted

@@ -27,6 +27,7 @@ _DELETE_RUNS_OF_BATCH = (
     "DELETE FROM runs WHERE session = ? AND run_id IN (SELECT run_id FROM events WHERE session = ? AND seq <= ?)"
 )
 _DELETE_OTHERS_OF_BATCH = (
+    "DELETE FROM search_texts WHERE id IN (SELECT id FROM search_texts WHERE session = ? LIMIT max(1, ? / 64))",
     "DELETE FROM messages WHERE (session, id) IN (SELECT session, id FROM messages WHERE session = ? LIMIT ?)",
     "DELETE FROM calls WHERE (session, call_id) IN (SELECT session, call_id FROM calls WHERE session = ? LIMIT ?)",
     "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE session = ? LIMIT ?)",
@@ -90,6 +91,7 @@ class AppendWriter:
             connection.execute(_DELETE_RUNS_OF_BATCH, (*found, *found, *last))
             connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*found, *last))
         elif not any(connection.execute(statement, portion).rowcount for statement in _DELETE_OTHERS_OF_BATCH):
+            connection.execute("DELETE FROM search_sessions WHERE session = ?", found)
             connection.execute("DELETE FROM deleted WHERE number = ?", found)
         return True
 

@@ -4,9 +4,7 @@ import asyncio
 import fcntl
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -14,9 +12,11 @@ from typing import Any, TypeVar
 
 import structlog
 
+from dragoman.core.principal import CALLER
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # re-exported for callers that catch them
+from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, SEARCH_THREADS, FairThreads
 from dragoman.stores.sqlite.writer import Synchronous, Writer
 
 T = TypeVar("T")
@@ -52,10 +52,16 @@ class Database:
         except BaseException:
             os.close(self._lock_descriptor)
             raise
-        self._readers = ThreadPoolExecutor(READER_THREADS, "dragoman-reader")
-        self._local = threading.local()
         self._path = path
-        self._connections: list[sqlite3.Connection] = []
+        self._readers = FairThreads(READER_THREADS, "dragoman-reader", connect=self._open_reader, run=_read)
+        self._searchers = FairThreads(
+            SEARCH_THREADS,
+            "dragoman-search",
+            connect=self._open_reader,
+            run=_read,
+            interrupt=sqlite3.Connection.interrupt,
+            limit_per_user=MAX_SEARCHES_PER_USER,
+        )
         self._pending_lookups: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
         """Lookups of this event loop iteration."""
 
@@ -74,7 +80,16 @@ class Database:
         Raises:
             StoreUnavailable: the database cannot be read.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
+        return await self._readers.read(work)
+
+    async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a long read, for which other reads do not wait. It is interrupted if its caller is cancelled.
+
+        Raises:
+            LimitReached: the user has too many of them.
+            StoreUnavailable: the database cannot be read.
+        """
+        return await self._searchers.read(work)
 
     async def look_up(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a read of a few rows. Lookups of one event loop iteration share one thread switch.
@@ -91,40 +106,45 @@ class Database:
 
     def close(self) -> None:
         """Finish queued writes, close all connections, and release the folder."""
-        self._readers.shutdown()
-        for connection in self._connections:
-            connection.close()
+        for threads in (self._readers, self._searchers):
+            threads.shut_down()
+            for connection in threads.connections:
+                connection.close()
         self.writer.close()
         os.close(self._lock_descriptor)
 
     def _run_lookups(self) -> None:
         asked, self._pending_lookups = self._pending_lookups, []
         works = [work for work, _ in asked]
+        caller = CALLER.set(None)  # it is for several users
         try:
-            job = asyncio.get_running_loop().run_in_executor(
-                self._readers, self._read, lambda connection: [work(connection) for work in works]
-            )
-        except RuntimeError as error:  # it was closed meanwhile
+            job = self._readers.submit(lambda connection: [work(connection) for work in works])
+        except StoreUnavailable as error:  # it was closed meanwhile
             for _, answer in asked:
-                answer.set_exception(StoreUnavailable(str(error)))
+                answer.set_exception(error)
             return
+        finally:
+            CALLER.reset(caller)
         job.add_done_callback(partial(_resolve_lookups, [answer for _, answer in asked]))
 
-    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _open_reader(self) -> sqlite3.Connection:
         try:
-            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-                connection.execute("PRAGMA query_only = ON")
-                self._local.connection = connection
-                self._connections.append(connection)
-            connection.execute("BEGIN")
-            try:
-                return work(connection)
-            finally:
-                connection.execute("COMMIT")
+            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA query_only = ON")
         except sqlite3.Error as error:
             raise StoreUnavailable("the database cannot be read now") from error
+        return connection
+
+
+def _read(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        connection.execute("BEGIN")
+        try:
+            return work(connection)
+        finally:
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreUnavailable("the database cannot be read now") from error
 
 
 def _resolve_lookups(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future[list[Any]]) -> None:

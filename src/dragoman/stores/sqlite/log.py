@@ -24,7 +24,8 @@ from dragoman.stores.decoding import (
 )
 from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.session_search import find_recent_sessions
+from dragoman.stores.sqlite.search_index import SearchIndexer
+from dragoman.stores.sqlite.session_search import find_recent_sessions, search_sessions
 from dragoman.stores.times import from_us, to_us
 
 
@@ -38,6 +39,7 @@ class SqliteLog:
         self._read = database.read
         self._look_up = database.look_up
         self._appends = AppendWriter()
+        self._indexer = SearchIndexer(database)
         self._sweep_task: asyncio.Task[None] | None = None
         self._sweep_requests = 0
         """Number of times that a sweep was requested."""
@@ -110,7 +112,13 @@ class SqliteLog:
 
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """Return an owner's sessions, pinned ones first, then by time of last change, then by time of creation."""
-        recent, unreadable = await self._read(partial(find_recent_sessions, owner, text, offset, limit))
+        if text:
+            search = partial(search_sessions, owner, text, offset, limit)
+            recent, unreadable, is_index_behind = await self._database.search(search)
+            if is_index_behind:
+                self._indexer.request(owner)
+        else:
+            recent, unreadable = await self._read(partial(find_recent_sessions, owner, offset, limit))
         for error in unreadable:
             self._report_unreadable(error)
         return recent

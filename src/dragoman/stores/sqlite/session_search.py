@@ -1,7 +1,10 @@
-"""An owner's sessions in order of use, and full-text search. Runs on a reader thread."""
+"""An owner's sessions in order of use, and full-text search. Runs on a reader thread.
 
+Texts are found in the index, as far as it goes, and in the events behind that. `search_index` extends the index.
+"""
+
+import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import suppress
 
 from dragoman.core import events
@@ -9,52 +12,94 @@ from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
 from dragoman.stores.decoding import decode_states
-from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, text_in
+from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, searchable, text_in
 
-_SELECT = (
-    "SELECT session_id, head, settings FROM sessions WHERE owner = ?"
-    " ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
+MAX_SEARCH_TRIGRAMS = 32
+"""Trigrams of a query that are looked up; the texts that have them are compared with all of it."""
+DOCUMENT_ID_BITS = 32
+"""The ids of a user's texts are the user's number, followed by that many bits."""
+_ORDER = "ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
+_PAGE = f"SELECT session_id, head, settings FROM sessions WHERE owner = ? {_ORDER} LIMIT ? OFFSET ?"  # noqa: S608  # ours
+_MATCHES = (
+    "SELECT session_id, head, settings FROM sessions"  # noqa: S608  # ours
+    f" WHERE owner = ? AND number IN (SELECT value FROM json_each(?)) {_ORDER} LIMIT ? OFFSET ?"
+)
+_TITLES = (
+    "SELECT number FROM sessions JOIN search_sessions ON session = number"
+    " WHERE owner = ? AND sessions.seq = search_sessions.seq AND instr(title, ?) > 0"
+)
+_NEW_TITLES = (
+    "SELECT number, json_extract(settings, '$.title') FROM sessions LEFT JOIN search_sessions ON session = number"
+    " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) AND json_valid(settings)"
+)
+_NEW_EVENTS = (  # without its limit, the inner query would lose its order
+    "SELECT number, payload FROM"
+    " (SELECT number, ifnull(search_sessions.seq, 0) AS indexed, updated_at"
+    " FROM sessions LEFT JOIN search_sessions ON session = number"
+    " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) ORDER BY updated_at DESC LIMIT -1)"
+    " CROSS JOIN events ON events.session = number AND events.seq > indexed"
+    " WHERE type IN ('message_added', 'block_closed') LIMIT ?"
 )
 
 
 def find_recent_sessions(
-    owner: UserId, text: str, offset: int, limit: int, connection: sqlite3.Connection
+    owner: UserId, offset: int, limit: int, connection: sqlite3.Connection
 ) -> tuple[RecentSessions, list[SessionUnreadable]]:
     """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
-    if not text:
-        rows = connection.execute(f"{_SELECT} LIMIT ? OFFSET ?", (owner, limit, offset))
-        states, unreadable = decode_states(rows)
-        (total,) = connection.execute("SELECT count(*) FROM sessions WHERE owner = ?", (owner,)).fetchone()
-        return RecentSessions(states=states, total=total), unreadable
-    search = _Search(text, connection)
-    states, unreadable = decode_states(connection.execute(_SELECT, (owner,)).fetchall())
-    matches = [state for state in states if search.matches(state.session_id, state.settings.title)]
-    is_partial = search.remaining_events <= 0
-    page = RecentSessions(states=matches[offset : offset + limit], total=len(matches), is_partial=is_partial)
-    return page, unreadable
+    states, unreadable = decode_states(connection.execute(_PAGE, (owner, limit, offset)))
+    (total,) = connection.execute("SELECT count(*) FROM sessions WHERE owner = ?", (owner,)).fetchone()
+    return RecentSessions(states=states, total=total), unreadable
 
 
-class _Search:
-    def __init__(self, text: str, connection: sqlite3.Connection) -> None:
-        self.remaining_events = MAX_SEARCHED_EVENTS
-        self._text = text.casefold()
-        self._connection = connection
+def search_sessions(
+    owner: UserId, text: str, offset: int, limit: int, connection: sqlite3.Connection
+) -> tuple[RecentSessions, list[SessionUnreadable], bool]:
+    """Search an owner's sessions as `SessionIndex.recent` does. Also returns whether some are not indexed yet."""
+    wanted = searchable(text)
+    matches = _indexed_matches(owner, wanted, connection)
+    new_matches, read = _new_matches(owner, wanted, connection)
+    numbers = json.dumps(sorted(matches | new_matches))
+    states, unreadable = decode_states(connection.execute(_MATCHES, (owner, numbers, limit, offset)))
+    total = len(matches | new_matches)
+    is_partial = read >= MAX_SEARCHED_EVENTS
+    return RecentSessions(states=states, total=total, is_partial=is_partial), unreadable, read > 0
 
-    def matches(self, session_id: str, title: str | None) -> bool:
-        return self._text in (title or "").casefold() or any(
-            self._text in text.casefold() for text in self._texts(session_id)
+
+def _indexed_matches(owner: UserId, wanted: str, connection: sqlite3.Connection) -> set[int]:
+    found = {number for (number,) in connection.execute(_TITLES, (owner, wanted))}
+    user = connection.execute("SELECT number FROM search_users WHERE user = ?", (owner,)).fetchone()
+    if user is None:
+        return found
+    first = user[0] << DOCUMENT_ID_BITS
+    last = first + (1 << DOCUMENT_ID_BITS) - 1
+    statement = "SELECT DISTINCT session FROM search_texts WHERE id BETWEEN ? AND ? AND instr(text, ?) > 0"
+    values: tuple[object, ...] = (first, last, wanted)
+    if trigrams := _trigrams(wanted):  # the index has no shorter texts
+        statement = (
+            "SELECT DISTINCT session FROM search_trigrams JOIN search_texts ON id = search_trigrams.rowid"
+            " WHERE search_trigrams MATCH ? AND search_trigrams.rowid BETWEEN ? AND ?"
+            " AND instr(search_texts.text, ?) > 0"
         )
+        values = (" ".join(trigrams), *values)
+    return found | {number for (number,) in connection.execute(statement, values)}
 
-    def _texts(self, session_id: str) -> Iterator[str]:
-        """The texts of a session, newest first."""
-        rows = self._connection.execute(
-            "SELECT payload FROM events WHERE session = (SELECT number FROM sessions WHERE session_id = ?)"
-            " AND type IN ('message_added', 'block_closed') ORDER BY seq DESC",
-            (session_id,),
-        )
-        for (payload,) in rows:
-            if self.remaining_events <= 0:
-                return
-            self.remaining_events -= 1
+
+def _trigrams(wanted: str) -> list[str]:
+    """The trigrams of a query, quoted for the index."""
+    starts = range(len(wanted) - 2)
+    distinct = dict.fromkeys(wanted[start : start + 3] for start in starts)
+    return ['"' + trigram.replace('"', '""') + '"' for trigram in [*distinct][:MAX_SEARCH_TRIGRAMS]]
+
+
+def _new_matches(owner: UserId, wanted: str, connection: sqlite3.Connection) -> tuple[set[int], int]:
+    """The matches in what is not indexed yet, and how many events were read."""
+    titles = connection.execute(_NEW_TITLES, (owner,))
+    found = {number for number, title in titles if title and wanted in searchable(title)}
+    read = 0
+    for number, payload in connection.execute(_NEW_EVENTS, (owner, MAX_SEARCHED_EVENTS)):
+        read += 1
+        if number not in found:
             with suppress(ValueError):  # damaged: reading the session reports it
-                yield text_in(events.decode(payload))
+                if wanted in searchable(text_in(events.decode(payload))):
+                    found.add(number)
+    return found, read

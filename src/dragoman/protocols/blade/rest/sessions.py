@@ -17,6 +17,7 @@ from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
 from dragoman.protocols.blade.wire.decoding import check_text, check_variables, parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
+from dragoman.protocols.kit.body import while_connected
 
 BODY_LIMIT = 4 * 1024 * 1024
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 200
@@ -60,7 +61,7 @@ class SessionHandlers(Handlers):
         return CreatedSession(public_session_id(live.state.session_id))
 
     @endpoint("GET", "/sessions", query=_SEARCH_QUERY)
-    async def page(self, principal: Principal, query: Mapping[str, str]) -> SessionPage:
+    async def page(self, principal: Principal, query: Mapping[str, str], request: Request) -> SessionPage:
         """List your sessions, pinned ones first."""
         offset, limit = parse_page(query, default=DEFAULT_PAGE_SIZE, maximum=MAX_PAGE_SIZE)
         text = query.get("q", "").strip()
@@ -68,7 +69,7 @@ class SessionHandlers(Handlers):
             raise Invalid(f"must have at most {wire.MAX_QUERY_CHARS} characters", path="q")
         if query.get("template_id_prefix"):  # of a field that is always null here
             return SessionPage(items=(), total=0, limit=limit, offset=offset)
-        recent = await self.engine.recent(principal.user, text, offset, limit)
+        recent = await while_connected(request, self.engine.recent(principal.user, text, offset, limit))
         return SessionPage(
             items=[translate.session_of(state) for state in recent.states],
             total=recent.total,

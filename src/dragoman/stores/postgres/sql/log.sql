@@ -173,10 +173,19 @@ SELECT owner FROM sessions WHERE session_id = %(session)s
 -- name: count
 SELECT count(*) FROM sessions WHERE owner = %(owner)s
 
--- name: texts
-SELECT seq, payload FROM events
-WHERE session_id = %(session)s AND type IN ('message_added', 'block_closed') AND seq < %(before)s
-ORDER BY seq DESC LIMIT %(limit)s
+-- name: settings_of_owner
+SELECT session_id, settings FROM sessions WHERE owner = %(owner)s
+
+-- name: search
+-- Letters beyond ASCII have several forms in other cases: texts with such letters are all returned.
+SELECT session_id, payload FROM sessions JOIN events USING (session_id)
+WHERE owner = %(owner)s AND type IN ('message_added', 'block_closed')
+    AND (octet_length(payload) > char_length(payload) OR position(%(text)s IN lower(payload COLLATE "C")) > 0)
+ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s
+
+-- name: recent_of
+SELECT session_id, head, settings FROM sessions WHERE owner = %(owner)s AND session_id = ANY (%(sessions)s)
+ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
 
 -- name: unfinished_sessions
 SELECT session_id FROM sessions WHERE is_running

@@ -1,0 +1,132 @@
+"""Extends the full-text index of a user's sessions, in the background, after a search has found that it is behind.
+
+Users who never search cost nothing. A batch is small, because commits wait for the transaction that writes it.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from dragoman.core import events
+from dragoman.core.ids import UserId
+from dragoman.core.principal import CALLER
+from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.lookups import searchable, text_in
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.session_search import DOCUMENT_ID_BITS
+
+READ_SESSIONS = 1024
+READ_CHARS = 1024 * 1024
+"""Bounds of what is read at a time."""
+COMMIT_SESSIONS = 32
+COMMIT_CHARS = 16 * 1024
+"""Bounds of what one transaction indexes: a few milliseconds."""
+MAX_EVENTS_OF_RUN = 256
+"""A session is indexed between its runs; one whose run has more events than that, also during the run."""
+_SEPARATOR = "\x1f"
+_BEHIND = (
+    "SELECT number, session_id, ifnull(search_sessions.seq, 0),"
+    " iif(json_valid(settings), json_extract(settings, '$.title'), NULL), sessions.seq"
+    " FROM sessions LEFT JOIN search_sessions ON session = number"
+    " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) + iif(is_running, ?, 0)"
+    " ORDER BY updated_at DESC LIMIT ?"
+)
+_TEXTS = (
+    "SELECT seq, payload FROM events"
+    " WHERE session = ? AND seq > ? AND type IN ('message_added', 'block_closed') ORDER BY seq"
+)
+
+
+class _Addition(NamedTuple):
+    """Texts of a session to index."""
+
+    number: int
+    session_id: str
+    seq: int
+    title: str
+    text: str
+
+
+class SearchIndexer:
+    """Indexes the sessions of users who search."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._owners: dict[UserId, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def request(self, owner: UserId) -> None:
+        """Have a user's sessions indexed. The task ends by itself, at the latest with the database."""
+        self._owners[owner] = None
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._index(), name="search index")
+
+    async def _index(self) -> None:
+        CALLER.set(None)  # it takes turns with the users' searches
+        with suppress(StoreUnavailable):  # the next search continues
+            while self._owners:
+                owner = next(iter(self._owners))
+                while batch := await self._database.search(partial(_next_batch, owner)):
+                    for part in _commits(batch):
+                        await self._database.writer.run(partial(_write, owner, part))
+                self._owners.pop(owner)
+
+
+def _next_batch(owner: UserId, connection: sqlite3.Connection) -> list[_Addition]:
+    batch: list[_Addition] = []
+    remaining_chars = READ_CHARS
+    for number, session_id, after, title, last_seq in connection.execute(
+        _BEHIND, (owner, MAX_EVENTS_OF_RUN, READ_SESSIONS)
+    ):
+        texts: list[str] = []
+        chars = 0
+        seq = last_seq
+        for event_seq, payload in connection.execute(_TEXTS, (number, after)):
+            with suppress(ValueError):  # damaged: reading the session reports it
+                texts.append(text_in(events.decode(payload)))
+                chars += len(texts[-1])
+            if chars > COMMIT_CHARS:
+                seq = event_seq  # the next batch continues there
+                break
+        text = searchable(_SEPARATOR.join(texts))
+        batch.append(_Addition(number, session_id, seq, searchable(title or ""), text))
+        remaining_chars -= chars
+        if remaining_chars <= 0:
+            break
+    return batch
+
+
+def _commits(batch: Sequence[_Addition]) -> Iterator[list[_Addition]]:
+    part: list[_Addition] = []
+    chars = 0
+    for each in batch:
+        part.append(each)
+        chars += len(each.text)
+        if chars >= COMMIT_CHARS or len(part) == COMMIT_SESSIONS:
+            yield part
+            part, chars = [], 0
+    if part:
+        yield part
+
+
+def _write(owner: UserId, batch: Sequence[_Addition], connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT OR IGNORE INTO search_users (user) VALUES (?)", (owner,))
+    (user,) = connection.execute("SELECT number FROM search_users WHERE user = ?", (owner,)).fetchone()
+    first = user << DOCUMENT_ID_BITS
+    (last,) = connection.execute(
+        "SELECT max(id) FROM search_texts WHERE id BETWEEN ? AND ?", (first, first + (1 << DOCUMENT_ID_BITS) - 1)
+    ).fetchone()
+    next_id = first if last is None else last + 1
+    for each in batch:
+        session = (each.number, each.session_id)
+        if not connection.execute("SELECT 1 FROM sessions WHERE number = ? AND session_id = ?", session).fetchone():
+            continue  # it was deleted meanwhile
+        connection.execute(
+            "INSERT OR REPLACE INTO search_sessions VALUES (?, ?, ?)", (each.number, each.seq, each.title)
+        )
+        if each.text:
+            connection.execute("INSERT INTO search_texts VALUES (?, ?, ?)", (next_id, each.number, each.text))
+            next_id += 1

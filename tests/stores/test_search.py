@@ -1,0 +1,193 @@
+"""Searches: what the index finds, that users take turns, and what becomes of a search that nobody waits for."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dragoman.core.events import SettingsChange, SettingsChanged
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.principal import CALLER
+from dragoman.core.refusals import LimitReached
+from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER
+from dragoman.stores.sqlite.database import READER_THREADS, Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.core.strategies import NOON
+from tests.stores.contract import ANN, BOB, commit_accepted, new_session_in, session_id
+
+DEADLINE_S = 20
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(tmp_path)
+    database.start()
+    yield database
+    database.close()
+
+
+async def found(store: SqliteLog, text: str, owner: UserId = ANN) -> list[SessionId]:
+    return [state.session_id for state in (await store.recent(owner, text, 0, 100)).states]
+
+
+async def until_indexed(database: Database, owner: UserId = ANN) -> None:
+    """Wait until all of a user's sessions are in the index."""
+    behind = (
+        "SELECT 1 FROM sessions LEFT JOIN search_sessions ON session = number"
+        " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0)"
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        while await database.read(lambda connection: connection.execute(behind, (owner,)).fetchone()):  # noqa: ASYNC110  # the indexer tells nobody
+            await asyncio.sleep(0.001)
+
+
+async def test_a_search_finds_the_same_before_and_after_its_texts_are_indexed(database: Database) -> None:
+    store = SqliteLog(database)
+    texts = ["Grüße aus 杭州", 'say "hi" AND bye', "a\0b nul", "It is 100 % sure", "x" * 50_000 + " needle"]
+    made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 6)]
+    other = await new_session_in(store, 9, owner=BOB)
+    for writer, text in zip((*made, other), (*texts, "needle"), strict=True):
+        assert await commit_accepted(store, writer.text_events(text)) == [True]
+    titled = SettingsChanged(change=SettingsChange(title="Holiday"))
+    assert await commit_accepted(store, made[0].append(titled)) == [True]
+    queries = {
+        "GRÜSSE": [1],
+        "杭州": [1],
+        "杭": [1],
+        '"hi" and': [2],
+        "a\0b": [3],
+        "%": [4],
+        "needle": [5],
+        "xxxx": [5],
+        "holi": [1],
+        "nul\x1fsay": [],
+        "no such": [],
+        "t": [5, 4, 3, 2],
+    }
+    expected = {text: [session_id(number) for number in numbers] for text, numbers in queries.items()}
+    assert {text: await found(store, text) for text in queries} == expected
+    await until_indexed(database)
+    assert {text: await found(store, text) for text in queries} == expected
+    assert await found(store, "needle", BOB) == [other.session_id]
+
+
+async def test_what_changes_after_indexing_is_found_as_it_is_now(database: Database) -> None:
+    store = SqliteLog(database)
+    writer = await new_session_in(store)
+    first = SettingsChanged(change=SettingsChange(title="first title"))
+    assert await commit_accepted(store, writer.append(first), writer.text_events("one text")) == [True, True]
+    assert await found(store, "one text") == [writer.session_id]
+    await until_indexed(database)
+    second = SettingsChanged(change=SettingsChange(title="second title"))
+    assert await commit_accepted(store, writer.append(second), writer.text_events("another")) == [True, True]
+    for _ in range(2):
+        for text in ("one text", "another", "second title"):
+            assert await found(store, text) == [writer.session_id]
+        assert await found(store, "first title") == []
+        await until_indexed(database)
+    await store.delete(writer.session_id)
+    assert await found(store, "one text") == []
+
+
+async def test_a_deleted_session_leaves_nothing_in_the_index(database: Database) -> None:
+    store = SqliteLog(database)
+    writer = await new_session_in(store)
+    assert await commit_accepted(store, writer.text_events("a secret text")) == [True]
+    assert await found(store, "secret") == [writer.session_id]
+    await until_indexed(database)
+    await store.delete(writer.session_id)
+    count = "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)"
+    async with asyncio.timeout(DEADLINE_S):
+        while (await database.read(lambda connection: connection.execute(count).fetchone()))[0]:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await database.writer.run(
+        lambda connection: connection.execute(
+            "INSERT INTO search_trigrams (search_trigrams) VALUES ('integrity-check')"
+        )
+    )
+
+
+async def test_lists_of_other_users_do_not_wait_for_searches(database: Database) -> None:
+    store = SqliteLog(database)
+    bobs = await new_session_in(store, 2, owner=BOB)
+    CALLER.set(ANN)
+    searches = [
+        asyncio.create_task(database.search(lambda connection: connection.execute(ENDLESS).fetchone()))
+        for _ in range(MAX_SEARCHES_PER_USER)
+    ]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(DEADLINE_S):
+        CALLER.set(BOB)
+        assert await found(store, "", BOB) == [bobs.session_id]
+        for search in searches:
+            search.cancel()
+        await asyncio.wait(searches)
+        assert await found(store, "t", BOB) == [bobs.session_id], "the searches were interrupted"
+
+
+async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(database: Database) -> None:
+    store = SqliteLog(database)
+    await new_session_in(store)
+    release = threading.Event()
+    CALLER.set(ANN)
+    first = asyncio.create_task(database.search(lambda _: release.wait(DEADLINE_S)))
+    rest = [asyncio.create_task(store.recent(ANN, "t", 0, 10)) for _ in range(MAX_SEARCHES_PER_USER - 1)]
+    await asyncio.sleep(0)
+    with pytest.raises(LimitReached, match="too many searches at the same time: at most 8"):
+        await store.recent(ANN, "t", 0, 10)
+    CALLER.set(BOB)
+    other = asyncio.create_task(store.recent(BOB, "t", 0, 10))
+    await asyncio.sleep(0)
+    release.set()
+    async with asyncio.timeout(DEADLINE_S):
+        assert await first
+        assert [found.total for found in await asyncio.gather(*rest)] == [1] * len(rest)
+        assert (await other).total == 0
+        CALLER.set(ANN)
+        assert (await store.recent(ANN, "t", 0, 10)).total == 1
+
+
+async def test_users_take_turns_when_they_read(database: Database) -> None:
+    """A user's reads that wait are executed one by one between those of the others."""
+    release = threading.Event()
+    order: list[str] = []
+    CALLER.set(UserId("first"))
+    occupied = [asyncio.create_task(database.read(lambda _: release.wait(DEADLINE_S))) for _ in range(READER_THREADS)]
+    await asyncio.sleep(0)
+    reads = []
+    lock = threading.Lock()
+
+    def note(name: str, _: sqlite3.Connection) -> None:
+        with lock:
+            order.append(name)
+
+    for user in ("ann", "ann", "ann", "ann", "ann", "ann", "ann", "ann", "bob"):
+        CALLER.set(UserId(user))
+        reads.append(asyncio.create_task(database.read(partial(note, user))))
+    await asyncio.sleep(0)
+    release.set()
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*occupied, *reads)
+    assert order.index("bob") <= READER_THREADS
+    assert len(order) == 9
+
+
+async def test_a_read_that_nobody_waits_for_never_starts(database: Database) -> None:
+    release, started = threading.Event(), threading.Event()
+    CALLER.set(ANN)
+    first = asyncio.create_task(database.search(lambda _: release.wait(DEADLINE_S)))
+    second = asyncio.create_task(database.search(lambda _: started.set()))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait([second])
+    release.set()
+    async with asyncio.timeout(DEADLINE_S):
+        await first
+        assert await database.search(lambda connection: isinstance(connection, sqlite3.Connection))
+    assert not started.is_set()
