@@ -1,4 +1,4 @@
-"""A client never sees a secret, even if a tool reveals it."""
+"""Secret options: what the server shows of them, and what it leaves to the tools."""
 
 from collections.abc import AsyncIterator
 
@@ -8,30 +8,39 @@ from dragoman import Run, SecretOption, ToolContext, ToolFailed, agent, tool
 from tests.requirements import requirement
 from tests.servers import AppServerFactory
 
-CANARY = "canary-7f31-secret"
+PIN = "12345678"
 
 
 @tool(exposed=False)
-def leak_secret(how: str, context: ToolContext) -> str | dict[str, str]:
-    """Reveal the secret."""
+def report(how: str, context: ToolContext) -> str | dict[str, object]:
+    """Return something that contains the digits of the secret, or fail with it."""
+    if how == "sum":
+        return str(123_456_780 + 1)
     if how == "raise":
-        raise ToolFailed(f"the service refused {context.options['key']}")
-    return {"key": context.options["key"]} if how == "object" else f"the key is {context.options['key']}"
+        raise ToolFailed(f"the service rejected {context.options['pin']}")
+    return {"paid": 12_345_678}
 
 
-@agent(tools=[leak_secret], options=[SecretOption(name="key")], history=True)
-async def leaky_agent(run: Run) -> AsyncIterator[str]:
-    yield f"It said: {await run.call(leak_secret, how=run.text)}"
+@agent(tools=[report], options=[SecretOption(name="pin")], history=True)
+async def teller(run: Run) -> AsyncIterator[str]:
+    yield f"It said: {await run.call(report, how=run.text)}"
 
 
-@requirement("aap:secrets:never-shown", "aap:secrets:never-stored-plain")
-@pytest.mark.parametrize("how", ["text", "object", "raise"])
-async def test_a_secret_that_a_tool_leaks_is_never_visible(open_app_server: AppServerFactory, how: str) -> None:
-    async with open_app_server(agents=[leaky_agent]) as server:
-        session = await server.aap_client("alice").create("leaky_agent", options={"key": CANARY})
+@requirement("aap:secrets:results-unchanged")
+@pytest.mark.parametrize(
+    ("how", "result"),
+    [
+        ("sum", "123456781"),
+        ("object", '{"paid":12345678}'),
+        ("raise", "Tool execution failed: the service rejected 12345678"),
+    ],
+)
+async def test_a_result_reaches_clients_and_model_as_the_tool_returned_it(
+    open_app_server: AppServerFactory, how: str, result: str
+) -> None:
+    async with open_app_server(agents=[teller]) as server:
+        session = await server.aap_client("alice").create("teller", options={"pin": PIN})
         turn = await session.run(how)
-        history = await session.history()
-        stored = (server.folder / "dragoman.db").read_bytes() + (server.folder / "dragoman.db-wal").read_bytes()
-    assert CANARY not in str(turn) + str(history)
-    assert "***" in str(history)
-    assert CANARY.encode() not in stored
+        (message,) = [each for each in await session.history() if each["role"] == "tool"]
+        assert list(turn.results.values()) == [message["content"]] == [result]
+        assert (await session.info())["agent"]["options"] == {"pin": "***"}

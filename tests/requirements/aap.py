@@ -392,7 +392,12 @@ REQUIREMENTS = (
     Requirement("aap:options:strings", "An option value that is no string is 400", "aap §9 [chosen]"),
     Requirement("aap:options:size", "An option value over 64 KiB is 400", "aap §9 [chosen]"),
     Requirement("aap:options:removed", "A session keeps and shows an option that its agent lost", "aap §9 [chosen]"),
-    Requirement("aap:secrets:never-shown", "A secret is in no answer; sessions show `***`", "aap §9 [docs]"),
+    Requirement("aap:secrets:never-shown", "The server shows no secret; sessions show `***`", "aap §9 [docs]"),
+    Requirement(
+        "aap:secrets:results-unchanged",
+        "A tool's result is what the tool returned, whatever the secrets",
+        "aap §9 [chosen]",
+    ),
     Requirement(
         "aap:secrets:never-stored-plain", "A secret is not in the data folder or a log in the clear", "aap §9 [chosen]"
     ),

@@ -3,7 +3,7 @@
 Source of the texts: shared rules, 18; the model reads them, on every protocol.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -22,7 +22,6 @@ RESULT_LIMIT = 1024 * 1024
 """Characters of a tool's text result. A longer text is truncated and says so."""
 BLOCK_LIMIT = 1000
 """Blocks in a tool's result."""
-REDACTED = "***"
 MEDIA_LIMIT = 16 * 1024 * 1024
 """Bytes of an image, a file or an object in a tool's result. A larger one is replaced by a note."""
 
@@ -117,19 +116,6 @@ def _limit_blocks(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
 def _truncate(text: str, limit: int) -> str:
     if len(text) > limit:
         return f"{text[:limit]} [cut: {len(text) - limit} more characters]"
-    return text
-
-
-def redact(content: str | tuple[InputBlock, ...], secrets: Collection[str]) -> str | tuple[InputBlock, ...]:
-    """The content with asterisks in place of secrets, which a tool knows but neither the model nor a client may see."""
-    if isinstance(content, str):
-        return _redact_text(content, secrets)
-    return tuple(Text(_redact_text(block.text, secrets)) if isinstance(block, Text) else block for block in content)
-
-
-def _redact_text(text: str, secrets: Collection[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
     return text
 
 

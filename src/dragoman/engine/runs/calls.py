@@ -20,7 +20,6 @@ from dragoman.core.answers import (
     failed_result,
     not_found_result,
     object_with_meta,
-    redact,
     result_content,
     settle_call,
     to_plain_json,
@@ -63,8 +62,6 @@ class CallingLoop(Protocol):
     options: Mapping[str, str]
     metadata: RunMetadata
     memory_tool: RunnableTool | None
-    secrets: frozenset[str]
-    """Option values that neither the model nor a client may see."""
     after_crash: bool
     """Whether calls that are marked as started were interrupted by a crash; `settle` resets it."""
 
@@ -264,17 +261,14 @@ class CallRunner:
         with tool_span(call.call.name, call.call.call_id):
             outcome, value = await run_tool(tool, call.call.input, CallContext(run, call.call.call_id))
         TOOL_CALLS.labels(outcome=outcome).inc()
-        return self._settled_event(run, call, tool.declaration, outcome, value)
+        return self._settled_event(call, tool.declaration, outcome, value)
 
-    def _settled_event(
-        self, run: CallingLoop, call: OpenCall, declaration: ServerTool, outcome: CallOutcome, value: Json
-    ) -> CallSettled:
+    def _settled_event(self, call: OpenCall, declaration: ServerTool, outcome: CallOutcome, value: Json) -> CallSettled:
         try:
             content = result_content(value)
-            redacted = redact(content, run.secrets) if run.secrets else content
             has_raw = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
-            raw = to_plain_json(value) if has_raw and redacted == content else msgspec.UNSET
-            return settle_call(call, outcome, redacted, self._new_id, raw=raw)
+            raw = to_plain_json(value) if has_raw else msgspec.UNSET
+            return settle_call(call, outcome, content, self._new_id, raw=raw)
         except (TypeError, ValueError, RecursionError):
             text = failed_result(f"the tool {declaration.spec.name} returned a value that cannot be written as JSON")
             return settle_call(call, "failed", text, self._new_id)

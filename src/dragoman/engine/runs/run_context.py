@@ -39,7 +39,7 @@ from dragoman.core.headless import APPROVAL_UNAVAILABLE, NO_USER_ANSWER
 from dragoman.core.history import without_repetitions
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
-from dragoman.core.tools import AgentSpec, SecretOption, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.history import History
@@ -47,8 +47,6 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.outbox import OpenBlock
 from dragoman.ports.environment import Ids
 
-MIN_SECRET_CHARS = 6
-"""Secrets with fewer characters are not redacted in results, because they occur in too many words."""
 DRAIN_AFTER = 32 * 1024
 """The budget of output after which `emit` asks the agent to yield to other tasks."""
 DELTA_COST = 64
@@ -91,11 +89,6 @@ class LoopRun:
         self.loop = loop
         self.user: UserId = live.state.owner
         self.options = options
-        self.secrets = frozenset(
-            value
-            for option in self.root.spec.options
-            if isinstance(option, SecretOption) and len(value := options.get(option.name, "")) >= MIN_SECRET_CHARS
-        )
         active = live.state.run
         self.parameters: JsonObject = active.parameters if active is not None else {}
         self.metadata: RunMetadata = active.metadata if active is not None else NO_METADATA
