@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.client import Allow, Choice, ClientCall, Deny, Ended, Image, Permission, Question, Result, Text, Thinking
+from dragoman.client import (
+    Allow,
+    Choice,
+    ClientCall,
+    Deny,
+    Ended,
+    Image,
+    Permission,
+    Question,
+    Reply,
+    Restarted,
+    Result,
+    Text,
+    Thinking,
+)
 from dragoman.client.aap import AapCodec
 from dragoman.client.agentscope import AgentScopeCodec
 from dragoman.client.agui import AguiCodec
@@ -131,12 +145,31 @@ def test_a_run_is_decoded_as_it_was_encoded_wherever_its_stream_was_cut(
         events += read(turn, encode(records, turn), None)
     assert turn.is_over
     *before, end = events
+    answer, before = Reply(events=tuple(events)).text, [each for each in before if not isinstance(each, Restarted)]
+    interrupted = ("cut", "interrupted") if server == "ag-ui" else ("cut",)
+    assert answer == "".join(
+        text
+        for blocks, _, status in steps
+        if status not in interrupted
+        for kind, texts in blocks
+        if kind == "text"
+        for text in texts
+    )
     assert joined(before) == expected_events(records, images=not server.startswith("aap"))
     stop = next(each.event for each in records if isinstance(each, LoggedEvent) and isinstance(each.event, RunStopped))
     assert isinstance(end, Ended)
     # Nothing is pending here. AAP expresses "cancelled" by an error code; the Agent API has "length" for messages only.
     not_expressible = [("agentscope", "max_tokens"), ("aap", "cancelled"), (server.split()[0], "tool_use")]
     assert end.reason == stop.reason or (server.split()[0], reason) in not_expressible
+
+
+def test_a_whole_answer_over_aap_tells_what_was_cut_off() -> None:
+    said = aap_wire.AssistantMessage((aap_wire.TextBlock("Once "),), aap_wire.MessageMeta(interrupted=True))
+    again = aap_wire.AssistantMessage((aap_wire.TextBlock("Once upon a time"),))
+    turn = AapCodec().turn(msgspec.structs.replace(HANDLE), UserInput(text="go"), "once")
+    response = aap_wire.TurnResponse(stop_reason="end_turn", messages=(said, again))
+    events = turn.feed_body(msgspec.json.encode(response))
+    assert list(events[:3]) == [Text(text="Once "), Restarted(text="Once "), Text(text="Once upon a time")]
 
 
 def read(turn: Turn, body: bytes, data: st.DataObject | None) -> list[Event]:

@@ -20,6 +20,7 @@ from dragoman.client import (
     Permission,
     Question,
     Reply,
+    Restarted,
     Result,
     Run,
     Session,
@@ -63,6 +64,8 @@ def describe(event: Event) -> str:
             return name
         case Question(questions=questions):
             return questions[0].question
+        case Restarted(text=text):
+            return text
         case Notice(kind=kind):
             return kind
         case Ended(reason=reason):

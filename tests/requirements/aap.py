@@ -509,6 +509,11 @@ REQUIREMENTS = (
         "A cut turn goes on after a restart or is closed; started server calls read interrupted, client calls stay",
         "aap §15 row 18; rule 25",
     ),
+    Requirement(
+        "aap:turn:restart-cut",
+        "After a cut message comes `message_cut` with its content, which ends the block in clients that do not know it",
+        "aap §14 row 3; rule 25",
+    ),
     Requirement("aap:turn:inline-order", "Results of parallel tools come in the order of completion", "aap §15 row 19"),
     Requirement("aap:turn:delete-cancels", "Deleting a session cancels its turn", "aap §15 row 20"),
     Requirement("aap:turn:other-client-answers", "Another key of the same owner may answer", "aap §15 row 21"),

@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.client import Allow, Choice, Client, ClientCall, Deny, Permission, Question, Result
+from dragoman.client import (
+    Allow,
+    Choice,
+    Client,
+    ClientCall,
+    Deny,
+    Ended,
+    Message,
+    Permission,
+    Question,
+    Restarted,
+    Result,
+    Text,
+)
 from dragoman.client.events import Option, Pending, QuestionItem
 from dragoman.settings import Settings
 from dragoman.terminal.chat import Chat, SessionSelection
@@ -28,6 +41,30 @@ STAMP = Permission(call_id="c1", name="stamp", arguments={"text": "x"})
 def test_control_characters_are_removed() -> None:
     assert strip_control_characters("a\x1b[31mb\x1b]0;title\x07c\x9bd\u202ee\r\nf\tg\r") == "a[31mb]0;titlecde\nf\tg"
     assert call_line("run\x1b[A", {"cmd": "rm\n\u202ex"}) == 'run[A(cmd="rm\\nx")'
+
+
+@pytest.mark.parametrize("is_rich", [False, True], ids=["plain", "rich"])
+def test_words_that_a_crash_cut_off_are_shown_as_cut(is_rich: bool) -> None:
+    output = io.StringIO()
+    screen: Screen = RichScreen(output) if is_rich else PlainScreen(output, output, is_raw=False)
+    with screen.live_display():
+        for event in (Text(text="Once upon "), Restarted(text="Once upon "), Text(text="Once upon a time.")):
+            screen.show_event(event)
+        screen.show_event(Ended(reason="end_turn"))
+    shown = [line.strip() for line in output.getvalue().splitlines() if line.strip()]
+    assert shown[:3] == [
+        "Once upon",
+        "the server restarted: the last words were cut off and are repeated",
+        "Once upon a time.",
+    ]
+
+
+@pytest.mark.parametrize("is_rich", [False, True], ids=["plain", "rich"])
+def test_an_interrupted_message_of_the_history_is_marked(is_rich: bool) -> None:
+    output = io.StringIO()
+    screen: Screen = RichScreen(output) if is_rich else PlainScreen(output, output, is_raw=False)
+    screen.show_message(Message(role="assistant", blocks=(Text(text="Once upon "),), interrupted=True))
+    assert [line.strip() for line in output.getvalue().splitlines()] == ["Once upon", "[cut off]"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from dragoman.client.events import (
     Permission,
     Problem,
     Question,
+    Restarted,
     Result,
     SessionInfo,
     StopReason,
@@ -271,6 +272,8 @@ class AapTurn:
                 return (self._on_tool_call(_convert(fields, _ToolCallFields)),)
             case "tool_result":
                 return self._on_tool_result(_convert(fields, _ToolResultFields))
+            case "message_cut":
+                return (_restarted(_convert(fields, wire.MessageCut).content),)
             case "turn_stop":
                 return self._on_turn_stop(_convert(fields, _TurnStopFields))
         return ()  # an extension that this client does not know
@@ -290,6 +293,8 @@ class AapTurn:
                     events.append(self._on_tool_call(_ToolCallFields(block.tool_call_id, block.name, block.input)))
                 else:
                     events.append(_to_content_block(block))
+            if message.meta is not None and message.meta.interrupted:
+                events.append(_restarted(message.content))
         return (*events, *self._on_turn_stop(_TurnStopFields(response.stop_reason, response.meta)))
 
     def _is_duplicate(self, frame_id: str) -> bool:
@@ -373,9 +378,11 @@ def _to_message(message: wire.HistoryMessage, names: dict[str, str]) -> Message:
             return Message(role="system", blocks=(Text(text=content),))
         case wire.UserMessage(content=content):
             return Message(role="user", blocks=tuple(map(_to_content_block, _as_blocks(content))))
-        case wire.AssistantMessage(content=content):
+        case wire.AssistantMessage(content=content, meta=meta):
             return Message(
-                role="assistant", blocks=tuple(_to_answer_block(each, names) for each in _as_blocks(content))
+                role="assistant",
+                blocks=tuple(_to_answer_block(each, names) for each in _as_blocks(content)),
+                interrupted=meta is not None and meta.interrupted,
             )
         case wire.ToolMessage(content=content):
             text, images = _split_content(content)
@@ -411,6 +418,15 @@ def _to_content_block(block: wire.TextBlock | wire.ThinkingBlock | wire.ImageBlo
             return Image(url=url)
         case _ as never:
             assert_never(never)
+
+
+def _restarted(content: str | tuple[wire.AnswerBlock, ...]) -> Restarted:
+    """The event for a message that was interrupted."""
+    blocks = _as_blocks(content)
+    text = "".join(each.text for each in blocks if isinstance(each, wire.TextBlock))
+    return Restarted(
+        text=text, thinking="".join(each.thinking for each in blocks if isinstance(each, wire.ThinkingBlock))
+    )
 
 
 def _as_blocks(content: "str | tuple[Body, ...]") -> "tuple[Body | wire.TextBlock, ...]":

@@ -39,6 +39,7 @@ from dragoman.client.events import (
 )
 from dragoman.client.pending import choice_to_json, parse_question
 from dragoman.client.sse import Frame, FrameReader
+from dragoman.client.steps import SpokenSteps
 from dragoman.core.answers import denied_result
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
@@ -191,6 +192,7 @@ class AgentScopeTurn:
         self._emitted_calls = {each.call_id for each in handle.pending}
         self._open_calls: dict[str, Pending] = {}
         self._finish_reason = ""
+        self._steps = SpokenSteps()
 
     @property
     def request(self) -> Request:
@@ -243,6 +245,8 @@ class AgentScopeTurn:
             return ()
         if event.metadata and event.metadata.get("finish_reason"):
             self._finish_reason = str(event.metadata["finish_reason"])
+        if event.metadata and event.metadata.get("interrupted"):
+            return self._steps.cut(_step_of(event.id), "")
         payload = next((each.get("data") for each in event.content or () if isinstance(each.get("data"), dict)), None)
         if kind in ("message", "reasoning") or not isinstance(payload, dict):
             return ()
@@ -265,7 +269,8 @@ class AgentScopeTurn:
             self._emitted_lengths[content_key] = emitted + len(text)
             if not text:
                 return ()
-            return (Text(text=text) if kind == "message" else Thinking(text=text),)
+            said = Text(text=text) if kind == "message" else Thinking(text=text)
+            return self._steps.add(_step_of(event.msg_id), said)
         if event.delta or event.status not in ("completed", "failed", "canceled"):
             return ()
         if event.type == "image" and event.image_url:
@@ -320,6 +325,11 @@ class AgentScopeTurn:
         run_id = self._response_id
         ended = Ended(reason=reason, run_id=run_id, usage=_to_usage(event.usage), problem=problem, pending=pending)
         return (*permissions, ended)
+
+
+def _step_of(message_id: str | None) -> str:
+    """The part that the ids of a model step's messages have in common."""
+    return (message_id or "").rpartition("_")[0]
 
 
 def _to_usage(usage: Mapping[str, Json] | None) -> Usage | None:

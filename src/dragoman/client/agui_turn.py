@@ -33,6 +33,7 @@ from dragoman.client.events import (
 )
 from dragoman.client.pending import parse_question
 from dragoman.client.sse import Frame, FrameReader
+from dragoman.client.steps import SpokenSteps
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.agui.messages import METADATA_KEY
@@ -112,6 +113,7 @@ class AguiTurn:
         self._open_calls: dict[str, str] = {}
         """Tool names of the calls that have no result yet, by call id."""
         self._finished_calls: set[str] = set()
+        self._steps = SpokenSteps()
 
     @property
     def can_resume(self) -> bool:
@@ -168,6 +170,8 @@ class AguiTurn:
             if event.type == "TEXT_MESSAGE_START" and event.role == "user":
                 self._stream_offsets[message_id] = -1  # the user's message_id messages are not reported
             return ()
+        if event.type.endswith("_END") and _is_interrupted(event.metadata):
+            return self._steps.cut(_step_of(message_id), event.subagent_run_id)
         if not event.type.endswith(("_CONTENT", "_CHUNK")) or not isinstance(event.delta, str) or not event.delta:
             return ()
         if event.role == "user" or self._stream_offsets.get(message_id) == -1:
@@ -177,11 +181,11 @@ class AguiTurn:
         if not text:
             return ()
         if not event.type.startswith("TEXT_"):
-            return (Thinking(text=text, loop=event.subagent_run_id),)
+            return self._steps.add(_step_of(message_id), Thinking(text=text, loop=event.subagent_run_id))
         if self._records_history(event.subagent_run_id):
             message = self._recorded_message(message_id)
             message["content"] = (message.get("content") or "") + text
-        return (Text(text=text, loop=event.subagent_run_id),)
+        return self._steps.add(message_id, Text(text=text, loop=event.subagent_run_id))
 
     def _new_text(self, message_id: str, start: int, text: str) -> str:
         """The part of `text`, which begins at `start` of its message, that was not emitted before."""
@@ -289,8 +293,11 @@ class AguiTurn:
         loop, content = str(message.get("subagentRunId") or ""), message.get("content")
         if role in ("assistant", "reasoning") and isinstance(content, str):
             text = self._new_text(message_id, 0, content)
+            said = Text(text=text, loop=loop) if role == "assistant" else Thinking(text=text, loop=loop)
             if text:
-                yield Text(text=text, loop=loop) if role == "assistant" else Thinking(text=text, loop=loop)
+                yield from self._steps.add(_step_of(message_id), said)
+            if _is_interrupted(message.get("metadata")):
+                yield from self._steps.cut(message_id, loop)
         if role == "activity" and message_id not in self._emitted_lengths:
             self._emitted_lengths[message_id] = 1
             yield _activity_notice(str(message.get("activityType")), content, loop)
@@ -384,8 +391,19 @@ def _to_message(message: JsonObject, names: dict[str, str]) -> Message | None:
                 names[call["id"]] = name
                 question = parse_question(call["id"], arguments) if name == ASK_USER_QUESTION else None
                 blocks.append(question or ToolCall(id=call["id"], name=name, arguments=arguments))
-            return Message(role="assistant", id=message_id, blocks=tuple(blocks))
+            is_interrupted = _is_interrupted(message.get("metadata"))
+            return Message(role="assistant", id=message_id, blocks=tuple(blocks), interrupted=is_interrupted)
     return None
+
+
+def _is_interrupted(metadata: JsonObject | None) -> bool:
+    """Whether the metadata of a message says that a stop or a crash cut it off."""
+    return bool(((metadata or {}).get(METADATA_KEY) or {}).get("interrupted"))
+
+
+def _step_of(message_id: str) -> str:
+    """The id of the message of the model step that a reasoning message belongs to."""
+    return message_id.partition(":")[0]
 
 
 def _to_content_blocks(content: Json) -> Iterable[Text | Image]:

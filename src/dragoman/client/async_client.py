@@ -24,10 +24,12 @@ from dragoman.client.events import (
     Ended,
     Event,
     Message,
+    Notice,
     Pending,
     Permission,
     Question,
     Reply,
+    Restarted,
     Result,
     SessionInfo,
     ToolResult,
@@ -289,11 +291,17 @@ class AsyncSession:
                 if turn_input is None
                 else self._transport.run_turn(self._handle, turn_input)
             )
+            interrupted: dict[str, Restarted] = {}
+            """By loop: the steps that were interrupted. One that nothing follows is not repeated."""
             async with aclosing(turn):
                 async for event in turn:
                     if isinstance(event, Ended):
                         ended = event
+                    elif isinstance(event, Restarted):
+                        interrupted[event.loop] = event
                     else:
+                        if not isinstance(event, Notice) and (restarted := interrupted.pop(event.loop, None)):
+                            yield restarted
                         yield event
             assert ended is not None, "a turn ends with Ended"
             turn_input = await self._collect_answers(ended.pending)

@@ -27,6 +27,7 @@ from dragoman.client.events import (
     Permission,
     Problem,
     Question,
+    Restarted,
     Result,
     Role,
     SessionInfo,
@@ -323,7 +324,7 @@ class BladeTurn:
         for call_id, call in calls.items():
             if call.get("status") in ("done", "error", "cancelled"):
                 self._finish_call(call_id)
-        return events
+        return [*events, *_restarted(turn, loop)]
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -439,7 +440,19 @@ def _to_message(turn: JsonObject, names: dict[str, str]) -> Message:
                 blocks.append(ToolResult(call_id=call_id, name=name, text=_result_text(content)))
             case kind:
                 blocks.append(_to_notice(str(kind), content, ""))
-    return Message(role=role, id=str(turn.get("turn_id")), blocks=tuple(blocks))
+    is_interrupted = role == "assistant" and turn.get("status") == "interrupted"
+    return Message(role=role, id=str(turn.get("turn_id")), blocks=tuple(blocks), interrupted=is_interrupted)
+
+
+def _restarted(turn: JsonObject, loop: str) -> Iterable[Restarted]:
+    """The event for a turn that was interrupted while the agent spoke. One with a call was cancelled with the call."""
+    if turn.get("status") == "interrupted" and not turn.get("tool_calls"):
+        blocks = turn.get("blocks") or ()
+        yield Restarted(text=_joined_text(blocks, "text"), thinking=_joined_text(blocks, "thinking"), loop=loop)
+
+
+def _joined_text(blocks: Iterable[JsonObject], kind: str) -> str:
+    return "".join(str(each.get("content") or "") for each in blocks if each.get("type") == kind)
 
 
 def _to_notice(kind: str, content: Json, loop: str) -> Notice:

@@ -39,6 +39,16 @@ class Thinking(_TaggedStruct, frozen=True, kw_only=True):
     loop: str = ""
 
 
+class Restarted(_TaggedStruct, frozen=True, kw_only=True):
+    """The server crashed while the agent spoke, and the agent says it again: `text` and `thinking`, the end of what the
+    agent has said so far, are cut off and no longer part of the answer. Precedes the first event that repeats it.
+    """
+
+    text: str = ""
+    thinking: str = ""
+    loop: str = ""
+
+
 class Image(_TaggedStruct, frozen=True, kw_only=True):
     """An image: an `https://` URL or a `data:` URI."""
 
@@ -143,7 +153,7 @@ class Ended(_TaggedStruct, frozen=True, kw_only=True):
     """With `tool_use`: what still waits for an answer."""
 
 
-Event = Text | Thinking | Image | ToolCall | ToolResult | Permission | Question | Notice | Ended
+Event = Text | Thinking | Restarted | Image | ToolCall | ToolResult | Permission | Question | Notice | Ended
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -206,6 +216,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: Role
     blocks: tuple[Block, ...]
     id: str = ""
+    interrupted: bool = False
+    """Whether a stop or a crash of the server cut the message off. After a crash the next message repeats it."""
 
     @property
     def text(self) -> str:
@@ -262,13 +274,25 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The agent's text, without sub-agents."""
-        return "".join(each.text for each in self.events if isinstance(each, Text) and not each.loop)
+        """The agent's text, without sub-agents and without what a crash of the server cut off."""
+        said: list[str] = []
+        for each in self.events:
+            if isinstance(each, Text) and not each.loop:
+                said.append(each.text)
+            elif isinstance(each, Restarted) and not each.loop:
+                said = ["".join(said).removesuffix(each.text)]
+        return "".join(said)
 
     @property
     def thinking(self) -> str:
-        """The agent's reasoning, as far as the model exposes it."""
-        return "".join(each.text for each in self.events if isinstance(each, Thinking) and not each.loop)
+        """The agent's reasoning, as far as the model exposes it; without what `text` leaves out."""
+        said: list[str] = []
+        for each in self.events:
+            if isinstance(each, Thinking) and not each.loop:
+                said.append(each.text)
+            elif isinstance(each, Restarted) and not each.loop:
+                said = ["".join(said).removesuffix(each.thinking)]
+        return "".join(said)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -29,6 +29,9 @@ from dragoman.core.content import Json, JsonObject
 MAX_RESULT_LINES = 8
 """Lines shown of a tool's result; the others are counted."""
 MAX_LINE_CHARACTERS = 300
+RESTARTED_LINE = "the server restarted: the last words were cut off and are repeated"
+INTERRUPTED_LINE = "[cut off]"
+"""Ends a message of the history that a stop or a crash interrupted."""
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, which begin all escape sequences, and characters that change the direction of text."""
@@ -158,4 +161,4 @@ def message_lines(message: Message) -> list[str]:
                 lines += notice_lines(block)
             case _:
                 assert_never(block)
-    return lines
+    return [*lines, INTERRUPTED_LINE] if message.interrupted else lines

@@ -16,9 +16,11 @@ from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text as Styled
 
-from dragoman.client import Ended, Image, Message, Notice, Text, Thinking, ToolCall, ToolResult
+from dragoman.client import Ended, Image, Message, Notice, Restarted, Text, Thinking, ToolCall, ToolResult
 from dragoman.client.events import Event
 from dragoman.terminal.formatting import (
+    INTERRUPTED_LINE,
+    RESTARTED_LINE,
     call_line,
     end_line,
     image_line,
@@ -87,6 +89,11 @@ class RichScreen:
             case Notice(loop=loop):
                 if lines := notice_lines(event):
                     self._print(Styled("\n".join(lines), style="yellow"), loop)
+            case Restarted(loop=loop):
+                cut_off, self._open_block = self._open_block.strip("\n"), ""
+                if cut_off:
+                    self._print(Styled(cut_off, style="dim strike"), loop)
+                self._print(Styled(RESTARTED_LINE, style="yellow"), loop)
             case Ended():
                 self._flush()
                 if line := end_line(event):
@@ -101,6 +108,8 @@ class RichScreen:
             self._print(Styled("\n".join(f"› {line}" for line in message_lines(message)), style="bold"))
         elif message.role == "assistant" and message.text:
             self._print(Markdown(strip_control_characters(message.text), hyperlinks=False))
+            if message.interrupted:
+                self._print(Styled(INTERRUPTED_LINE, style="yellow"))
         elif lines := message_lines(message):
             self._print(Styled("\n".join(lines)), "", "dim")
 

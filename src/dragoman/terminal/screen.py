@@ -7,9 +7,10 @@ from typing import Protocol, TextIO
 
 import msgspec
 
-from dragoman.client import Ended, Image, Message, Notice, Text, Thinking, ToolCall, ToolResult
+from dragoman.client import Ended, Image, Message, Notice, Restarted, Text, Thinking, ToolCall, ToolResult
 from dragoman.client.events import Event
 from dragoman.terminal.formatting import (
+    RESTARTED_LINE,
     call_line,
     end_line,
     image_line,
@@ -79,6 +80,8 @@ class PlainScreen:
                 self._write_line(url if self._is_raw else image_line(url))
             case Notice():
                 self._write_info_lines(notice_lines(event))
+            case Restarted():
+                self._write_info_lines([RESTARTED_LINE])
             case Ended():
                 self._end_line()
                 if line := end_line(event):

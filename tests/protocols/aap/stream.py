@@ -25,6 +25,7 @@ FIELDS: dict[str, set[str]] = {
     "thinking": {"thinking"},
     "tool_call": {"toolCallId", "name", "input"},
     "tool_result": {"toolCallId", "content"},
+    "message_cut": {"content"},
     "turn_stop": {"stopReason"},
 }
 STOP_REASONS = {"end_turn", "tool_use", "max_tokens", "refusal", "error"}
@@ -92,6 +93,9 @@ def check_turn(frames: Sequence[Frame], mode: Mode, *, permitted: int = 0) -> No
     open_calls: list[str] = []  # of the step, without a result so far
     had_result = had_call = text_after_call = False
     for frame in inner[permitted:]:
+        if frame.event == "message_cut":  # our extension: the step is repeated
+            assert not had_call, "a message with calls was cut off"
+            continue
         if frame.event == "tool_result":
             assert frame.data["toolCallId"] in open_calls, f"a result of no call of this step: {frame.data}"
             open_calls.remove(frame.data["toolCallId"])
@@ -142,7 +146,7 @@ def fold(frames: Iterable[Frame]) -> list[dict[str, Json]]:
     """
     messages: list[dict[str, Json]] = []
     for frame in frames:
-        if frame.event in ("turn_start", "turn_stop"):
+        if frame.event in ("turn_start", "message_cut", "turn_stop"):
             continue
         if frame.event == "tool_result":
             messages.append({"role": "tool", **dict(frame.without_extensions()[1])})

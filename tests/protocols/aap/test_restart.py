@@ -16,7 +16,8 @@ from tests.protocols.aap.client import (
     script,
     user,
 )
-from tests.protocols.aap.stream import STREAMS, Mode, check_numbers, check_turn, fold, merged, parse_frames
+from tests.protocols.aap.official_client import OfficialClient
+from tests.protocols.aap.stream import STREAMS, Frame, Mode, check_numbers, check_turn, fold, merged, parse_frames
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
 
@@ -168,7 +169,7 @@ async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(
             assert done.text == "blue, stamped x, 3"
 
 
-@requirement("aap:turn:restart", "aap:history:full")
+@requirement("aap:turn:restart", "aap:turn:restart-cut", "aap:history:full")
 async def test_text_cut_by_a_restart_is_kept_as_it_was_seen_and_its_step_is_played_again(
     open_app_server: AppServerFactory, tool_gates: ToolGates
 ) -> None:
@@ -181,12 +182,23 @@ async def test_text_cut_by_a_restart_is_kept_as_it_was_seen_and_its_step_is_play
         session = await again(house, session)
         tool_gates.open("text")
         rest = await (await session.watch(reading.frames[-1].id)).read_to_end()
-        frames = [*reading.frames, *rest]
-        check_turn(frames, "delta")
-        check_numbers(frames)
-        assert fold(frames) == [assistant_text("one two two three")]
-        assert merged(await session.history())[1:] == fold(frames)
-        assert fold(parse_frames((await session.events("0", "?stream=message")).body)) == fold(frames)
+        streams: dict[Mode, list[Frame]] = {
+            "delta": [*reading.frames, *rest],
+            "message": parse_frames((await session.events("0", "?stream=message")).body),
+        }
+        first, cut, repeated = map(assistant_text, ("one ", "two ", "two three"))
+        for mode, frames in streams.items():
+            check_turn(frames, mode)
+            check_numbers(frames)
+            (place,) = (index for index, frame in enumerate(frames) if frame.event == "message_cut")
+            assert frames[place].data == {"content": cut["content"]}
+            assert (fold(frames[:place]), fold(frames[place:])) == (merged([first, cut]), [repeated])
+            client = OfficialClient()
+            client.receive(frames)
+            texts = [block["text"] for message in client.history for block in message["content"]]
+            assert texts == (["one two ", "two three"] if mode == "delta" else ["one ", "two ", "two three"])
+        history = (await house.aap_client("alice").get(f"{session.path}/history?type=full")).json["history"]["full"]
+        assert history[1:] == [first, {**cut, "_meta": {"interrupted": True}}, repeated]
 
 
 @requirement("aap:turn:restart", "aap:suite:conversations")

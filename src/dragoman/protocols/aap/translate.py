@@ -281,9 +281,13 @@ def history_of(messages: Iterable[core.Message]) -> tuple[wire.HistoryMessage, .
 
 
 def _assistant_message_to(message: core.AssistantMessage) -> wire.AssistantMessage:
-    blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
     mark = wire.MessageMeta(interrupted=True) if message.status in ("cut", "interrupted") else None
-    return wire.AssistantMessage(tuple(map(_block_to, blocks)), mark)
+    return wire.AssistantMessage(_blocks_to(message), mark)
+
+
+def _blocks_to(message: core.AssistantMessage) -> tuple[wire.AnswerBlock, ...]:
+    blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
+    return tuple(map(_block_to, blocks))
 
 
 def _block_to(block: core.Block) -> wire.AnswerBlock:
@@ -319,6 +323,9 @@ def _text_of(block: core.Data | core.File) -> str:
 
 # --- the stream of a turn -----------------------------------------------------------------------------------------
 
+MESSAGE_CUT = b"message_cut"
+"""Our extension: the event after a message that a crash cut off. Clients that do not know it begin a new block."""
+
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -328,7 +335,7 @@ class TurnFrames:
     The same records always give the same frames with the same numbers, live and in every replay.
     """
 
-    __slots__ = ("_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
+    __slots__ = ("_assembler", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
 
     keep_alive = KEEP_ALIVE
 
@@ -345,6 +352,7 @@ class TurnFrames:
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
+        self._assembler = Assembler()
         self.count = 0
         """The number of frames so far, including skipped ones."""
         self.is_over = False
@@ -358,6 +366,9 @@ class TurnFrames:
             name = b"text_delta" if record.kind == "text" else b"thinking_delta"
             return self._frame(name, b'{"delta":%b}' % _ENCODE(record.text))
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
+        message = self._assembler.feed(record)
+        if isinstance(message, core.AssistantMessage) and message.status == "cut" and message.loop == ROOT:
+            return b"" if is_empty(message) else self._frame(MESSAGE_CUT, _ENCODE(wire.MessageCut(_blocks_to(message))))
         return self._event(record)
 
     def close(self, error: Exception) -> bytes:

@@ -300,6 +300,12 @@ class TurnResponse(_Out, frozen=True, kw_only=True):
     meta: TurnMeta | None = msgspec.field(name="_meta", default=None)
 
 
+class MessageCut(msgspec.Struct, frozen=True):
+    """Our extension: an event of a stream. A crash cut off the message with this content, and its step is repeated."""
+
+    content: tuple[AnswerBlock, ...]
+
+
 class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Our extension: the response of `POST /sessions/:id/stop`. False if nothing was running."""
 
