@@ -30,6 +30,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         forwarded: what the client sent for the agent's own use; unset if nothing.
         headless: the answer goes to a program, and nobody can be asked anything.
         output_schema: the JSON Schema that the answer has to match.
+        resends_history: the client sent its whole history, with new messages at its end.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
         protocol: what only the protocol that started the run reads.
     """
@@ -45,6 +46,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     forwarded: Json = msgspec.UNSET
     headless: bool = False
     output_schema: Json = None
+    resends_history: bool = False
     internal: bool = False
     protocol: JsonObject = {}
 
@@ -81,7 +83,7 @@ class HasMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             msgspec.structs.force_setattr(self, "untyped", {})
 
 
-_COMMON_MEMBERS = frozenset(RunMetadata.__struct_fields__) - {"forwarded", "protocol"}
+_COMMON_MEMBERS = frozenset(RunMetadata.__struct_fields__) - {"forwarded", "resends_history", "protocol"}
 _FORWARDED_MEMBERS = ("forwarded_props", "extra")
 
 

@@ -135,6 +135,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     """The events outside the active branch, as ordered ranges, first and last included."""
     fallback_title: str = msgspec.field(default="", name="opening")
     """The beginning of the user's first message; empty before there is one."""
+    resends_history: bool = False
+    """Whether a client has sent its whole history with new messages, so that what it omits is meant to be gone."""
     asking_options: RunOptions | None = None
     """The options of the last run, if it ended with calls that wait."""
 
@@ -301,6 +303,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 metadata=run.metadata,
             )
             state.last_run, state.last_run_seq = run.run_id, logged.seq
+            state.resends_history |= run.metadata.resends_history
         case RunResumed(attempt=attempt):
             if state.run is not None:
                 state.run.attempt, state.run.parked = attempt, False

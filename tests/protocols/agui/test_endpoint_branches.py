@@ -38,7 +38,6 @@ from dragoman.core.resent_history import (
 from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.tools import AgentSpec
 from dragoman.protocols.agui.decision import StartRun, decide, sent_messages
-from dragoman.protocols.agui.request_mapping import RESENT
 from dragoman.protocols.agui.wire import decode_run
 from tests.protocols.agui.endpoint import an_input
 from tests.requirements import requirement
@@ -90,21 +89,17 @@ class Thread:
     def history(self, sent: list[SentMessage]) -> StoredHistory:
         known = {each.id: self.known[each.id] for each in sent if each.id in self.known}
         everything = stored_messages(self.log, self.state)
-        first_seq = first_needed(sent, known)
+        first_seq = first_needed(sent, self.state, known)
         stored: list[StoredMessage] = []
         if needs_all_branches(sent, self.state, known):
             stored = everything
-        elif first_seq is not None or not known:
+        elif first_seq is not None:
             stored = [
                 each._replace(hidden_before=self.state.hidden_ranges, end=None)
                 for each in everything
-                if each.is_visible and each.seq >= (first_seq or 0)
+                if each.is_visible and each.seq >= first_seq
             ]
-        return StoredHistory(self.state, known, stored, is_resent=self.is_resent())
-
-    def is_resent(self) -> bool:
-        started = [each.event for each in self.log if isinstance(each.event, RunStarted)]
-        return any(RESENT in each.metadata.protocol for each in started)
+        return StoredHistory(self.state, known, stored)
 
     def messages(self) -> list[str]:
         """What the model gets."""
@@ -141,7 +136,7 @@ class Conversation(RuleBasedStateMachine):
     def say(self, text: str, fails: bool) -> None:
         self.send([*self.shown, self.new_message(text)], fails=fails)
 
-    @precondition(lambda self: self.shown and not self.thread.is_resent())
+    @precondition(lambda self: self.shown and not self.thread.state.resends_history)
     @rule(text=TEXTS)
     def say_without_the_history(self, text: str) -> None:
         self.send([*self.shown, self.new_message(text)], only=1)
@@ -156,7 +151,7 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data(), text=TEXTS, keeps_id=st.booleans())
     def edit(self, data: st.DataObject, text: str, keeps_id: bool) -> None:
         place = data.draw(st.sampled_from(self.users()))
-        if place == 0 and not self.thread.is_resent():
+        if place == 0 and not self.thread.state.resends_history:
             keeps_id = True  # a single message under a new id is one that is new
         message_id = self.shown[place]["id"] if keeps_id else None
         self.send([*self.shown[:place], self.new_message(text, message_id)])

@@ -25,6 +25,7 @@ from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
 from dragoman.core.inputs import Decision, Result
 from dragoman.core.refusals import ResultsMissing
 from dragoman.core.resent_history import StoredHistory, stored_messages
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.tools import AgentSpec
 from dragoman.protocols.agui.decision import (
@@ -75,11 +76,11 @@ class Thread:
     def state(self) -> SessionState:
         return fold(initial_state(SessionId("s"), UserId("ann"), self.log[0]), self.log[1:])
 
-    def decide(self, *messages: Json, is_resent: bool = False, **fields: Json) -> Json:
+    def decide(self, *messages: Json, **fields: Json) -> Json:
         """Decide a request with all branches of the thread known."""
         run, state = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run, self.state()
         known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
-        history = StoredHistory(state, known, stored_messages(self.log, state), is_resent)
+        history = StoredHistory(state, known, stored_messages(self.log, state))
         return decide(run, sent_messages(run, SPEC), history, SPEC)
 
 
@@ -130,9 +131,12 @@ def test_an_edited_first_message_replaces_the_thread() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
     decision = thread.decide(user("edited", "u1"))
     assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u1"])
-    for is_resent, before_seq in ((False, None), (True, thread.known["u1"])):
-        other = thread.decide(user("edited", "u9"), is_resent=is_resent)
-        assert (texts(other), other.before_seq) == (["edited"], before_seq)
+    alone = thread.decide(user("new", "u9"))
+    assert (texts(alone), alone.before_seq) == (["new"], None)  # this client sends only what is new
+    thread.write(RunStarted(run_id=RunId("run"), protocol="ag-ui", metadata=RunMetadata(resends_history=True)))
+    thread.write(RunStopped(run_id=RunId("run"), reason="end_turn"))
+    other = thread.decide(user("edited", "u9"))
+    assert (texts(other), other.before_seq) == (["edited"], thread.known["u1"])
 
 
 @requirement("ag-ui-b:branch:regenerate")

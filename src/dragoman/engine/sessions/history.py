@@ -4,11 +4,11 @@ The newest messages are in memory, which covers almost every turn. Older message
 page by page. Nothing here changes a session.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
 from dragoman.core import resent_history
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
-from dragoman.core.events import LoggedEvent, MessageClosed, MessageOpened, RunStarted, RunStopped
+from dragoman.core.events import LoggedEvent, MessageClosed, MessageOpened, RunStopped
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
 from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
@@ -110,7 +110,6 @@ class History:
         session: SessionView,
         sent: Sequence[SentMessage],
         known: Mapping[str, int],
-        is_resending: Callable[[RunStarted], bool],
     ) -> StoredHistory:
         """What `resent_history.place` needs to know, read from no more of the log than that.
 
@@ -118,19 +117,17 @@ class History:
             session: the session.
             sent: the history that its client sends.
             known: those of its message ids that the log has, as `find_message_ids` returns them.
-            is_resending: whether a run came with its client's whole history.
         """
         state = session.state
-        is_resent = not known and bool(sent) and await self._is_newest_run(session, is_resending)
         if resent_history.needs_all_branches(sent, state, known):
             stored = resent_history.stored_messages(await self.events(session, 0), state)
         else:
-            first_seq = 0 if is_resent else resent_history.first_needed(sent, known)
+            first_seq = resent_history.first_needed(sent, state, known)
             stored = [] if first_seq is None else await self._visible_user_messages(session, first_seq)
         # Contents are compared, large parts included.
         restored = await self._attachments.restore(state.session_id, [each.message for each in stored])
         stored = [each._replace(message=message) for each, message in zip(stored, restored, strict=True)]
-        return StoredHistory(state, known, stored, is_resent)
+        return StoredHistory(state, known, stored)
 
     async def _visible_user_messages(self, session: SessionView, from_seq: int) -> list[StoredMessage]:
         """The user's messages of the active branch from event `from_seq` on, oldest first."""
@@ -142,12 +139,6 @@ class History:
             if isinstance(message, UserMessage) and message.loop == ROOT:
                 found.append(StoredMessage(logged_message.seq, message, True, session.state.hidden_ranges))
         return found[::-1]
-
-    async def _is_newest_run(self, session: SessionView, is_wanted: Callable[[RunStarted], bool]) -> bool:
-        """Whether one of the newest runs is as wanted."""
-        async for page in self.newest_events(session):
-            return any(isinstance(each.event, RunStarted) and is_wanted(each.event) for each in page)
-        return False
 
     async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch, newest first."""

@@ -112,13 +112,12 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, s
     answers = answers_of(run, state, mapper, has_new_message=bool(inputs))
     if not inputs and not answers:
         return Join() if state.run is not None and run.messages else ShowSnapshot(unknown)
-    is_resent = bool(placement.new) and begins_answered(sent)
     submit = Submit(
         protocol=PROTOCOL,
         messages=inputs,
         answers=() if placement.branch.before_seq is not None else answers,
         client_run_id=run.run_id,
         client_tools=tools_of(run.tools),
-        metadata=run_metadata_from(run, unknown, is_resent=is_resent),
+        metadata=run_metadata_from(run, unknown, resends_history=bool(placement.new) and begins_answered(sent)),
     )
     return StartRun(submit, *placement.branch, dropped=tuple(mapper.dropped))

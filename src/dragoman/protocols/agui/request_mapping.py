@@ -142,24 +142,22 @@ def tools_of(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
     )
 
 
-RESENT = "resent"
-"""The member of a run's metadata that says that its client sent the whole history with a new message."""
-
-
-def run_metadata_from(run: RunInput, unknown_interrupts: Sequence[str] = (), *, is_resent: bool = False) -> RunMetadata:
+def run_metadata_from(
+    run: RunInput, unknown_interrupts: Sequence[str] = (), *, resends_history: bool = False
+) -> RunMetadata:
     """What the agent may read about the request, and what later replays of the run show of it."""
     forwarded = run.forwarded_props
     client_time = forwarded.get("client_time") if isinstance(forwarded, dict) else None
     own: dict[str, core.Json] = {
         "parent_run_id": run.parent_run_id,
         "unknown_interrupts": list(unknown_interrupts) or None,
-        RESENT: is_resent or None,
     }
     return RunMetadata(
         state=msgspec.UNSET if run.state == {} else run.state,  # clients without state send {}
         context=tuple(ContextEntry(each.description, each.value) for each in run.context),
         forwarded=msgspec.UNSET if forwarded is None or forwarded == {} else forwarded,
         client_time=client_time if isinstance(client_time, dict) else None,
+        resends_history=resends_history,
         protocol={name: value for name, value in own.items() if value is not None},
     )
 

@@ -41,7 +41,7 @@ from dragoman.protocols.agui.decision import StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
-from dragoman.protocols.agui.request_mapping import RESENT, InputMapper
+from dragoman.protocols.agui.request_mapping import InputMapper
 from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
@@ -131,7 +131,7 @@ class Threads:
             spec = request.agent.spec
             sent = decision.sent_messages(run, spec)
             known = reservation.known_messages
-            history = await self._engine.history.compare(live, sent, known, _is_resending)
+            history = await self._engine.history.compare(live, sent, known)
             while isinstance(decided := decision.decide(run, sent, history, spec), decision.StopActiveRun):
                 await self._stop_unwatched_run(live)
             match decided:
@@ -359,8 +359,3 @@ class Threads:
 def _check_agent(live: SessionView, agent: Agent) -> None:
     if live.state.agent != agent.spec.name:
         raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")
-
-
-def _is_resending(started: RunStarted) -> bool:
-    """Whether a run came with its client's whole history."""
-    return started.protocol == PROTOCOL and RESENT in started.metadata.protocol
