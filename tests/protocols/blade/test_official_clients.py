@@ -61,6 +61,16 @@ async def test_the_vendors_client_works_unchanged(alice: RestClient, release: st
     }
 
 
+@requirement("blade:chats:left")
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_chat_started_right_after_leaving_one_gets_its_own_answer(alice: RestClient, release: str) -> None:
+    if not (KIT / release).is_dir():
+        pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
+    command = [str(KIT / "venv" / "bin" / "python"), str(CLIENTS / "leaving.py"), alice.url, alice.key, "60"]
+    seen = await last_line(command, {"PYTHONPATH": str(KIT / release)})
+    assert seen == [[str(number), "completed"] for number in range(60)], "every second one asked REST first"
+
+
 @requirement("blade:clients:javascript")
 async def test_socket_io_of_javascript_connects_subscribes_sends_and_folds(alice: RestClient) -> None:
     if not (CLIENTS / "node_modules" / "socket.io-client").is_dir():

@@ -99,4 +99,5 @@ async def main() -> None:
     sys.stdout.write(json.dumps(seen) + "\n")
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

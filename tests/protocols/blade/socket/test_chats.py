@@ -1,15 +1,21 @@
 """Chats over Socket.IO: connecting, sending, acknowledgements, refusals, stopping (specification, section 6)."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 
+from dragoman.engine.instrumentation.counted_log import CountedLog
+from dragoman.ports.log import Append
 from tests.conversations import call, script
 from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
+from tests.protocols.blade.driver import url_of
 from tests.requirements import requirement
+from tests.servers import running_socket_server
 
 SLOW = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
@@ -186,6 +192,63 @@ async def test_a_stopped_chat_keeps_its_words_and_ends_before_the_acknowledgemen
         assert (await alice.get(f"sessions/{session}"))["status"] == "interrupted"
         assert await socket.call("chat:stop", {"session_id": session}) == {"status": "idle"}
         assert kinds(await socket.send(session, "hello"))[-1] == "chat:end", "the next message works at once"
+
+
+@requirement("blade:chats:left")
+@pytest.mark.parametrize("form", [{}, {"event_format": "raw", "after_sequence": 0}])
+async def test_who_stops_and_leaves_a_chat_gets_only_the_next_one(alice: RestClient, form: dict[str, Any]) -> None:
+    session = await alice.session()
+    subscription = {"session_id": session, **form}
+    async with socket_client(alice.url, alice.key) as leaver, socket_client(alice.url, alice.key) as follower:
+        await follower.call("session:subscribe", {"session_id": session})
+        await leaver.call("session:subscribe", subscription)
+        await leaver.call("chat:send", {"session_id": session, "message": SLOW})
+        await leaver.until("turn:events" if form else "turn:patch")
+        await leaver.emit("chat:stop", {"session_id": session})
+        await leaver.emit("session:unsubscribe", {"session_id": session})
+        await leaver.emit("session:subscribe", subscription)
+        reply = await leaver.call("chat:send", {"session_id": session, "message": "hello"})
+        assert reply["status"] == "ok"
+        events = flat(await leaver.until("chat:end"))
+        assert [each["chat_run_id"] for name, each in events if name == "chat:end"] == [reply["chat_run_id"]]
+        assert [each["chat_run_id"] for name, each in events if name == "chat:start"][-1:] == [reply["chat_run_id"]]
+        followed = [await follower.until("chat:end") for _ in range(2)]
+    assert [each[-1][1]["status"] for each in followed] == ["interrupted", "completed"], "others get both ends"
+
+
+@requirement("blade:chats:left")
+async def test_rest_shows_how_a_chat_ended_only_when_that_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, seen = CountedLog.commit, []
+    stopping, may_commit = asyncio.Event(), asyncio.Event()
+
+    async def late(self: CountedLog, batch: Sequence[Append]) -> Sequence[bool]:
+        if any(b'"run_stopped"' in payload for append in batch for payload in append.payloads):
+            stopping.set()
+            await may_commit.wait()
+            seen.append("committed")
+        return await commit(self, batch)
+
+    async def look(path: str) -> None:
+        found = await alice.get(path)
+        seen.append((found["items"][0] if "items" in found else found)["status"])
+
+    monkeypatch.setattr(CountedLog, "commit", late)
+    async with running_socket_server(tmp_path) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
+        session = await alice.session()
+        async with socket_client(alice.url, alice.key) as socket, asyncio.TaskGroup() as tasks:
+            await socket.call("chat:send", {"session_id": session, "message": SLOW})
+            await socket.until("turn:patch")
+            await socket.emit("chat:stop", {"session_id": session})
+            await stopping.wait()
+            for path in (f"sessions/{session}", "sessions"):
+                tasks.create_task(look(path))
+            for _ in range(3):  # enough time for an answer
+                await alice.get("version")
+            may_commit.set()
+    assert seen == ["committed", "interrupted", "interrupted"]
 
 
 @requirement("blade:chats:stop")

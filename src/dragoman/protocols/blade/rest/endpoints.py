@@ -101,7 +101,9 @@ class Handlers:
             else:
                 lease = lease_readable(self.engine, user, session)
             async with lease as live:
-                return _to_response(declared, await handler(self, live=live, **arguments))
+                response = _to_response(declared, await handler(self, live=live, **arguments))
+                await live.until_durable(live.state.seq)  # what the response shows
+                return response
 
         return respond
 

@@ -70,13 +70,15 @@ class SessionHandlers(Handlers):
         if query.get("template_id_prefix"):  # of a field that is always null here
             return SessionPage(items=(), total=0, limit=limit, offset=offset)
         recent = await while_connected(request, self.engine.recent(principal.user, text, offset, limit))
-        return SessionPage(
+        page = SessionPage(
             items=[translate.session_of(state) for state in recent.states],
             total=recent.total,
             limit=limit,
             offset=offset,
             content_match_truncated=recent.is_partial,
         )
+        await self.engine.until_durable([(state.session_id, state.seq) for state in recent.states])
+        return page
 
     @endpoint("GET", SESSION, access="reader")
     async def get(self, principal: Principal, live: SessionView) -> SessionDetail:

@@ -6,6 +6,7 @@ and only to the socket at fault, because it ends streams in published clients.
 
 import asyncio
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
@@ -13,7 +14,7 @@ import structlog
 
 from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import ROOT
+from dragoman.core.ids import ROOT, parse_session_id
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import Forbidden, Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine
@@ -25,13 +26,15 @@ from dragoman.protocols.blade.errors import ERROR_TABLE, MissingFields, NothingT
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection
 from dragoman.protocols.blade.socket.room import Room
 from dragoman.protocols.blade.socket.rooms import Rooms
-from dragoman.protocols.blade.socket.server import Handler, Socket
+from dragoman.protocols.blade.socket.server import Handler, Socket, wants_acknowledgement
 from dragoman.protocols.blade.wire import chat as wire
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InternalError, RequestError
 
 STOP_TIMEOUT_S = 5.0
 """How long a stop may take before it is acknowledged as `stopping`."""
+UNSUBSCRIBE_TIMEOUT_S = 0.1
+"""How long a stop without an acknowledgement waits for the unsubscription that may follow it."""
 RESUME_WINDOW = timedelta(seconds=60)
 """How long after its end a chat is sent again to clients that resume without a sequence number."""
 
@@ -44,7 +47,8 @@ class Inbox:
     def __init__(self, engine: Engine, rooms: Rooms) -> None:
         self._engine = engine
         self._rooms = rooms
-        self._stop_tasks: set[asyncio.Task[bool]] = set()
+        self._stops: defaultdict[str, set[asyncio.Task[str]]] = defaultdict(set)
+        """The stops that have not taken effect yet, by the names of their sessions."""
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return the handlers by the names of their events."""
@@ -60,6 +64,7 @@ class Inbox:
     async def subscribe(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `session:subscribe`."""
         command = convert_value(data, wire.Subscribe)
+        await self._wait_for_stops(command.session_id)
         async with lease_readable(self._engine, socket.principal.user, command.session_id) as live:
             room = await self._rooms.open(live)
             is_raw = command.event_format == "raw"
@@ -90,6 +95,11 @@ class Inbox:
     async def unsubscribe(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `session:unsubscribe`."""
         command = convert_value(data, wire.SessionCommand)
+        session_id = parse_session_id(wire.parse_session_name(command.session_id))
+        room = None if session_id is None else self._rooms.find(session_id)
+        if room is not None and room.delivers_to(socket):
+            self._rooms.leave(room, socket)  # before any await: the end of a stopped chat may come at any time
+            return {"status": "ok"}
         async with lease_readable(self._engine, socket.principal.user, command.session_id) as live:
             room = self._rooms.find(live.state.session_id)
             if room is not None:
@@ -104,6 +114,7 @@ class Inbox:
         if not (command.message or command.askuser_answer or command.whatif or command.replay_decision):
             raise MissingFields
         socket.principal.require("use")
+        await self._wait_for_stops(command.session_id)
         async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
             submit = await self._build_submit(command, live)
             if not submit.messages and not submit.answers:
@@ -159,29 +170,44 @@ class Inbox:
         self._rooms.close_if_empty(room)
 
     async def stop(self, socket: Socket, data: Json) -> JsonObject:
-        """Handle `chat:stop`. It is acknowledged after the events that the stop causes."""
+        """Handle `chat:stop`. It is acknowledged after the events that the stop causes.
+
+        Older clients, which take no acknowledgement, stop a chat when they leave it and unsubscribe right behind.
+        They must miss the chat's end, which they would take for the end of their next chat in the session.
+        """
         command = convert_value(data, wire.ChatStop)
         socket.principal.require("use")
+        stops = self._stops[wire.parse_session_name(command.session_id)]
+        task = asyncio.create_task(self._stop(socket, command))
+        stops.add(task)
+        task.add_done_callback(stops.discard)
+        done, _ = await asyncio.wait([task], timeout=STOP_TIMEOUT_S)
+        return {"status": task.result() if done else "stopping"}
+
+    async def _stop(self, socket: Socket, command: wire.ChatStop) -> str:
+        if not wants_acknowledgement.get():
+            await socket.wait_for_event(UNSUBSCRIBE_TIMEOUT_S)
         async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
             run = live.state.run
             newest = live.state.last_run if run is None else run.run_id  # the last run may wait for an answer
             if command.chat_run_id is not None and (
                 newest is None or wire.public_run_id(newest) != command.chat_run_id
             ):
-                return {"status": "idle"}
-            task = asyncio.create_task(self._engine.stop_run(live))
-            self._stop_tasks.add(task)
-            task.add_done_callback(self._stop_tasks.discard)
-            done, _ = await asyncio.wait([task], timeout=STOP_TIMEOUT_S)
-            if not done:
-                return {"status": "stopping"}
+                return "idle"
+            is_stopped = await self._engine.stop_run(live)
             await self._rooms.wait_until_sent(live)
-            return {"status": "stopped" if task.result() else "idle"}
+            return "stopped" if is_stopped else "idle"
+
+    async def _wait_for_stops(self, session_name: str) -> None:
+        """Wait until a session's stops have taken effect, so that a new chat is told apart from the stopped one."""
+        if stops := self._stops.get(wire.parse_session_name(session_name)):
+            await asyncio.wait(stops, timeout=STOP_TIMEOUT_S)
 
     async def compact(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `chat:compact`."""
         command = convert_value(data, wire.SessionCommand)
         socket.principal.require("use")
+        await self._wait_for_stops(command.session_id)
         async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
             compaction = await self._engine.compact(live)
             await self._rooms.wait_until_sent(live)

@@ -53,10 +53,15 @@ class Rooms:
         return self._rooms.get(session_id)
 
     async def open(self, live: SessionView) -> Room:
-        """Return the room of a session, caught up with what is durable. Join it before the next await."""
+        """Return the room of a session, to which everything that has happened so far was sent.
+
+        Join it before the next await.
+        """
         session_id = live.state.session_id
         lock = self._open_locks.setdefault(session_id, asyncio.Lock())
         async with lock:
+            await live.until_durable(live.state.seq)
+            await self.wait_until_sent(live)
             room = self._rooms.get(session_id)
             if room is None or room.has_ended:
                 room = Room(self._engine, live, self._on_updated, self._sync_interval_s)

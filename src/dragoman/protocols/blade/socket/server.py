@@ -9,6 +9,8 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 import msgspec
@@ -46,6 +48,10 @@ CONNECT_TIMEOUT_S = 30.0
 UNAUTHORIZED = "Unauthorized"
 RESERVED_EVENTS = frozenset({"connect", "disconnect", "connect_error", "*"})
 """The names of the library's own handlers, which it would also call for clients' events."""
+DETACHED_EVENTS = frozenset({"chat:stop"})
+"""Events whose handling the socket's next events do not wait for."""
+wants_acknowledgement: ContextVar[bool] = ContextVar("wants_acknowledgement")
+"""Whether the client asked for an acknowledgement of the event that is handled."""
 INVALID_JSON_ERROR: JsonObject = {"code": "bad_request", "message": "the event is not JSON"}
 MISSING_PART_ERROR: JsonObject = {"code": "bad_request", "message": "the event came without its binary part"}
 INVALID_PACKET_CODE = 1002  # protocol error
@@ -112,6 +118,17 @@ class Socket:
         self._queued_sizes: deque[int] = deque()
         self._queued_bytes = 0
         self._drain_check: asyncio.TimerHandle | None = None
+        self._event_arrived = asyncio.Event()
+
+    def on_event(self) -> None:
+        """Note that an event arrived."""
+        self._event_arrived.set()
+        self._event_arrived = asyncio.Event()
+
+    async def wait_for_event(self, timeout_s: float) -> None:
+        """Wait until the next event arrives, for a limited time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event_arrived.wait(), timeout_s)
 
     @property
     def is_slow(self) -> bool:
@@ -184,7 +201,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
     def __init__(self, *, connect_timeout_s: float, **options: object) -> None:
         super().__init__(**options)
         self._connect_timeout_s = connect_timeout_s
-        self._close_tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
         await super()._handle_eio_connect(eio_sid, environ)
@@ -209,8 +226,14 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
 
     async def _handle_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
         name = data[0] if isinstance(data, list) and data else None
+        wants_acknowledgement.set(number is not None)
         if name in RESERVED_EVENTS:
             await self._acknowledge(eio_sid, number, await _acknowledge_unknown_event(name))
+        elif name in DETACHED_EVENTS:
+            task = asyncio.create_task(super()._handle_event(eio_sid, namespace, number, data))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(0)  # the handler begins before those of the next events
         elif isinstance(name, str):
             await super()._handle_event(eio_sid, namespace, number, data)
 
@@ -227,8 +250,8 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         if connection is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             connection.queue.put_nowait(None)  # closes the connection, even if its client does not cooperate
             task = asyncio.ensure_future(connection.close(wait=False, abort=True))
-            self._close_tasks.add(task)
-            task.add_done_callback(self._close_tasks.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
 
 def _ending_at_invalid_packet(receive: Receive) -> Receive:
@@ -375,6 +398,7 @@ class SocketServer:
             socket = self._sockets.get(sid)
             if socket is None:
                 return {"status": "error", "code": "forbidden", "message": UNAUTHORIZED}
+            socket.on_event()
             return await handler(socket, arguments[0] if arguments else None)
 
         return handle
