@@ -74,7 +74,6 @@ def mount_aap(context: ServerContext) -> MountedProtocol | None:
     if not settings.aap:
         return None
     from dragoman.protocols.aap import http
-    from dragoman.protocols.aap.openapi import ROUTES
 
     app = http.app(
         context.engine,
@@ -84,7 +83,7 @@ def mount_aap(context: ServerContext) -> MountedProtocol | None:
     )
     return MountedProtocol(
         routes=[Mount(settings.aap_path, app=context.guard(app, "aap"))],
-        openapi_routes=openapi.with_prefix(ROUTES, settings.aap_path),
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.aap_path),
     )
 
 
@@ -94,7 +93,6 @@ def mount_agui(context: ServerContext) -> MountedProtocol | None:
     if not settings.ag_ui:
         return None
     from dragoman.protocols.agui import http
-    from dragoman.protocols.agui.openapi import ROUTES
 
     app = http.app(
         context.engine,
@@ -108,7 +106,7 @@ def mount_agui(context: ServerContext) -> MountedProtocol | None:
     )
     return MountedProtocol(
         routes=[Mount(settings.ag_ui_path, app=context.guard(app, "ag-ui"))],
-        openapi_routes=openapi.with_prefix(ROUTES, settings.ag_ui_path),
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.ag_ui_path),
     )
 
 
@@ -120,7 +118,6 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     from dragoman.core.upload_links import Links
     from dragoman.protocols.agui.run_service import http
     from dragoman.protocols.agui.run_service.files import Files
-    from dragoman.protocols.agui.run_service.openapi import ROUTES
 
     files = Files(
         uploads=context.uploads,
@@ -139,7 +136,7 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     )
     return MountedProtocol(
         routes=[Mount(settings.run_service_path, app=context.guard(app, "runs"))],
-        openapi_routes=openapi.with_prefix(ROUTES, settings.run_service_path),
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.run_service_path),
     )
 
 
@@ -149,7 +146,6 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
     if not settings.agentscope:
         return None
     from dragoman.protocols.agentscope import http
-    from dragoman.protocols.agentscope.openapi import routes
     from dragoman.protocols.agentscope.paths import all_paths
 
     path = settings.agentscope_path
@@ -163,7 +159,8 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
         state=context.readiness,
     )
     guarded = context.guard(app, "agentscope")
-    return MountedProtocol(routes=[Route(each, guarded) for each in all_paths(path)], openapi_routes=routes(path))
+    routes = [Route(each, guarded) for each in all_paths(path)]
+    return MountedProtocol(routes=routes, openapi_routes=http.openapi_routes(path))
 
 
 def mount_blade(context: ServerContext) -> MountedProtocol | None:
@@ -180,7 +177,6 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
     from dragoman.protocols.blade.rest.archives import ArchiveHandlers
     from dragoman.protocols.blade.rest.keys import KeyHandlers
     from dragoman.protocols.blade.rest.memories import MemoryHandlers
-    from dragoman.protocols.blade.rest.openapi import ROUTES
     from dragoman.protocols.blade.rest.schedules import ScheduleHandlers
     from dragoman.protocols.blade.rest.sharing import ShareHandlers
 
@@ -216,7 +212,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
     )
     return MountedProtocol(
         routes=[Mount("/socket.io", app=blade.socket_server), Mount("/api", app=context.guard(blade.rest, "blade"))],
-        openapi_routes=openapi.with_prefix(ROUTES, "/api"),
+        openapi_routes=openapi.with_prefix(blade.openapi_routes, "/api"),
         close=blade.close,
     )
 

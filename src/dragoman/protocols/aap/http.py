@@ -6,6 +6,7 @@ capabilities and names, a running turn, call ids.
 
 import hashlib
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -29,6 +30,14 @@ from dragoman.protocols.aap.streams import SessionFrames, mode_of
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.endpoints import (
+    LAST_EVENT_ID,
+    ApiDescription,
+    Handlers,
+    endpoint,
+    query,
+    request_header,
+)
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import open_stream, read_to_end, resume_stream
@@ -49,18 +58,7 @@ def app(
 ) -> ASGIApp:
     """Return the protocol as an ASGI application, to be mounted anywhere."""
     handlers = _Handlers(engine, options, admit_stream)
-    routes = (
-        Route("GET", "meta", handlers.meta, is_open=options.public_meta),
-        Route("GET", "sessions", handlers.sessions),
-        Route("POST", "sessions", handlers.post_sessions),
-        Route("GET", "sessions/{session}", handlers.session),
-        Route("DELETE", "sessions/{session}", handlers.delete),
-        Route("GET", "sessions/{session}/history", handlers.history),
-        Route("POST", "sessions/{session}/turns", handlers.post_turn),
-        Route("GET", "sessions/{session}/events", handlers.events),
-        Route("POST", "sessions/{session}/stop", handlers.stop),
-    )
-    return ProtocolApp("aap", routes, ERRORS, authenticate, write_error=_write_error)
+    return ProtocolApp("aap", handlers.routes(), ERRORS, authenticate, write_error=_write_error)
 
 
 def _write_error(error: ErrorResponse) -> Response:
@@ -70,19 +68,44 @@ def _write_error(error: ErrorResponse) -> Response:
     return error_body(error)
 
 
-class _Handlers:
+_IDEMPOTENCY_KEY = request_header(
+    "Idempotency-Key", "The same key with the same body returns the first response again, for 24 hours."
+)
+_TURN_ERRORS = {409: "A turn is running, or the idempotency key was used with another request."}
+
+
+class _Handlers(Handlers):
     def __init__(self, engine: Engine, options: AapOptions, admit_stream: AdmitStream) -> None:
         self._engine = engine
         self._options = options
         self._admit_stream = admit_stream
 
+    def routes(self) -> list[Route]:
+        routes = super().routes()
+        return [each._replace(is_open=self._options.public_meta and each.path == "meta") for each in routes]
+
     # --- agents and sessions --------------------------------------------------------------------------------------
 
-    async def meta(self, request: Request) -> Response:
+    @endpoint("GET", "/meta")
+    async def meta(self, request: Request) -> wire.Meta:
+        """List the agents."""
         agents = tuple(translate.agent_info(agent.spec) for agent in self._engine.agents.values())
-        return json_response(wire.Meta(version=3, agents=agents))
+        return wire.Meta(version=3, agents=agents)
 
-    async def post_sessions(self, request: Request) -> Response:
+    @endpoint(
+        "POST",
+        "/sessions",
+        status=201,
+        body=wire.PostSessions,
+        example={"agent": {"name": "assistant"}},
+        parameters=(_IDEMPOTENCY_KEY,),
+        errors=_TURN_ERRORS,
+    )
+    async def post_sessions(self, request: Request) -> wire.PostSessionsResponse | Response:
+        """Create a session.
+
+        Stores it, with a history if one is given. Runs nothing.
+        """
         raw = await read_json_body(request, self._options.body_limit)
         create = translate.create_from(wire.decode_session(raw), self._engine.ids.new)
         owner, key = principal_of(request).user, _idempotency_key(request, raw)
@@ -97,7 +120,16 @@ class _Handlers:
         location = f"{request.scope['path']}/{session_id}"
         return json_response(wire.PostSessionsResponse(session_id=session_id), 201, {"Location": location})
 
-    async def sessions(self, request: Request) -> Response:
+    @endpoint(
+        "GET",
+        "/sessions",
+        parameters=(
+            query("after", "`next` of the page before."),
+            query("limit", f"1 to {MAX_PAGE_SIZE}; {DEFAULT_PAGE_SIZE} by default.", int),
+        ),
+    )
+    async def sessions(self, request: Request) -> wire.Sessions:
+        """List the caller's sessions, newest first."""
         limit = _page_size(request)
         after = request.query_params.get("after")
         before = None if after is None else parse_page_cursor(after)
@@ -107,23 +139,39 @@ class _Handlers:
         await self._engine.until_durable([(state.session_id, state.seq) for state in page])
         last = page[-1] if len(states) > limit else None
         following = None if last is None else page_cursor(last.created_at, last.session_id)
-        return json_response(wire.Sessions(sessions=infos, next=following))
+        return wire.Sessions(sessions=infos, next=following)
 
-    async def session(self, request: Request) -> Response:
+    @endpoint("GET", "/sessions/{session}", returns="The session, with secrets masked.")
+    async def session(self, request: Request) -> wire.SessionInfo:
+        """Get a session's settings and state."""
         async with self._session(request) as session:
             info, seq = translate.session_info(session.state, self._spec(session.state.agent)), session.state.seq
             await session.until_durable(seq)
-            return json_response(info)
+            return info
 
-    async def delete(self, request: Request) -> Response:
+    @endpoint("DELETE", "/sessions/{session}", returns="The session is gone; a running turn was stopped.")
+    async def delete(self, request: Request) -> None:
+        """Delete a session and everything in it."""
         try:
             async with self._session(request) as session:
                 await self._engine.delete(session)
         except SessionUnreadable as error:
             await self._engine.delete_unreadable(principal_of(request).user, error.session_id)
-        return Response(status_code=204)
 
-    async def history(self, request: Request) -> Response:
+    @endpoint(
+        "GET",
+        "/sessions/{session}/history",
+        parameters=(
+            query(
+                "type",
+                "`compacted`: the last summary and the messages after it.",
+                Literal["full", "compacted"],
+                is_required=True,
+            ),
+        ),
+    )
+    async def history(self, request: Request) -> wire.History:
+        """Get a session's messages."""
         async with self._session(request) as session:
             kind = request.query_params.get("type")
             if kind not in ("full", "compacted"):
@@ -137,13 +185,25 @@ class _Handlers:
             messages = translate.history_of(stored)
             if compaction is not None:
                 messages = (wire.SystemMessage(compaction.summary), *messages)
-            return json_response(
-                wire.History(history={"full": messages} if kind == "full" else {"compacted": messages})
-            )
+            return wire.History(history={"full": messages} if kind == "full" else {"compacted": messages})
 
     # --- turns ----------------------------------------------------------------------------------------------------
 
-    async def post_turn(self, request: Request) -> Response:
+    @endpoint(
+        "POST",
+        "/sessions/{session}/turns",
+        body=wire.PostTurn,
+        example={"stream": "delta", "messages": [{"role": "user", "content": "Hello!"}]},
+        parameters=(_IDEMPOTENCY_KEY,),
+        returns="`none` mode: the whole turn.",
+        streams="`delta` and `message` mode: server-sent events from `turn_start` to `turn_stop`.",
+        errors=_TURN_ERRORS,
+    )
+    async def post_turn(self, request: Request) -> wire.TurnResponse | Response:
+        """Send messages or answers, and get the agent's turn.
+
+        The turn continues if the client disconnects; `/events` resumes its stream.
+        """
         async with self._session(request) as session:
             raw = await read_json_body(request, self._options.body_limit)
             body = wire.decode_turn(raw)
@@ -157,7 +217,8 @@ class _Handlers:
             summary = TurnSummary(run_id)
             with reader:
                 await read_to_end(reader, summary)
-            return json_response(summary.answer)
+            assert summary.answer is not None, "it was read to its end"
+            return summary.answer
 
     async def _start_turn(
         self, session: SessionView, submit: Submit, caller: Principal, request: Request, raw: bytes
@@ -183,8 +244,25 @@ class _Handlers:
         assert started.run_id is not None, "a turn that leaves calls open is refused"
         return started.run_id, started.seq
 
+    @endpoint(
+        "GET",
+        "/sessions/{session}/events",
+        parameters=(
+            LAST_EVENT_ID,
+            query("turn", "A turn's id; the newest by default."),
+            query(
+                "stream",
+                "The stream mode; by default the one that the turn was started with.",
+                Literal["delta", "message"],
+            ),
+        ),
+        streams="Server-sent events from `turn_start` to `turn_stop`.",
+    )
     async def events(self, request: Request) -> Response:
-        """Our addition: resume a turn's stream, or watch the session (section 17)."""
+        """Resume a turn's stream, or watch the session.
+
+        Our extension (section 17). Without `Last-Event-ID` and `turn` it follows the session from now on.
+        """
         async with self._session(request) as session:
             mode, last_event_id = _requested_mode(request), request.headers.get("last-event-id")
             if mode is not None:
@@ -230,10 +308,15 @@ class _Handlers:
             reader, encoder, session.durable_cursor, check_position, on_close=lambda _: release()
         )
 
-    async def stop(self, request: Request) -> Response:
-        """Our addition: stop the running turn. Its end is durable when this answers."""
+    @endpoint("POST", "/sessions/{session}/stop")
+    async def stop(self, request: Request) -> wire.StopResponse:
+        """Stop the running turn.
+
+        Our extension. The turn ends with `error` and the code `cancelled`, and keeps what it has. Its end is durable
+        when this answers.
+        """
         async with self._session(request) as session:
-            return json_response(wire.StopResponse(stopped=await self._engine.stop_run(session)))
+            return wire.StopResponse(stopped=await self._engine.stop_run(session))
 
     async def _find_turn(
         self, session: SessionView, turn: RunId | None, requested_mode: wire.StreamMode | None
@@ -298,3 +381,6 @@ def _idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
         raise Invalid(f"Idempotency-Key has 1 to {MAX_KEY_LENGTH} characters")
     fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
     return IdempotencyKey(f"aap:{key}", fingerprint)
+
+
+OPENAPI_ROUTES = ApiDescription("AAP v3").routes(_Handlers)

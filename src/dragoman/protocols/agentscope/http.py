@@ -22,10 +22,12 @@ from dragoman.protocols.agentscope.paths import endpoints
 from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
 from dragoman.protocols.agentscope.tasks import Deadlines, task_state
 from dragoman.protocols.agentscope.translate import ResponseEvents, response_id
+from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
-from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
 from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, resume_stream
 
 _PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -61,26 +63,52 @@ def app(
 ) -> ProtocolApp:
     """The protocol as an ASGI application. Some of its paths are at the root, so it expects whole paths."""
     handlers = _Handlers(engine, options, admit_stream, state)
-    at = {  # ids that clients choose may contain slashes
-        name: path.strip("/").replace("_id}", "_id:path}") for name, path in endpoints(options.path).items()
-    }
-    routes = (
-        Route("POST", at["process"], handlers.process),
-        Route("POST", at["stop"], handlers.stop),
-        Route("POST", at["task"], handlers.submit_task),
-        Route("GET", at["task_status"], handlers.task),
-        Route("GET", at["response"], handlers.response),
-        Route("GET", at["response_events"], handlers.response_events),
-        Route("GET", at["session_events"], handlers.session_events),
-        Route("GET", "", handlers.service, is_open=True),
-        Route("GET", at["health"], handlers.health, is_open=True),
-        Route("GET", at["readiness"], handlers.readiness, is_open=True),
-        Route("GET", at["liveness"], handlers.liveness, is_open=True),
-    )
+    routes = [
+        each._replace(path=_configured(f"/{each.path}", options.path)[1:].replace("_id}", "_id:path}"))
+        for each in handlers.routes()
+    ]  # ids that clients choose may contain slashes
     return ProtocolApp(inputs.PROTOCOL, routes, ERROR_TABLE, authenticate, write_error=_write_error)
 
 
-class _Handlers:
+_AT = endpoints("/process")
+"""The paths of the handlers below, to be replaced by the configured ones."""
+_EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "text", "text": "Hello!"}]}]}
+_STREAM = "server-sent events without names: responses, messages and contents, to the terminal response"
+_RUN_ERRORS = {
+    404: "there is no such agent",
+    409: "a response of the session is running, nothing waits for this answer, or the id belongs to another request",
+}
+_STATE = ResponseSpec(description="its state", body=dict[str, str])
+
+
+def _configured(path: str, process: str) -> str:
+    """A path of `_AT` with the configured one in place of `/process`."""
+    return dict(zip(_AT.values(), endpoints(process).values(), strict=True)).get(path, path)
+
+
+class Service(msgspec.Struct, frozen=True):
+    """The service and its paths."""
+
+    service: str
+    mode: str
+    endpoints: dict[str, str]
+
+
+class Detail(msgspec.Struct, frozen=True):
+    """A wrong field."""
+
+    loc: list[str | int]
+    msg: str
+
+
+class AgentScopeError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of every error."""
+
+    error: wire.Error
+    detail: list[Detail] | None = None
+
+
+class _Handlers(Handlers):
     def __init__(
         self, engine: Engine, options: AgentScopeOptions, admit_stream: AdmitStream, state: ReadinessProbe
     ) -> None:
@@ -94,25 +122,46 @@ class _Handlers:
 
     # --- public pages ---------------------------------------------------------------------------------------------
 
-    async def service(self, request: Request) -> Response:
-        return json_response({"service": "Dragoman", "mode": MODE, "endpoints": endpoints(self._options.path)})
+    @endpoint("GET", "/", is_open=True)
+    async def service(self, request: Request) -> Service:
+        """List the paths of the service."""
+        return Service("Dragoman", MODE, endpoints(self._options.path))
 
-    async def health(self, request: Request) -> Response:
+    @endpoint("GET", _AT["health"], is_open=True)
+    async def health(self, request: Request) -> dict[str, str]:
+        """Get the health of the service."""
         runner = "ready" if await self._state() == "ready" else "not_ready"
-        return json_response({"status": "healthy", "mode": MODE, "runner": runner})
+        return {"status": "healthy", "mode": MODE, "runner": runner}
 
-    async def readiness(self, request: Request) -> Response:
+    @endpoint("GET", _AT["readiness"], is_open=True, other={503: _STATE})
+    async def readiness(self, request: Request) -> dict[str, str] | Response:
+        """Get the readiness of the service."""
         state = await self._state()
-        return json_response({"status": state}) if state == "ready" else _unavailable_response(state)
+        return {"status": state} if state == "ready" else _unavailable_response(state)
 
-    async def liveness(self, request: Request) -> Response:
+    @endpoint("GET", _AT["liveness"], is_open=True, other={503: _STATE})
+    async def liveness(self, request: Request) -> dict[str, str] | Response:
+        """Get the liveness of the service."""
         state = await self._state()
         is_alive = state not in ("starting", "draining", "drained")
-        return json_response({"status": "alive"}) if is_alive else _unavailable_response(state)
+        return {"status": "alive"} if is_alive else _unavailable_response(state)
 
     # --- running --------------------------------------------------------------------------------------------------
 
-    async def process(self, request: Request) -> Response:
+    @endpoint(
+        "POST",
+        _AT["process"],
+        body=wire.AgentRequest,
+        example=_EXAMPLE,
+        returns="the terminal response, whatever its status",
+        streams=_STREAM,
+        errors=_RUN_ERRORS,
+    )
+    async def process(self, request: Request) -> wire.AgentResponse | Response:
+        """Run an agent and get its response.
+
+        The run continues if the client disconnects; its events can be replayed.
+        """
         parsed = wire.decode_request(await read_json_body(request, self._options.body_limit))
         options = inputs.response_options(parsed.request)
         accepts_stream = "text/event-stream" in request.headers.get("accept", "").lower()
@@ -123,7 +172,10 @@ class _Handlers:
                 state = handle.session.state
                 events = ResponseEvents(handle.run_id, state.session_id, state.agent)
                 frames = events.acknowledge(options, self._engine.clock.now())
-                return fixed_stream(frames) if is_stream else json_response(events.response)
+                if is_stream:
+                    return fixed_stream(frames)
+                assert events.response is not None, "it was acknowledged"
+                return events.response
             events, reader = await self._runs.response_events(handle), self._runs.reader(handle)
             release = (self._admit_stream if handle.is_existing else admit_all)(principal_of(request))
             if is_stream:
@@ -135,9 +187,11 @@ class _Handlers:
                 release()
             if events.response is None:
                 raise SessionNotFound("the session was deleted")
-            return json_response(events.response)
+            return events.response
 
-    async def stop(self, request: Request) -> Response:
+    @endpoint("POST", _AT["stop"], body=wire.StopRequest, example={"session_id": "s-17"})
+    async def stop(self, request: Request) -> wire.StopResponse:
+        """Cancel a running response."""
         body = wire.decode_stop(await read_json_body(request, self._options.body_limit))
         owner = principal_of(request).user
         is_stopped = False
@@ -148,9 +202,11 @@ class _Handlers:
             else:
                 async with self._engine.session(owner, body.session_id or "") as session:
                     is_stopped = await self._engine.stop_run(session)
-        return json_response(wire.StopResponse(canceled=is_stopped))
+        return wire.StopResponse(canceled=is_stopped)
 
-    async def submit_task(self, request: Request) -> Response:
+    @endpoint("POST", _AT["task"], body=wire.TaskRequest, example={**_EXAMPLE, "timeout": 60}, errors=_RUN_ERRORS)
+    async def submit_task(self, request: Request) -> wire.TaskSubmitted:
+        """Run an agent in the background."""
         parsed = wire.decode_task(await read_json_body(request, self._options.body_limit))
         timeout_s = parsed.timeout_s
         deadline = None if timeout_s is None else self._engine.clock.now() + timedelta(seconds=timeout_s)
@@ -160,19 +216,19 @@ class _Handlers:
             await handle.session.until_durable(handle.first_seq)
             if deadline is not None:
                 self._deadlines.schedule_stop(handle.session, handle.run_id, deadline)
-            return json_response(
-                wire.TaskSubmitted(
-                    task_id=handle.run_id,
-                    queue=QUEUE,
-                    message=f"Task {handle.run_id} submitted to queue {QUEUE}",
-                    response_id=options.response_id or response_id(handle.run_id),
-                    session_id=options.session_id or handle.session.state.session_id,
-                )
+            return wire.TaskSubmitted(
+                task_id=handle.run_id,
+                queue=QUEUE,
+                message=f"Task {handle.run_id} submitted to queue {QUEUE}",
+                response_id=options.response_id or response_id(handle.run_id),
+                session_id=options.session_id or handle.session.state.session_id,
             )
 
     # --- reading back ---------------------------------------------------------------------------------------------
 
-    async def task(self, request: Request) -> Response:
+    @endpoint("GET", _AT["task_status"])
+    async def task(self, request: Request) -> wire.TaskState:
+        """Get a task."""
         task_id: str = request.path_params["task_id"]
         events = None
         with suppress(NotFound):
@@ -180,28 +236,47 @@ class _Handlers:
                 events = await self._runs.events_so_far(handle)
         if events is None or not events.options.is_task:
             raise TaskNotFound("there is no such task")
-        return json_response(task_state(task_id, events))
+        return task_state(task_id, events)
 
-    async def response(self, request: Request) -> Response:
+    @endpoint("GET", _AT["response"])
+    async def response(self, request: Request) -> wire.AgentResponse:
+        """Get a response."""
         async with self._runs.find(principal_of(request).user, request.path_params["response_id"]) as handle:
             events = await self._runs.events_so_far(handle)
             if events.response is not None:
-                return json_response(events.response)
+                return events.response
             [queued] = await self._engine.history.events(handle.session, handle.first_seq - 1, handle.first_seq)
-            response = wire.AgentResponse(
+            return wire.AgentResponse(
                 status="queued",
                 id=response_id(handle.run_id),
                 created_at=int(queued.at.timestamp()),
                 session_id=handle.session.state.session_id,
                 model=handle.session.state.agent,
             )
-            return json_response(response)
 
+    @endpoint(
+        "GET",
+        _AT["response_events"],
+        parameters=(
+            query("after", "number of the last event received; -1: none", int),
+            request_header("Last-Event-ID", "the same, if `after` is not given"),
+        ),
+        streams=_STREAM,
+        errors={422: "the response has no event with this number"},
+    )
     async def response_events(self, request: Request) -> Response:
+        """Replay a response's events and follow it."""
         async with self._runs.find(principal_of(request).user, request.path_params["response_id"]) as handle:
             return await self._replay(request, handle, skip=_position(request) + 1)
 
+    @endpoint(
+        "GET",
+        _AT["session_events"],
+        streams=_STREAM,
+        other={204: ResponseSpec(description="the session has no response")},
+    )
     async def session_events(self, request: Request) -> Response:
+        """Replay a session's latest response and follow it."""
         with suppress(SessionNotFound):
             async with self._engine.session(principal_of(request).user, request.path_params["session_id"]) as session:
                 state = session.state
@@ -233,12 +308,31 @@ def _position(request: Request) -> int:
 
 def _write_error(error: ErrorResponse) -> Response:
     """Write an error with its code and message, and the path of the wrong field as FastAPI's errors have it."""
-    body: dict[str, object] = {"error": wire.Error(error.code, error.message)}
+    detail = None
     if path := error.facts.get("path"):
         steps = [int(index) if index else name for index, name in _PATH_STEP.findall(str(path))]
-        body["detail"] = [{"loc": ["body", *steps], "msg": error.facts.get("message", error.message)}]
+        detail = [Detail(["body", *steps], str(error.facts.get("message", error.message)))]
+    body = AgentScopeError(error=wire.Error(error.code, error.message), detail=detail)
     return json_response(body, error.status, error.headers)
 
 
 def _unavailable_response(state: str) -> Response:
     return json_response({"status": state}, 503, {"Retry-After": "1"})
+
+
+_API = ApiDescription(
+    "AgentScope Runtime",
+    AgentScopeError,
+    input_errors={},
+    body_errors={
+        **BODY_ERRORS,
+        400: "The body is not JSON.",
+        408: "The body did not arrive in time.",
+        422: "A rule of the protocol is broken; `detail` names the field.",
+    },
+)
+
+
+def openapi_routes(path: str) -> list[openapi.Route]:
+    """The routes as data. `path` is the configured one."""
+    return [msgspec.structs.replace(each, path=_configured(each.path, path)) for each in _API.routes(_Handlers)]

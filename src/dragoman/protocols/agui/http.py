@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agui import wire
-from dragoman.protocols.agui.capabilities import capabilities_of
+from dragoman.protocols.agui.capabilities import AgentCapabilities, capabilities_of
 from dragoman.protocols.agui.downgrade import Generation
 from dragoman.protocols.agui.errors import ERRORS, STREAM_EVENT
 from dragoman.protocols.agui.events import RunError
@@ -21,9 +21,10 @@ from dragoman.protocols.agui.frames import parse_position
 from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream
 from dragoman.protocols.agui.threads import DisconnectPolicy, RunRequest, Threads
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_body, read_json_body
+from dragoman.protocols.kit.body import header, read_body, read_json_body
+from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
-from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.openapi import INPUT_ERRORS
 
 log = structlog.get_logger(__name__)
 
@@ -42,14 +43,9 @@ def app(
 ) -> ASGIApp:
     """Build the endpoint as an ASGI application, to be mounted anywhere."""
     handlers = _Handlers(engine, options, Threads(engine, admit_stream))
-    routes = [
-        Route("POST", "{agent}", handlers.run),
-        Route("POST", "{agent}/connect", handlers.connect, scope="read"),
-        Route("GET", "{agent}/capabilities", handlers.capabilities),
-        Route("POST", "{agent}/stop/{thread:path}", handlers.stop),
-        Route("GET", "{agent}/threads/{thread:path}/events", handlers.events),
-    ]
-    return ProtocolApp("ag-ui", routes, ERRORS, authenticate, credentials=_credentials, write_error=_write_error)
+    return ProtocolApp(
+        "ag-ui", handlers.routes(), ERRORS, authenticate, credentials=_credentials, write_error=_write_error
+    )
 
 
 def _credentials(scope: Scope) -> str | None:
@@ -64,35 +60,83 @@ def _write_error(error: ErrorResponse) -> Response:
     return error_body(error._replace(facts={name: value for name, value in error.facts.items() if value != ""}))
 
 
-class _Handlers:
+class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether there was a run to stop."""
+
+    stopped: bool
+
+
+_STREAM = "Server-sent events, from `RUN_STARTED` to `RUN_FINISHED` or `RUN_ERROR`."
+_RUN_EXAMPLE = {
+    "threadId": "a-thread",
+    "runId": "a-run",
+    "protocolVersion": "1.0",
+    "messages": [{"id": "m1", "role": "user", "content": "Hello!"}],
+}
+
+
+class _Handlers(Handlers):
     def __init__(self, engine: Engine, options: AguiOptions, threads: Threads) -> None:
         self._engine = engine
         self._options = options
         self._threads = threads
 
+    @endpoint(
+        "POST",
+        "/{agent}",
+        body=wire.RunInput,
+        example=_RUN_EXAMPLE,
+        parameters=(
+            request_header(
+                "X-Run-On-Disconnect",
+                "`continue`: the run continues when the client disconnects; `connect` joins it again.",
+            ),
+        ),
+        streams=_STREAM,
+    )
     async def run(self, request: Request) -> Response:
-        """Run the agent and stream the run."""
+        """Run the agent and stream the run.
+
+        The only route that official clients need. Disconnecting stops the run unless another reader follows it.
+        """
         policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
         is_kept = policy.lower() == "continue"
         return await self._threads.run(await self._read_request(request), "continue" if is_kept else "cancel")
 
+    @endpoint(
+        "POST",
+        "/{agent}/connect",
+        scope="read",
+        body=wire.RunInput,
+        example={**_RUN_EXAMPLE, "messages": []},
+        streams=_STREAM,
+    )
     async def connect(self, request: Request) -> Response:
-        """Stream the thread so far and join its active run."""
+        """Return to a thread: its messages, and the rest of its active run.
+
+        An addition to the protocol. Starts nothing.
+        """
         return await self._threads.connect(await self._read_request(request))
 
-    async def capabilities(self, request: Request) -> Response:
+    @endpoint("GET", "/{agent}/capabilities")
+    async def capabilities(self, request: Request) -> AgentCapabilities:
         """Show what the agent declares."""
-        return json_response(capabilities_of(self._engine.agent(request.path_params["agent"]).spec))
+        return capabilities_of(self._engine.agent(request.path_params["agent"]).spec)
 
-    async def stop(self, request: Request) -> Response:
-        """Stop the thread's run."""
+    @endpoint("POST", "/{agent}/stop/{thread:path}", body=wire.StopInput, example={})
+    async def stop(self, request: Request) -> StopResponse:
+        """Stop a thread's run."""
         agent = self._engine.agent(request.path_params["agent"])
         body = wire.decode_stop(await read_body(request, self._options.body_limit))
         stopped = await self._threads.stop(principal_of(request), agent, request.path_params["thread"], body.run_id)
-        return json_response({"stopped": stopped})
+        return StopResponse(stopped=stopped)
 
+    @endpoint("GET", "/{agent}/threads/{thread:path}/events", parameters=(LAST_EVENT_ID,), streams=_STREAM)
     async def events(self, request: Request) -> Response:
-        """Stream the thread's events from a position on, then live."""
+        """Stream the events of all runs of a thread, past and future.
+
+        An addition to the protocol: a plain log of events that includes what the application sent.
+        """
         agent = self._engine.agent(request.path_params["agent"])
         last_id = request.headers.get("last-event-id")
         position = None if last_id is None else parse_position(last_id)
@@ -112,3 +156,12 @@ class _Handlers:
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
             generation="1.0" if run.protocol_version is not None else self._options.min_generation,
         )
+
+
+OPENAPI_ROUTES = ApiDescription(
+    "AG-UI",
+    input_errors={
+        **INPUT_ERRORS,
+        409: "The thread has another agent, or the run id was used with another request.",
+    },
+).routes(_Handlers)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
-from dragoman.protocols.blade.rest.endpoints import Handlers, write_error
+from dragoman.protocols.blade.rest.endpoints import API, BladeHandlers, write_error
 from dragoman.protocols.blade.rest.replays import ReplayHandlers
 from dragoman.protocols.blade.rest.server import ServerHandlers
 from dragoman.protocols.blade.rest.server import ServerInfo as ServerInfo
@@ -21,7 +21,7 @@ OLDEST_CLIENT_LEVEL = "0.4.17"
 
 
 class Blade:
-    """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`."""
+    """The protocol: mount `rest` at `/api` and `socket_server` at `/socket.io`. `openapi_routes` describes `rest`."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Blade:
         authenticator: Authenticator,
         server_info: ServerInfo,
         *,
-        areas: Sequence[Handlers] = (),
+        areas: Sequence[BladeHandlers] = (),
         admit_stream: AdmitStream = admit_all,
         sync_patch_interval_s: float = 0.0,
     ) -> None:
@@ -52,6 +52,7 @@ class Blade:
             ReplayHandlers(engine),
             *areas,
         )
+        self.openapi_routes = API.routes(*map(type, areas))
         routes = [route for area in areas for route in area.routes()]
         self.rest = ProtocolApp("blade", routes, ERROR_TABLE, authenticate, write_error=write_error)
         self._rooms = rooms = Rooms(engine, sync_patch_interval_s)

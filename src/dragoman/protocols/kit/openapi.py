@@ -3,9 +3,8 @@
 Pure: each protocol lists its routes beside its types, and the server puts the lists together.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -56,73 +55,11 @@ COMMON_ERRORS: Mapping[int, str] = {
     429: "A limit is reached; see `Retry-After`.",
     503: "The server is stopping or cannot use its store; see `Retry-After`.",
 }
+INPUT_ERRORS: Mapping[int, str] = {400: "The request is invalid; `code` says why."}
 BODY_ERRORS: Mapping[int, str] = {
-    400: "The request is invalid; `code` says why.",
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
 }
-
-
-class RouteDescriber(NamedTuple):
-    """What the routes of a protocol have in common: tag, body of errors, and the errors that any route may answer."""
-
-    tag: str
-    error_body: Any
-    error_media_type: str = "application/json"
-    errors: Mapping[int, str] = COMMON_ERRORS
-
-    def route(
-        self,
-        method: Method,
-        path: str,
-        summary: str,
-        success: ResponseSpec | Sequence[ResponseSpec],
-        errors: Mapping[int, str] = {},
-        *,
-        status: int = 200,
-        other: Mapping[int, ResponseSpec] = {},
-        parameters: Sequence[Parameter] = (),
-        is_public: bool = False,
-        **fields: Any,  # noqa: ANN401  # further fields of `Route`
-    ) -> Route:
-        """Describe a route. The variables of the path become parameters.
-
-        Args:
-            method: the method.
-            path: the path.
-            summary: one line.
-            success: what a success answers.
-            errors: further errors of this route, by status.
-            status: of a success.
-            other: answers besides success and errors.
-            parameters: of the query and the head.
-            is_public: the route needs no key, and has none of the errors.
-            fields: further fields of `Route`.
-        """
-        failures = {} if is_public else {**self.errors, **errors}
-        variables = re.findall(r"{(\w+)}", path)
-        return Route(
-            method=method,
-            path=path,
-            summary=summary,
-            tag=self.tag,
-            parameters=[
-                *(Parameter(name=each, location="path", description=f"The id of the {each}.") for each in variables),
-                *parameters,
-            ],
-            responses={
-                status: success,
-                **other,
-                **{
-                    code: ResponseSpec(
-                        description=failures[code], body=self.error_body, media_type=self.error_media_type
-                    )
-                    for code in sorted(failures)
-                },
-            },
-            is_public=is_public,
-            **fields,
-        )
 
 
 def with_prefix(routes: Sequence[Route], prefix: str) -> list[Route]:

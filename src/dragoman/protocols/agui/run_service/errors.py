@@ -7,6 +7,8 @@ Source: the run service's specification, A.1; RFC 9457.
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
+import msgspec
+
 from dragoman.core import refusals
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import SessionId, parse_session_id
@@ -99,8 +101,18 @@ def parse_thread(text: str) -> SessionId:
     return thread
 
 
+class ProblemBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of an error (RFC 9457). `detail` is the message; `code` is for programs."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
 def problem_body(error: ErrorResponse) -> JsonObject:
-    """The body of an error."""
+    """The body of an error, with its facts."""
     title = STATUS_PHRASES.get(error.status) or HTTPStatus(error.status).phrase
-    about = {"type": "about:blank", "title": title, "status": error.status}
-    return {**about, "detail": error.message, "code": error.code, **error.facts}
+    body = ProblemBody(title=title, status=error.status, detail=error.message, code=error.code)
+    return {**msgspec.structs.asdict(body), **error.facts}

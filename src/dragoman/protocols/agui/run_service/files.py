@@ -19,7 +19,8 @@ from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem, parse_thread
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
 from dragoman.protocols.kit.app import principal_of
-from dragoman.protocols.kit.body import json_response, read_body
+from dragoman.protocols.kit.body import read_body
+from dragoman.protocols.kit.endpoints import Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.multipart import InvalidForm, Part, read_form
 
@@ -40,7 +41,10 @@ SAFE_HEADERS = {
 log = structlog.get_logger(__name__)
 
 
-class Files:
+_OBJECT_PATH = query("path", "The path that the upload returned.", is_required=True)
+
+
+class Files(Handlers):
     """Handles the routes of attachments and recordings."""
 
     def __init__(
@@ -79,7 +83,7 @@ class Files:
 
     # --- images ---------------------------------------------------------------------------------------------------
 
-    async def upload(self, request: Request, form: "UploadForm") -> Response:
+    async def store(self, request: Request, form: "UploadForm") -> wire.StoredObject:
         """Store an image from a form whose thread is known to be the caller's."""
         file = _require_single_file(form.parts, "AGENT_ATTACHMENT_INVALID", 422)
         declared = (file.content_type or "").partition(";")[0].strip().lower()
@@ -91,21 +95,29 @@ class Files:
             kinds = ", ".join(EXTENSIONS)
             raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"the file must be of its declared type, and one of {kinds}")
         path = await self._uploads.put(principal_of(request).user, form.thread, form.run, file.content, declared)
-        return json_response(self._stored_object(request, path), 201)
+        return self._stored_object(request, path)
 
-    async def list_uploads(self, request: Request) -> Response:
-        """List the caller's images with new links. An addition to the protocol."""
+    @endpoint("GET", "/attachments")
+    async def list_uploads(self, request: Request) -> wire.StoredObjectPage:
+        """List your images, newest first.
+
+        At most 500. An addition to the protocol.
+        """
         owner = principal_of(request).user
         paths = [path for path in await self._uploads.paths_of_owner(owner) if is_path_of(owner, path)]
-        return json_response(wire.StoredObjectPage([self._stored_object(request, path) for path in paths[:LIST_LIMIT]]))
+        return wire.StoredObjectPage([self._stored_object(request, path) for path in paths[:LIST_LIMIT]])
 
-    async def remove(self, request: Request) -> Response:
-        """Delete an image; 204 also if it is gone already. An addition to the protocol."""
+    @endpoint("DELETE", "/attachments", parameters=(_OBJECT_PATH,))
+    async def remove(self, request: Request) -> None:
+        """Delete an image.
+
+        Messages with the image show nothing in its place. Succeeds also if it is gone already. An addition to the
+        protocol.
+        """
         path = request.query_params.get("path", "")
         if not is_path_of(principal_of(request).user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
         await self._uploads.remove(path)
-        return Response(status_code=204)
 
     def _stored_object(self, request: Request, path: str) -> wire.StoredObject:
         return wire.StoredObject(bucket=BUCKET, path=path, mime_type=mime_type_of(path), url=self.link(request, path))
@@ -114,12 +126,17 @@ class Files:
         """Delete the images of a thread that does not exist."""
         await self._uploads.delete_for_thread(owner, thread)
 
-    async def signed_url(self, request: Request) -> Response:
+    @endpoint(
+        "GET",
+        "/attachments/signed-url",
+        parameters=(query("bucket", "The bucket that the upload returned.", is_required=True), _OBJECT_PATH),
+    )
+    async def signed_url(self, request: Request) -> wire.SignedUrl:
         """Make a new link to an image."""
         bucket, path = request.query_params.get("bucket"), request.query_params.get("path", "")
         if bucket != BUCKET or not is_path_of(principal_of(request).user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
-        return json_response(wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path)))
+        return wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path))
 
     async def content(self, request: Request) -> Response:
         """Serve an image to a signed link, which needs no key."""
@@ -136,8 +153,16 @@ class Files:
 
     # --- recordings -----------------------------------------------------------------------------------------------
 
-    async def transcribe(self, request: Request) -> Response:
-        """Transcribe a recording."""
+    @endpoint(
+        "POST",
+        "/transcribe",
+        errors={400: "The recording cannot be read.", 502: "There is no transcription backend, or it failed."},
+    )
+    async def transcribe(self, request: Request) -> wire.Transcript:
+        """Transcribe a recording.
+
+        A form with one WAV file in the field `file`.
+        """
         try:
             parts = await read_form_body(request)
         except BodyTooLarge:
@@ -159,7 +184,7 @@ class Files:
         except TranscriptionFailed as error:
             log.warning("transcription failed", error=str(error))
             raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend failed") from error
-        return json_response(wire.Transcript(text=text))
+        return wire.Transcript(text=text)
 
 
 class UploadForm(NamedTuple):

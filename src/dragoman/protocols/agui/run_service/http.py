@@ -17,13 +17,15 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui.run_service import rules, wire
-from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, parse_thread, problem_body
+from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, ProblemBody, parse_thread, problem_body
 from dragoman.protocols.agui.run_service.files import Files, read_upload
 from dragoman.protocols.agui.run_service.history import DayFinder, history_message
 from dragoman.protocols.agui.run_service.runs import RunHandlers, open_thread, run_start_at, thread_of_path
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.openapi import COMMON_ERRORS
 from dragoman.protocols.kit.router import Route
 
 
@@ -49,21 +51,9 @@ def app(
     runs = RunHandlers(engine, files, admit_stream, answers_limit)
     handlers = _Handlers(engine, files, profiles)
     routes = [
-        Route("POST", "runs", runs.submit),
-        Route("GET", "runs/{thread}/events", runs.events),
-        Route("POST", "runs/{thread}/cancel", runs.cancel),
-        Route("POST", "runs/{thread}/answers", runs.answer),
-        Route("GET", "history", handlers.history),
-        Route("DELETE", "sessions/{thread}", handlers.delete),
-        Route("GET", "attachments", files.list_uploads),
-        Route("POST", "attachments", handlers.upload),
-        Route("DELETE", "attachments", files.remove),
-        Route("GET", "attachments/signed-url", files.signed_url),
+        *(route for area in (runs, handlers, files) for route in area.routes()),
         Route("GET", CONTENT_PATH, files.content, is_open=True),
         Route("GET", CONTENT_PATH + "/{path:path}", files.content, is_open=True),
-        Route("POST", "transcribe", files.transcribe),
-        Route("GET", "profile", handlers.profile),
-        Route("PATCH", "profile", handlers.change_profile),
     ]
     return ProtocolApp("runs", routes, ERRORS, authenticate, write_error=_write_error)
 
@@ -74,7 +64,7 @@ def _write_error(error: ErrorResponse) -> Response:
     return response
 
 
-class _Handlers:
+class _Handlers(Handlers):
     def __init__(self, engine: Engine, files: Files, profiles: ProfileService) -> None:
         self._engine = engine
         self._files = files
@@ -82,8 +72,16 @@ class _Handlers:
 
     # --- threads --------------------------------------------------------------------------------------------------
 
-    async def history(self, request: Request) -> Response:
-        """Show the newest day of a thread, or the newest before a given one."""
+    @endpoint(
+        "GET",
+        "/history",
+        parameters=(
+            query("threadId", "The thread; by default the newest."),
+            query("before", "Only days before this one, YYYY-MM-DD."),
+        ),
+    )
+    async def history(self, request: Request) -> wire.History:
+        """Read one day of a thread."""
         caller, query = principal_of(request), request.query_params
         before = None if "before" not in query else wire.parse_day(query["before"])
         if before is None and "before" in query:
@@ -93,7 +91,7 @@ class _Handlers:
         else:
             newest = await self._engine.page(caller.user, None, 1)
             if not newest:
-                return json_response(wire.History(thread_id=None, day=None, has_more=False, messages=()))
+                return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
         async with open_thread(self._engine, caller, thread) as live:
             state = live.state
@@ -108,10 +106,8 @@ class _Handlers:
                 messages.append(
                     history_message(entry._replace(message=message), lambda path: self._files.link(request, path))
                 )
-            return json_response(
-                wire.History(
-                    thread_id=state.session_id, day=finder.day, has_more=finder.has_more, messages=tuple(messages)
-                )
+            return wire.History(
+                thread_id=state.session_id, day=finder.day, has_more=finder.has_more, messages=tuple(messages)
             )
 
     async def _run_start_of(self, live: SessionView, first: LoggedEvent | None) -> RunStarted | None:
@@ -119,8 +115,9 @@ class _Handlers:
         row = None if first is None or first.run_id is None else await self._engine.index.find_run(first.run_id)
         return None if row is None else await run_start_at(self._engine, live, row.first_seq)
 
-    async def delete(self, request: Request) -> Response:
-        """Delete a thread."""
+    @endpoint("DELETE", "/sessions/{thread_id}")
+    async def delete(self, request: Request) -> None:
+        """Delete a thread and everything in it."""
         caller, thread = principal_of(request), thread_of_path(request)
         try:
             async with open_thread(self._engine, caller, thread) as live:
@@ -129,29 +126,54 @@ class _Handlers:
             await self._engine.delete_unreadable(caller.user, error.session_id)
         except SessionNotFound:  # images may have been uploaded for a thread that never was
             await self._files.forget(caller.user, thread)
-        return Response(status_code=204)
 
     # --- files and the profile ------------------------------------------------------------------------------------
 
-    async def upload(self, request: Request) -> Response:
-        """Store an image."""
+    @endpoint(
+        "POST",
+        "/attachments",
+        status=201,
+        errors={413: "The file is too large.", 415: "The file is not an image, or not of its declared type."},
+    )
+    async def upload(self, request: Request) -> wire.StoredObject:
+        """Upload an image.
+
+        A form with one file in the field `file`, and optionally `threadId` and `runId`.
+        """
         form = await read_upload(request)
         if form.thread is not None:
             with suppress(SessionNotFound):  # images come before the thread's first run
                 async with open_thread(self._engine, principal_of(request), form.thread):
                     pass  # it is the caller's
-        return await self._files.upload(request, form)
+        return await self._files.store(request, form)
 
-    async def profile(self, request: Request) -> Response:
-        """Show the caller's profile."""
+    @endpoint("GET", "/profile")
+    async def profile(self, request: Request) -> wire.ProfileResponse:
+        """Show your settings for all agents."""
         profile = self._profiles.for_user(principal_of(request).user)
         settings = wire.ProfileSettings(timezone=profile.time_zone, locale=profile.locale)
-        return json_response(wire.ProfileResponse(user_id=profile.user, settings=settings))
+        return wire.ProfileResponse(user_id=profile.user, settings=settings)
 
-    async def change_profile(self, request: Request) -> Response:
-        """Change the caller's profile."""
+    @endpoint(
+        "PATCH",
+        "/profile",
+        body=wire.ProfileChange,
+        example={"settings": {"timezone": "Europe/Berlin", "locale": "de"}},
+    )
+    async def change_profile(self, request: Request) -> wire.ProfileResponse:
+        """Set your time zone or locale."""
         given = wire.decode_profile(await read_json_body(request, rules.BODY_LIMIT)).settings
         settings = {"time_zone": given.timezone, "locale": given.locale}
         changed = {name: value for name, value in settings.items() if value is not msgspec.UNSET}
         await self._profiles.change(principal_of(request).user, **changed)
         return await self.profile(request)
+
+
+OPENAPI_ROUTES = ApiDescription(
+    "AG-UI run service",
+    ProblemBody,
+    error_media_type=MEDIA_TYPE,
+    errors={**COMMON_ERRORS, 422: "The request is invalid; `detail` and `code` say why."},
+    input_errors={},
+    body_errors={415: "The body is not declared as JSON."},
+).routes(RunHandlers, _Handlers, Files)

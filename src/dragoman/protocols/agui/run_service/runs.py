@@ -42,7 +42,8 @@ from dragoman.protocols.agui.run_service.files import Files
 from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation
 from dragoman.protocols.agui.run_service.streams import ThreadEncoder
 from dragoman.protocols.kit.app import AdmitStream, principal_of
-from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.body import read_json_body
+from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.frames import KEEP_ALIVE
 from dragoman.protocols.kit.sse import open_stream
@@ -53,7 +54,7 @@ MAX_ATTEMPTS = 3
 """How often a thread is looked up that other requests create or delete at the same moment."""
 
 
-class RunHandlers:
+class RunHandlers(Handlers):
     """Handles the routes below `/runs`."""
 
     def __init__(self, engine: Engine, files: Files, admit_stream: AdmitStream, answers_limit: int) -> None:
@@ -64,8 +65,25 @@ class RunHandlers:
 
     # --- submitting -----------------------------------------------------------------------------------------------
 
-    async def submit(self, request: Request) -> Response:
-        """Start or queue a run."""
+    @endpoint(
+        "POST",
+        "/runs",
+        status=202,
+        body=wire.RunAgentInput,
+        example={
+            "threadId": "550e8400-e29b-41d4-a716-446655440000",
+            "runId": "run-001",
+            "messages": [{"id": "msg-001", "role": "user", "content": "Hello!"}],
+            "forwardedProps": {"agent_type": "worker"},
+        },
+        returns="The run was accepted, by this or an earlier request.",
+        errors={409: "The runId was used with another body."},
+    )
+    async def submit(self, request: Request) -> wire.TaskAccepted:
+        """Submit a run.
+
+        The agent works in the background. The message is durable when the response is sent.
+        """
         try:
             raw = await read_json_body(request, rules.BODY_LIMIT)
         except BodyTooLarge:
@@ -87,8 +105,7 @@ class RunHandlers:
             else:
                 assert record.run_id is not None, "a submitted run has an id"
                 run_id, created = record.run_id, False
-            accepted = wire.TaskAccepted(task_id=run_id, thread_id=thread, run_id=body.run_id, created=created)
-            return json_response(accepted, 202)
+            return wire.TaskAccepted(task_id=run_id, thread_id=thread, run_id=body.run_id, created=created)
 
     async def _start(
         self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: IdempotencyKey
@@ -145,8 +162,19 @@ class RunHandlers:
 
     # --- answering and cancelling ---------------------------------------------------------------------------------
 
-    async def answer(self, request: Request) -> Response:
-        """Answer calls that wait; the last answer starts the run that goes on."""
+    @endpoint(
+        "POST",
+        "/runs/{thread_id}/answers",
+        status=202,
+        body=wire.Answers,
+        example={"answers": [{"callId": "0198a1b2-0000-7000-8000-000000000001", "granted": True}]},
+        errors={409: "A run is active, or the call already has its result.", 413: "The body is too large."},
+    )
+    async def answer(self, request: Request) -> wire.AnswersAccepted:
+        """Answer calls that wait.
+
+        Each answer is accepted once. With the last one, the agent continues.
+        """
         caller = principal_of(request)
         async with open_thread(self._engine, caller, thread_of_path(request)) as live:
             answers = translate.answers_from(wire.decode_answers(await read_json_body(request, self._answers_limit)))
@@ -156,15 +184,20 @@ class RunHandlers:
             await live.until_durable(submitted.seq)
             run_id = submitted.run_id or live.state.last_run or RunId("")
             pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.pending_root_calls())
-            accepted = wire.AnswersAccepted(
+            return wire.AnswersAccepted(
                 task_id=run_id,
                 thread_id=live.state.session_id,
                 run_id=run_id if submitted.run_id or asking is None else asking.client_run_id or run_id,
                 pending=pending,
             )
-            return json_response(accepted, 202)
 
-    async def cancel(self, request: Request) -> Response:
+    @endpoint(
+        "POST",
+        "/runs/{thread_id}/cancel",
+        status=202,
+        parameters=(query("runId", "A run, by its client's id.", is_required=True),),
+    )
+    async def cancel(self, request: Request) -> wire.CancelResponse:
         """Stop a run."""
         thread = thread_of_path(request)
         async with open_thread(self._engine, principal_of(request), thread) as live:
@@ -173,12 +206,22 @@ class RunHandlers:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
             row = await self._find_run(live, thread, run_id)
             accepted = await self._engine.stop_run(live, row.run_id)
-            return json_response(wire.CancelResponse(thread_id=thread, run_id=run_id, accepted=accepted), 202)
+            return wire.CancelResponse(thread_id=thread, run_id=run_id, accepted=accepted)
 
     # --- following ------------------------------------------------------------------------------------------------
 
+    @endpoint(
+        "GET",
+        "/runs/{thread_id}/events",
+        parameters=(
+            LAST_EVENT_ID,
+            query("idle_limit", "Seconds of silence after which the stream ends; 300 by default.", int),
+            query("runId", "A run, by its client's id."),
+        ),
+        streams="AG-UI events.",
+    )
     async def events(self, request: Request) -> Response:
-        """Stream a thread's events from a position on, until nothing comes for too long."""
+        """Follow a thread's events."""
         caller, thread = principal_of(request), thread_of_path(request)
         async with open_thread(self._engine, caller, thread) as live:
             idle_limit_s = wire.parse_idle_limit(request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT)))
@@ -260,7 +303,7 @@ async def open_thread(engine: Engine, caller: Principal, thread: SessionId) -> A
 
 def thread_of_path(request: Request) -> SessionId:
     """The thread in a request's path. Raises Problem if it is not a UUID."""
-    return parse_thread(request.path_params["thread"])
+    return parse_thread(request.path_params["thread_id"])
 
 
 async def run_start_at(engine: Engine, live: SessionView, seq: int) -> RunStarted | None:

@@ -17,7 +17,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, nodes_of, remove_memories
-from dragoman.protocols.blade.rest.endpoints import SESSION, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.rest.sessions import session_detail
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
 from dragoman.protocols.blade.wire.sessions import MAX_INTENT_CHARS
@@ -50,7 +50,7 @@ class ImportedSession(SessionDetail, frozen=True, kw_only=True):
     session_id: str
 
 
-class ArchiveHandlers(Handlers):
+class ArchiveHandlers(BladeHandlers):
     """Handlers of archives.
 
     Args:

@@ -9,7 +9,7 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound
 from dragoman.engine.services.keys import KeyRing
 from dragoman.ports.accounts import ApiKey
-from dragoman.protocols.blade.rest.endpoints import Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import BladeHandlers, endpoint
 from dragoman.protocols.blade.wire.decoding import check_text
 
 KEY_PREFIX = "sk-blade-v2-"
@@ -42,7 +42,7 @@ class KeyBody(msgspec.Struct, frozen=True):
     name: str
 
 
-class KeyHandlers(Handlers):
+class KeyHandlers(BladeHandlers):
     """Handlers below `/user/api-keys`. `prefix` begins the keys that are created here."""
 
     def __init__(self, key_ring: KeyRing, prefix: str = KEY_PREFIX) -> None:

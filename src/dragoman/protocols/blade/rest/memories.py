@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.core.principal import Principal
 from dragoman.engine.services.memories import MemoryService
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import memories as wire
 from dragoman.protocols.blade.wire.decoding import parse_page
 from dragoman.protocols.blade.wire.memories import (
@@ -17,18 +17,19 @@ from dragoman.protocols.blade.wire.memories import (
     MemorySwitchBody,
     NewMemoryBody,
 )
+from dragoman.protocols.kit.endpoints import query
 
 _MEMORY = "/memories/{memory}"
-_FILTER_QUERY = {
-    "keyword": "part of the content or the topic, in any case and script",
-    "skill_name": "exactly this skill",
-    "type": "`feedback` or `experience`",
-    "record_type": "`memory` or `skill_comment`",
-    "scope": "exactly this scope",
-    "owner": "exactly this owner",
-    "topic": "exactly this topic",
-    "status": "`enabled`, `disabled` or `superseded`",
-}
+_FILTER_QUERY = (
+    query("keyword", "part of the content or the topic, in any case and script"),
+    query("skill_name", "exactly this skill"),
+    query("type", "`feedback` or `experience`"),
+    query("record_type", "`memory` or `skill_comment`"),
+    query("scope", "exactly this scope"),
+    query("owner", "exactly this owner"),
+    query("topic", "exactly this topic"),
+    query("status", "`enabled`, `disabled` or `superseded`"),
+)
 
 
 class OperationResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,7 +39,7 @@ class OperationResult(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int | None = None
 
 
-class MemoryHandlers(Handlers):
+class MemoryHandlers(BladeHandlers):
     """Handlers below `/memories`."""
 
     def __init__(self, memories: MemoryService) -> None:
@@ -49,7 +50,7 @@ class MemoryHandlers(Handlers):
         """Create a memory."""
         return wire.to_memory_info(await self._memories.add(principal.user, wire.texts_of(body)))
 
-    @endpoint("GET", "/memories", query={**_FILTER_QUERY, **PAGE_QUERY})
+    @endpoint("GET", "/memories", parameters=(*_FILTER_QUERY, *PAGE_QUERY))
     async def page(self, principal: Principal, query: Mapping[str, str]) -> MemoryPage:
         """List memories, newest first."""
         offset, limit = parse_page(query, default=20, maximum=100)

@@ -10,7 +10,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.projection.chat import replay_state_of
-from dragoman.protocols.blade.rest.endpoints import SESSION, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.sessions import CreatedSession
 
@@ -43,7 +43,7 @@ class ReplayResult(msgspec.Struct, frozen=True):
     replay_state: chat.ReplayState
 
 
-class ReplayHandlers(Handlers):
+class ReplayHandlers(BladeHandlers):
     """Handlers of replays."""
 
     def __init__(self, engine: Engine) -> None:

@@ -7,7 +7,7 @@ from dragoman.core.principal import Principal
 from dragoman.core.schedules import upcoming_times
 from dragoman.engine.scheduler import Scheduler
 from dragoman.ports.environment import Clock
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import schedules as wire
 from dragoman.protocols.blade.wire.decoding import parse_int, parse_page
 from dragoman.protocols.blade.wire.schedules import (
@@ -18,28 +18,29 @@ from dragoman.protocols.blade.wire.schedules import (
     TaskInfo,
     TaskRun,
 )
+from dragoman.protocols.kit.endpoints import query
 
 BODY_LIMIT = 2 * 1024 * 1024
 """A prompt is the text of a message, which may be long."""
 DEFAULT_RUNS_LIMIT, MAX_RUNS_LIMIT = 100, 1000
 DEFAULT_PREVIEW_COUNT, MAX_PREVIEW_COUNT = 5, 50
 _TASKS, _TASK = "/scheduled-tasks", "/scheduled-tasks/{task}"
-_CALENDAR_QUERY = {
-    "from": "the first moment, with an offset",
-    "to": "the moment after the last, at most 366 days later",
-}
-_PREVIEW_QUERY = {
-    "cron": "the expression",
-    "timezone": "your own by default",
-    "count": f"1 to {MAX_PREVIEW_COUNT}, {DEFAULT_PREVIEW_COUNT} by default",
-}
+_CALENDAR_QUERY = (
+    query("from", "the first moment, with an offset"),
+    query("to", "the moment after the last, at most 366 days later"),
+)
+_PREVIEW_QUERY = (
+    query("cron", "the expression"),
+    query("timezone", "your own by default"),
+    query("count", f"1 to {MAX_PREVIEW_COUNT}, {DEFAULT_PREVIEW_COUNT} by default"),
+)
 _NEW_TASK = {"title": "Report", "prompt": "Write it", "cron": "0 9 * * mon-fri", "timezone": "Europe/Berlin"}
 
 TimeZoneLookup = Callable[[UserId], str]
 """Returns the time zone of a user, for tasks that name none."""
 
 
-class ScheduleHandlers(Handlers):
+class ScheduleHandlers(BladeHandlers):
     """Handlers below `/scheduled-tasks`."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock, time_zone_of: TimeZoneLookup) -> None:
@@ -60,7 +61,7 @@ class ScheduleHandlers(Handlers):
         await self._scheduler.refresh()
         return [wire.to_task_info(each) for each in self._scheduler.for_user(principal.user)]
 
-    @endpoint("GET", f"{_TASKS}/calendar", query=_CALENDAR_QUERY)
+    @endpoint("GET", f"{_TASKS}/calendar", parameters=_CALENDAR_QUERY)
     async def calendar(self, principal: Principal, query: Mapping[str, str]) -> list[CalendarEntry]:
         """List the times at which tasks are due."""
         first, end = wire.parse_span(query)
@@ -76,7 +77,7 @@ class ScheduleHandlers(Handlers):
             if each.times
         ]
 
-    @endpoint("GET", f"{_TASKS}/preview", query=_PREVIEW_QUERY)
+    @endpoint("GET", f"{_TASKS}/preview", parameters=_PREVIEW_QUERY)
     async def preview(self, principal: Principal, query: Mapping[str, str]) -> SchedulePreview:
         """Preview the next times of an expression."""
         zone = query.get("timezone") or self._time_zone_of(principal.user)
@@ -110,7 +111,7 @@ class ScheduleHandlers(Handlers):
         """Disable a scheduled task."""
         return await self._change(principal, task, {"enabled": False})
 
-    @endpoint("GET", f"{_TASK}/runs", query=PAGE_QUERY)
+    @endpoint("GET", f"{_TASK}/runs", parameters=PAGE_QUERY)
     async def runs(self, principal: Principal, task: str, query: Mapping[str, str]) -> list[TaskRun]:
         """List a task's runs, newest first."""
         offset, limit = parse_page(query, default=DEFAULT_RUNS_LIMIT, maximum=MAX_RUNS_LIMIT)

@@ -9,7 +9,7 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotFound
 from dragoman.engine.engine import Engine
 from dragoman.protocols.blade import translate
-from dragoman.protocols.blade.rest.endpoints import Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import BladeHandlers, endpoint
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether sessions use memories if neither the client nor the agent says."""
 
 
-class ServerHandlers(Handlers):
+class ServerHandlers(BladeHandlers):
     """Handlers of the server's own endpoints."""
 
     def __init__(self, engine: Engine, server_info: ServerInfo) -> None:

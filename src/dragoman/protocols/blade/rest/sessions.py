@@ -12,19 +12,20 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.access import lease_owned
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
 from dragoman.protocols.blade.wire.decoding import check_text, check_variables, parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
 from dragoman.protocols.kit.body import while_connected
+from dragoman.protocols.kit.endpoints import query
 
 BODY_LIMIT = 4 * 1024 * 1024
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 200
-_SEARCH_QUERY = {"q": "text in the title or the messages, in any case and script", **PAGE_QUERY}
+_SEARCH_QUERY = (query("q", "text in the title or the messages, in any case and script"), *PAGE_QUERY)
 
 
-class SessionHandlers(Handlers):
+class SessionHandlers(BladeHandlers):
     """Handlers of sessions as a whole.
 
     Args:
@@ -60,7 +61,7 @@ class SessionHandlers(Handlers):
         live = await self.engine.create(principal.user, create)
         return CreatedSession(public_session_id(live.state.session_id))
 
-    @endpoint("GET", "/sessions", query=_SEARCH_QUERY)
+    @endpoint("GET", "/sessions", parameters=_SEARCH_QUERY)
     async def page(self, principal: Principal, query: Mapping[str, str], request: Request) -> SessionPage:
         """List your sessions, pinned ones first."""
         offset, limit = parse_page(query, default=DEFAULT_PAGE_SIZE, maximum=MAX_PAGE_SIZE)

@@ -16,7 +16,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, remove_memories
-from dragoman.protocols.blade.rest.endpoints import PRIVATE_HEADERS, SESSION, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PRIVATE_HEADERS, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire.chat import Turn
 from dragoman.protocols.kit.router import Route
 
@@ -37,7 +37,7 @@ class ShareInfo(msgspec.Struct, frozen=True):
     expires_at: datetime | None
 
 
-class ShareHandlers(Handlers):
+class ShareHandlers(BladeHandlers):
     """Handlers of share links.
 
     Args:

@@ -22,7 +22,7 @@ from dragoman.protocols.blade.projection.loader import (
 )
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.projection.turns import TurnBuilder
-from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, Handlers, endpoint
+from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import Turn, compaction_id, parse_checkpoint_id, public_session_id
 from dragoman.protocols.blade.wire.decoding import MAX_OFFSET, parse_page
@@ -33,7 +33,7 @@ COMPACTION_THRESHOLD = 0.8
 _CHECKPOINT = {"checkpoint_id": "cp_4"}
 
 
-class TurnHandlers(Handlers):
+class TurnHandlers(BladeHandlers):
     """Handlers of turns, tokens, checkpoints and branches."""
 
     def __init__(self, engine: Engine) -> None:
@@ -41,7 +41,7 @@ class TurnHandlers(Handlers):
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
-    @endpoint("GET", f"{SESSION}/messages", access="reader", query=PAGE_QUERY)
+    @endpoint("GET", f"{SESSION}/messages", access="reader", parameters=PAGE_QUERY)
     async def messages(self, principal: Principal, live: SessionView, query: Mapping[str, str]) -> list[Turn]:
         """List the turns of the active branch."""
         offset, limit = parse_page(query, default=MAX_OFFSET, maximum=MAX_OFFSET)
