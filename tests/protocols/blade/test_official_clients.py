@@ -33,15 +33,18 @@ async def last_line(command: list[str], environ: dict[str, str]) -> Any:
     return json.loads(output.decode().splitlines()[-1])
 
 
+async def run_kit(release: str, name: str, *arguments: str) -> Any:
+    """What a program says that uses a release of the vendor's client."""
+    if not (KIT / release).is_dir():
+        pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
+    command = [str(KIT / "venv" / "bin" / "python"), str(CLIENTS / name), *arguments]
+    return await last_line(command, {"PYTHONPATH": str(KIT / release)})
+
+
 @requirement("blade:clients:python")
 @pytest.mark.parametrize("release", RELEASES)
 async def test_the_vendors_client_works_unchanged(alice: RestClient, release: str) -> None:
-    python = KIT / "venv" / "bin" / "python"
-    if not (KIT / release).is_dir():
-        pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
-    seen = await last_line(
-        [str(python), str(CLIENTS / "kit.py"), alice.url, alice.key], {"PYTHONPATH": str(KIT / release)}
-    )
+    seen = await run_kit(release, "kit.py", alice.url, alice.key)
     assert seen == {
         "health": "ok",
         "intent": "a task",
@@ -64,11 +67,14 @@ async def test_the_vendors_client_works_unchanged(alice: RestClient, release: st
 @requirement("blade:chats:left")
 @pytest.mark.parametrize("release", RELEASES)
 async def test_a_chat_started_right_after_leaving_one_gets_its_own_answer(alice: RestClient, release: str) -> None:
-    if not (KIT / release).is_dir():
-        pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
-    command = [str(KIT / "venv" / "bin" / "python"), str(CLIENTS / "leaving.py"), alice.url, alice.key, "60"]
-    seen = await last_line(command, {"PYTHONPATH": str(KIT / release)})
+    seen = await run_kit(release, "leaving.py", alice.url, alice.key, "60")
     assert seen == [[str(number), "completed"] for number in range(60)], "every second one asked REST first"
+
+
+@requirement("blade:chats:busy")
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_second_message_of_the_same_client_leaves_the_first_chat_alone(alice: RestClient, release: str) -> None:
+    assert await run_kit(release, "refused.py", alice.url, alice.key) == ["onetwo", "completed"]
 
 
 @requirement("blade:clients:javascript")

@@ -59,7 +59,14 @@ class Inbox:
             "chat:stop": self.stop,
             "chat:compact": self.compact,
         }
-        return {name: with_error_handling(name, handler) for name, handler in handlers.items()}
+        return {name: with_error_handling(name, handler, self._is_streaming) for name, handler in handlers.items()}
+
+    def _is_streaming(self, socket: Socket, session_name: str) -> bool:
+        """Tell whether a chat runs that the socket itself started in a session."""
+        session_id = parse_session_id(wire.parse_session_name(session_name))
+        room = None if session_id is None else self._rooms.find(session_id)
+        chat = None if room is None else room.projection.chat
+        return chat is not None and chat.is_running and chat.run_id in socket.chat_run_ids
 
     async def subscribe(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `session:subscribe`."""
@@ -131,6 +138,7 @@ class Inbox:
                 asyncio.get_running_loop().call_soon(self._release, room, release)
             session_id, run_id = wire.public_session_id(live.state.session_id), result.run_id
             chat_run_id = wire.answer_run_id(session_id, result.seq) if run_id is None else wire.public_run_id(run_id)
+            socket.chat_run_ids.append(chat_run_id)
             return {"status": "ok", "session_id": session_id, "chat_run_id": chat_run_id}
 
     async def _build_submit(self, command: wire.ChatSend, live: SessionView) -> Submit:
@@ -216,8 +224,15 @@ class Inbox:
         return {"status": "ok", "message": f"{compaction.archived_count} messages were compacted"}
 
 
-def with_error_handling(event_name: str, handle: Callable[[Socket, Json], Awaitable[JsonObject]]) -> Handler:
-    """Wrap a handler so that every event is acknowledged, whatever fails."""
+def with_error_handling(
+    event_name: str,
+    handle: Callable[[Socket, Json], Awaitable[JsonObject]],
+    is_streaming: Callable[[Socket, str], bool],
+) -> Handler:
+    """Wrap a handler so that every event is acknowledged, whatever fails.
+
+    An error names its session unless the socket `is_streaming` a chat there, which the error would end in its client.
+    """
 
     async def answer(socket: Socket, data: Json) -> JsonObject:
         try:
@@ -231,8 +246,9 @@ def with_error_handling(event_name: str, handle: Callable[[Socket, Json], Awaita
             REQUESTS_REFUSED.labels(protocol="blade", code=code).inc()
             payload = {"message": message, "code": code}
             session_id = data.get("session_id") if isinstance(data, dict) else None
-            if isinstance(session_id, str) and session_id and not isinstance(error, MissingFields):
-                payload["session_id"] = session_id
+            is_named = isinstance(session_id, str) and session_id and not isinstance(error, MissingFields)
+            if is_named and not is_streaming(socket, str(session_id)):
+                payload["session_id"] = str(session_id)
         except Exception as error:  # the root of an event
             failure = InternalError(uuid.uuid4().hex[:12])
             log.error("event failed", event_name=event_name, reference=failure.reference, exc_info=error)

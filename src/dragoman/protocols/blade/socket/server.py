@@ -45,6 +45,8 @@ MAX_CONNECT_PACKET_CHARS = 16 * 1024
 """The limit for packets of clients that have not shown a key yet."""
 CONNECT_TIMEOUT_S = 30.0
 """How long a connection may stay open without a key."""
+MAX_REMEMBERED_CHATS = 1000
+"""How many of the chats that a socket started are remembered."""
 UNAUTHORIZED = "Unauthorized"
 RESERVED_EVENTS = frozenset({"connect", "disconnect", "connect_error", "*"})
 """The names of the library's own handlers, which it would also call for clients' events."""
@@ -108,6 +110,8 @@ class Socket:
         self.sid = sid
         self.principal = principal
         self.is_disconnected = False
+        self.chat_run_ids: deque[str] = deque(maxlen=MAX_REMEMBERED_CHATS)
+        """The newest chats that this socket started."""
         self.on_drained: list[Callable[[], None]] = []
         """Callbacks for when a slow socket has caught up; each is called once."""
         self.stop_watching_key: Callable[[], None] = lambda: None
