@@ -104,7 +104,7 @@ async def test_a_function_yields_its_answer(tmp_path: Path) -> None:
         updates = [event for event in await session.events() if isinstance(event, PlanUpdated | CardUpdated)]
         assert updates == [
             PlanUpdated(status="done", steps=(PlanStep("speak", "done"),)),
-            CardUpdated(card={"type": "text"}),
+            CardUpdated(card={"type": "text"}, message_id=answer.id),
         ]
     assert (parrot.spec.name, parrot.spec.description) == ("parrot", "Says it again.")
 

@@ -41,6 +41,11 @@ REQUIREMENTS = (
     Requirement(
         "ag-ui-b:hydrate:snapshot", "`messages: []` on a known thread gives all messages and runs nothing", "ag-ui B.9"
     ),
+    Requirement(
+        "ag-ui-b:hydrate:as-live",
+        "Hydration and `connect` give a client what it has after the streams: messages, cards, images, files, data",
+        "ag-ui B.9; rule 13",
+    ),
     Requirement("ag-ui-b:hydrate:interrupts", "Hydration ends with the interrupts that are open", "ag-ui B.9"),
     Requirement("ag-ui-b:state:hydrated", "The state that a client sent last is returned with the thread", "ag-ui B.9"),
     Requirement(

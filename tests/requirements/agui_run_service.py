@@ -102,6 +102,7 @@ REQUIREMENTS = (
     Requirement("runs:ui-schema:same-compiler", "Event and history have the same tree", "ag-ui A.8"),
     Requirement("runs:ui-schema:seed", "The seed's example compiles to itself", "seed 002"),
     Requirement("runs:ui-schema:belongs", "A card belongs to the open answer, else to the next", "ag-ui A.8 [chosen]"),
+    Requirement("runs:ui-schema:alone", "A card without text is an answer with an empty text", "ag-ui A.8 [chosen]"),
     Requirement("runs:ui-schema:bad-hint", "An invalid hint is dropped and fails nothing", "ag-ui A.8 [chosen]"),
     Requirement("runs:ui-schema:locale", "The locale is the profile's, else `en`", "ag-ui A.8"),
     Requirement("runs:files:no-link-stored", "No signed link is stored", "seed 002"),

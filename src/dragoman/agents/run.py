@@ -190,6 +190,7 @@ class Run:
     def card(self, card: Json) -> None:
         """Attach a user interface (UI schema 2.0) to the answer."""
         if self._may_act():
+            self._has_output = True
             self._run.card(card)
 
     def add_usage(self, *, input_tokens: int = 0, output_tokens: int = 0) -> None:

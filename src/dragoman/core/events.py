@@ -344,10 +344,14 @@ class SharedStateReplaced(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class CardUpdated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="card_shown"):
-    """The agent added a user interface to its answer: a renderer tree of UI schema 2.0, as the agent wrote it."""
+    """The agent added a user interface to its answer: a renderer tree of UI schema 2.0, as the agent wrote it.
+
+    It belongs to the open message `message_id`; in logs of earlier releases, which have none, to the next text.
+    """
 
     card: Json
     loop: LoopId = ROOT
+    message_id: MessageId | None = None
 
 
 class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True, tag="unknown"):

@@ -233,7 +233,10 @@ class IdRemapper:
                 return msgspec.structs.replace(event, result=copy)
             case MessageAdded(message=message):
                 return MessageAdded(message=msgspec.structs.replace(message, id=self._message_id(message.id)))
-            case PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated():
+            case CardUpdated(message_id=message_id, loop=loop):
+                own = None if message_id is None else self._message_id(message_id)
+                return msgspec.structs.replace(event, message_id=own, loop=self._loop_id(loop))
+            case PlanUpdated() | StageChanged() | SharedStateReplaced():
                 return msgspec.structs.replace(event, loop=self._loop_id(event.loop))
             case _:
                 return event
@@ -261,7 +264,7 @@ def _referenced_ids(event: Event) -> tuple[set[str], set[str], str | None]:
             return {message_id}, set(), None
         case MessageClosed(message_id=message_id):
             return set(), {message_id}, message_id
-        case BlockClosed(message_id=message_id):
+        case BlockClosed(message_id=message_id) | CardUpdated(message_id=message_id):
             return set(), set(), message_id
         case CallOpened(message_id=message_id, call=call):
             return {call.call_id}, set(), message_id

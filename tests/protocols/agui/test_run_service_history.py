@@ -204,7 +204,7 @@ async def test_a_card_belongs_to_the_open_or_the_next_answer(alice: RunServiceCl
     frames = await alice.play(
         thread,
         script(
-            badge("lost"),
+            badge("replaced"),
             badge("first"),
             {"say": "one"},
             {"step": True},
@@ -213,15 +213,28 @@ async def test_a_card_belongs_to_the_open_or_the_next_answer(alice: RunServiceCl
             badge("third"),
             {"say": "three"},
             {"step": True},
-            badge("of nothing"),
+            badge("alone"),
         ),
     )
     await alice.play(thread, "hello", "r-2")
     ends = [frame.event.get("ui_schema") for frame in frames if frame.type == "TEXT_MESSAGE_END"]
     labels = [None if each is None else each["root"]["label"] for each in ends]
-    assert labels == ["first", None, "third"]
+    assert labels == ["first", None, "third", "alone"]
     listed = [each["ui_schema"] for each in (await alice.history(thread))["messages"] if each["role"] == "assistant"]
     assert listed == [*ends, None]
+
+
+@requirement("runs:ui-schema:alone")
+@pytest.mark.parametrize("after", [[], [{"call": {"name": "add", "input": {"a": 1, "b": 1}}}], [{"fail": "x"}]])
+async def test_a_card_without_words_is_an_answer_in_the_events_and_in_the_history(
+    alice: RunServiceClient, after: list[Json]
+) -> None:
+    thread = new_thread()
+    frames = await alice.play(thread, script({"image": "https://example.org/x.png"}, {"card": CARD}, *after))
+    (end,) = [frame.event for frame in frames if frame.type == "TEXT_MESSAGE_END"]
+    assert (end["answer"], end["ui_schema"]) == ("", CARD)
+    (answer,) = (await alice.history(thread))["messages"][1:]
+    assert (answer["id"], answer["content"], answer["ui_schema"]) == (end["messageId"], "", CARD)
 
 
 @requirement("runs:ui-schema:bad-hint")

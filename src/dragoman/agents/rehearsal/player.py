@@ -118,6 +118,7 @@ class ScriptPlayer:
                 self._has_open_step = True
             case ShowCard(card=card):
                 self._run.card(card)
+                self._has_open_step = True
             case PlanUpdated():
                 self._run.plan(step)
             case Usage():

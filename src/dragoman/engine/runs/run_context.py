@@ -158,8 +158,9 @@ class LoopRun:
         self.append((SharedStateReplaced(state=state, loop=self.loop),))
 
     def card(self, card: Json) -> None:
-        """Add a user interface to the answer."""
-        self.append((CardUpdated(card=card, loop=self.loop),))
+        """Add a user interface to the open message, which is opened if there is none."""
+        message_id = self._ensure_open_message()
+        self.append((CardUpdated(card=card, loop=self.loop, message_id=message_id),))
 
     async def drain(self) -> None:
         """Yield to other tasks, and wait while much of this run is not durable."""

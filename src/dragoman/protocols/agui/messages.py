@@ -3,16 +3,31 @@
 Source: specification of AG-UI, B.3, B.5, B.9; shared rules, 12 to 16.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.answers import compact_json
-from dragoman.core.events import BlockClosed, LoggedEvent, MessageClosed, MessageOpened, PlanUpdated
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallOutcome,
+    CallSettled,
+    CardUpdated,
+    LoggedEvent,
+    MessageAdded,
+    MessageClosed,
+    MessageOpened,
+    PlanUpdated,
+)
 from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, LoopId, MessageId, forking_call
+from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import content as wire
+from dragoman.protocols.agui.events import Custom
 
 METADATA_KEY = "dragoman"
 """The key of this server's own members in `metadata`."""
@@ -122,20 +137,47 @@ def fit_newest_messages(messages: Sequence[wire.Message]) -> tuple[wire.Message,
     return tuple(reversed(fitting))
 
 
-def block_value(closed: BlockClosed) -> core.JsonObject:
-    """An image, file or data block of an answer, as the value of CUSTOM `dragoman.block` (shared rules, 16)."""
-    value: core.JsonObject = {"messageId": closed.message_id, "index": closed.index}
-    match closed.block:
+def block_event(closed: BlockClosed, at: int) -> Custom:
+    """An image, file or data block of an answer (shared rules, 16). `at` is the event's timestamp."""
+    return _block_event(closed.message_id, closed.index, closed.block, closed.loop, at)
+
+
+def _block_event(message_id: MessageId, index: int, block: core.Block, loop: LoopId, at: int) -> Custom:
+    value: core.JsonObject = {"messageId": message_id, "index": index}
+    match block:
         case core.Image(url=url):
-            value["type"] = "image"
+            value |= {"type": "image", **_url_members(url)}
         case core.File(url=url, media=media, media_type=media_type, name=name):
-            value["type"] = media
-            value |= {key: each for key, each in (("mimeType", media_type), ("name", name)) if each}
+            named = {key: each for key, each in (("mimeType", media_type), ("name", name)) if each}
+            value |= {"type": media, **named, **_url_members(url)}
         case core.Data(data=data):
-            return {**value, "type": "data", "data": data}
-        case block:
+            value |= {"type": "data", "data": data}
+        case _:
             raise AssertionError(f"text, thinking and calls have events of their own, got {block!r}")
-    return {**value, **({"url": url} if len(url) <= FRAME_BYTES else {"leftOut": OMITTED_FILE_TEXT})}
+    return Custom(timestamp=at, name="dragoman.block", value=value, subagent_run_id=subagent_run_id(loop))
+
+
+def _url_members(url: str) -> core.JsonObject:
+    return {"url": url} if len(url) <= FRAME_BYTES else {"leftOut": OMITTED_FILE_TEXT}
+
+
+def card_event(update: CardUpdated, at: int) -> Custom | None:
+    """A card of an answer, with the id of its message. None if it is not valid."""
+    schema, message_id = compile_card(update.card), update.message_id
+    if schema is None:
+        return None
+    return Custom(
+        timestamp=at,
+        name="dragoman.ui_schema",
+        value=schema,
+        subagent_run_id=subagent_run_id(update.loop),
+        metadata=None if message_id is None else metadata_of(messageId=message_id),
+    )
+
+
+def milliseconds(at: datetime) -> int:
+    """A time as the timestamp of an event."""
+    return int(at.timestamp() * 1000)
 
 
 def plan_content(plan: PlanUpdated) -> core.JsonObject:
@@ -152,77 +194,181 @@ def tool_call(call: core.Call) -> wire.ToolCall:
 # --- the whole thread -------------------------------------------------------------------------------------------------
 
 
+_Place = tuple[int, int]
+"""Where in the stream something begins: an event, and the number of pieces after it."""
+
+
+class _OpenStep:
+    """A step that a loop has open: its finished reasoning, and where its message begins."""
+
+    __slots__ = ("begin", "has_text", "reasoning")
+
+    def __init__(self) -> None:
+        self.reasoning: list[tuple[_Place, wire.Message]] = []
+        self.begin: _Place | None = None
+        self.has_text = False
+        """Whether its message has a text, which is empty if there is only something beside it."""
+
+    def close_block(self, closed: BlockClosed, seq: int) -> None:
+        """Add a block other than a call."""
+        place = (closed.cuts[0].after, closed.cuts[0].first) if closed.cuts else (seq, 0)
+        if isinstance(closed.block, core.Thinking):
+            messages = _reasoning(closed.message_id, closed.index, closed.block, closed.loop)
+            self.reasoning += [(place, each) for each in messages]
+        elif closed.block != core.Text(""):
+            self.begin_message(place)
+
+    def begin_message(self, place: _Place, *, has_text: bool = True) -> None:
+        """Note that the message begins there, unless it has begun before."""
+        self.begin = place if self.begin is None else min(self.begin, place)
+        self.has_text = self.has_text or has_text
+
+
 class Transcript:
-    """The messages of a thread, as a client has them that received all of its streams."""
+    """What a client has of a thread that received all of its streams: messages, and the events that it keeps beside."""
 
     def __init__(self) -> None:
         self._assembler = Assembler()
-        self._messages: list[wire.Message] = []
-        self._reasoning: dict[LoopId, list[wire.Message]] = {}
-        """The finished reasoning of the step that each loop has open."""
+        self._messages: list[tuple[_Place, wire.Message]] = []
+        """In the order in which they began, but results behind their calls, as clients place them."""
+        self._steps: dict[LoopId, _OpenStep] = {}
+        self._shown: list[Custom] = []
+        """The cards, images, files and data of answers."""
         self._ids: set[str] = set()
-        self._plans: dict[str, int] = {}
-        """Where in the list each plan is."""
+        self._plans: set[str] = set()
 
     def feed(self, logged: LoggedEvent) -> None:
         """Add the next event."""
+        step, at = _OpenStep(), milliseconds(logged.at)
         match logged.event:
             case MessageOpened(loop=loop):
-                self._reasoning[loop] = []
-            case BlockClosed(loop=loop, block=core.Thinking() as thinking) as closed if loop in self._reasoning:
-                self._reasoning[loop] += _reasoning(closed.message_id, closed.index, thinking, loop)
+                self._steps[loop] = step
+            case BlockClosed(loop=loop, block=block) as closed if loop in self._steps:
+                self._steps[loop].close_block(closed, logged.seq)
+                if not isinstance(block, core.Text | core.Thinking):
+                    self._shown.append(block_event(closed, at))
+            case CallOpened(loop=loop) if loop in self._steps:
+                self._steps[loop].begin_message((logged.seq, 0), has_text=False)
             case MessageClosed(loop=loop):
-                self._reasoning.pop(loop, None)
+                step = self._steps.pop(loop, step)
             case PlanUpdated() as plan:
-                self._set_plan(activity_id(logged.run_id or "", plan.loop), plan)
-        match self._assembler.feed(logged):
-            case core.UserMessage(content=content, client_id=client_id, name=name) as message:
-                own = client_id if client_id is not None and client_id not in self._ids else message.id
-                self._ids.add(own)
-                self._messages.append(wire.UserMessage(id=own, content=content_to_wire(content), name=name))
-            case core.SystemMessage(origin="seed") as message:  # others are not shown (shared rules, 14)
-                self._messages.append(wire.SystemMessage(id=message.id, content=message.content))
-            case core.AssistantMessage() as message:
-                self._messages += _step_messages(message)
-            case core.ToolMessage() as message:
-                self._messages.append(_tool_message(message))
+                self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, logged.seq)
+            case CardUpdated(loop=loop) as update if (card := card_event(update, at)) is not None:
+                self._shown.append(card)
+                self._steps.get(loop, step).begin_message((logged.seq, 0))
+        message = self._assembler.feed(logged)
+        if isinstance(message, core.AssistantMessage):
+            self._add_step(message, step, logged)
+        elif isinstance(message, core.ToolMessage):
+            self._add_result(message, logged)
+        elif message is not None:
+            self._add_input(message, (logged.seq, 0))
 
     def messages(self) -> tuple[wire.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
-        reasoning = (message for step in self._reasoning.values() for message in step)
-        return fit_newest_messages([*self._messages, *reasoning])
+        reasoning = (each for step in self._steps.values() for each in step.reasoning)
+        placed = sorted([*self._messages, *reasoning], key=_place)
+        return fit_newest_messages([message for _, message in placed])
 
-    def _set_plan(self, own: str, plan: PlanUpdated) -> None:
+    def shown_beside(self) -> list[Custom]:
+        """The cards, images, files and data, in order: the newest that fit into the size of one event.
+
+        The event of an older file says that it is left out; older cards and data are missing.
+        """
+        remaining = FRAME_BYTES
+        fitting: list[Custom] = []
+        for event in reversed(self._shown):
+            size = len(msgspec.json.encode(event.value))
+            if size <= remaining:
+                remaining -= size
+                fitting.append(event)
+            elif "url" in event.value:
+                without = {name: each for name, each in event.value.items() if name != "url"}
+                fitting.append(msgspec.structs.replace(event, value={**without, "leftOut": OMITTED_FILE_TEXT}))
+        return fitting[::-1]
+
+    def _add_step(self, message: core.AssistantMessage, step: _OpenStep, logged: LoggedEvent) -> None:
+        if isinstance(logged.event, MessageAdded):
+            self._shown += _blocks_of_seed(message, milliseconds(logged.at))
+            self._messages += [((logged.seq, 0), each) for each in _step_messages(message)]
+            return
+        placed = list(step.reasoning)
+        if step.begin is not None:
+            placed.append((step.begin, _assistant_message(message, has_text=step.has_text)))
+        for place, each in placed:
+            self._messages.insert(bisect_right(self._messages, place, key=_place), (place, each))
+
+    def _add_input(self, message: core.UserMessage | core.SystemMessage, place: _Place) -> None:
+        if isinstance(message, core.UserMessage):
+            client_id = message.client_id
+            own = client_id if client_id is not None and client_id not in self._ids else message.id
+            self._ids.add(own)
+            content = content_to_wire(message.content)
+            self._messages.append((place, wire.UserMessage(id=own, content=content, name=message.name)))
+        elif message.origin == "seed":  # others are not shown (shared rules, 14)
+            self._messages.append((place, wire.SystemMessage(id=message.id, content=message.content)))
+
+    def _add_result(self, result: core.ToolMessage, logged: LoggedEvent) -> None:
+        outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
+        behind = range(len(self._messages), 0, -1)
+        index = next((each for each in behind if _has_call(self._messages[each - 1][1], result.call_id)), behind.start)
+        while index < len(self._messages) and isinstance(self._messages[index][1], wire.ToolMessage):
+            index += 1
+        place = self._messages[index - 1][0] if index < len(self._messages) else (logged.seq, 0)
+        self._messages.insert(index, (place, _tool_message(result, outcome)))
+
+    def _set_plan(self, own: str, plan: PlanUpdated, seq: int) -> None:
         message = wire.ActivityMessage(
             id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=subagent_run_id(plan.loop)
         )
         if own in self._plans:
-            self._messages[self._plans[own]] = message
+            index = next(index for index, (_, each) in enumerate(self._messages) if each.id == own)
+            self._messages[index] = (self._messages[index][0], message)
         else:
-            self._plans[own] = len(self._messages)
-            self._messages.append(message)
+            self._plans.add(own)
+            self._messages.append(((seq, 0), message))
+
+
+def _place(placed: tuple[_Place, wire.Message]) -> _Place:
+    return placed[0]
+
+
+def _has_call(message: wire.Message, call_id: str) -> bool:
+    calls = message.tool_calls if isinstance(message, wire.AssistantMessage) else None
+    return any(call.id == call_id for call in calls or ())
+
+
+def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:
+    blocks = () if isinstance(seed.content, str) else seed.content
+    return [
+        _block_event(seed.id, index, block, seed.loop, at)
+        for index, block in enumerate(blocks)
+        if not isinstance(block, core.Text | core.Thinking | core.Call)
+    ]
 
 
 def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
-    """A model step: its reasoning, and one message with its text and calls, in the order in which they began.
-
-    Blocks that have no form in a message are left out.
-    """
+    """A whole model step: its reasoning, and one message with the rest, in the order in which they began."""
     blocks = (core.Text(step.content),) if isinstance(step.content, str) else step.content
-    own = wire.AssistantMessage(
+    messages: list[wire.Message] = []
+    own = _assistant_message(step, has_text=any(not isinstance(each, core.Call | core.Thinking) for each in blocks))
+    for index, block in enumerate(blocks):
+        if isinstance(block, core.Thinking):
+            messages += _reasoning(step.id, index, block, step.loop)
+        elif own not in messages and block != core.Text(""):
+            messages.append(own)
+    return messages
+
+
+def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> wire.AssistantMessage:
+    blocks = () if isinstance(step.content, str) else step.content
+    return wire.AssistantMessage(
         id=step.id,
-        content=core.text_of(step.content) or None,
+        content=core.text_of(step.content) if has_text else None,
         tool_calls=tuple(tool_call(block) for block in blocks if isinstance(block, core.Call)) or None,
         subagent_run_id=subagent_run_id(step.loop),
         metadata=metadata_of(interrupted=True) if step.status in ("cut", "interrupted") else None,
     )
-    messages: list[wire.Message] = []
-    for index, block in enumerate(blocks):
-        if isinstance(block, core.Thinking):
-            messages += _reasoning(step.id, index, block, step.loop)
-        elif own not in messages and (isinstance(block, core.Call) or (isinstance(block, core.Text) and block.text)):
-            messages.append(own)
-    return messages
 
 
 def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop: LoopId) -> list[wire.Message]:
@@ -231,11 +377,17 @@ def _reasoning(message_id: MessageId, index: int, thinking: core.Thinking, loop:
     return [message] if thinking.text else []
 
 
-def _tool_message(result: core.ToolMessage) -> wire.ToolMessage:
+def outcome_metadata(outcome: CallOutcome) -> core.JsonObject | None:
+    """The metadata of a result that says how the call ended, if it did not succeed."""
+    return None if outcome == "done" else metadata_of(outcome=outcome)
+
+
+def _tool_message(result: core.ToolMessage, outcome: CallOutcome) -> wire.ToolMessage:
     return wire.ToolMessage(
         id=result.id,
         content=content_to_wire(result.content),
         tool_call_id=result.call_id,
         error=core.text_of(result.content) if result.is_error else None,
         subagent_run_id=subagent_run_id(result.loop),
+        metadata=outcome_metadata(outcome),
     )

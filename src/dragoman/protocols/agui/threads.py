@@ -258,7 +258,8 @@ class Threads:
         if translator.is_over or not records:
             return await self._snapshot_response(request, live)
         cursor = cursor_of(records[-1])
-        preamble = [*so_far[:1], *await self._snapshots(live, cursor.seq), *reopen_events(so_far)]
+        snapshots, shown = await self._snapshots(live, cursor.seq)
+        preamble = [*so_far[:1], *snapshots, *reopen_events(so_far), *shown]
         before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
         encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(live, cursor)
         release = self._admit_stream(request.principal)
@@ -289,8 +290,8 @@ class Threads:
     ) -> Response:
         """The whole thread without a run, for a client that comes back to it."""
         await live.until_durable(live.state.seq)
-        snapshots = await self._snapshots(live, live.durable_cursor.seq)
-        return self._closed_stream(request, live, snapshots, unknown_interrupts)
+        snapshots, shown = await self._snapshots(live, live.durable_cursor.seq)
+        return self._closed_stream(request, live, [*snapshots, *shown], unknown_interrupts)
 
     def _closed_stream(
         self,
@@ -313,8 +314,12 @@ class Threads:
         ]
         return complete_stream(downgrade_events(events, request.generation))
 
-    async def _snapshots(self, live: SessionView, up_to: int) -> list[wire.Event]:
-        """The finished messages of the active branch up to an event, and the state, if there is one."""
+    async def _snapshots(self, live: SessionView, up_to: int) -> tuple[list[wire.Event], Sequence[wire.Event]]:
+        """The active branch up to an event.
+
+        Returns:
+            Its finished messages and the state, if there is one; and what its answers show beside their texts.
+        """
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
         for logged in await self._engine.history.events(live, 0, up_to):
@@ -325,7 +330,9 @@ class Threads:
             if live.state.is_visible(logged.seq):
                 transcript.feed(await self._restore_event(live, logged))
         snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]
-        return snapshots if state is msgspec.UNSET else [*snapshots, wire.StateSnapshot(snapshot=state)]
+        if state is not msgspec.UNSET:
+            snapshots.append(wire.StateSnapshot(snapshot=state))
+        return snapshots, transcript.shown_beside()
 
     async def _restore_event(self, live: SessionView, logged: LoggedEvent) -> LoggedEvent:
         """An event with the large contents that are stored beside the log."""

@@ -4,6 +4,7 @@
       pieces of text         TEXT_MESSAGE_START once, then CONTENT for each piece (id: that of the stored message)
       pieces of thinking     REASONING_START, REASONING_MESSAGE_START once, then CONTENT for each piece
       BlockClosed            ends reasoning; an image, file or data block is CUSTOM `dragoman.block`
+      CardUpdated            CUSTOM `dragoman.ui_schema`; like such a block it begins the message, if no text has
       CallOpened             TEXT_MESSAGE_END if the text is open, then TOOL_CALL_START, ARGS, END before the tool runs
     MessageClosed            TEXT_MESSAGE_END if the text is open
     StageChanged             STEP_FINISHED for the previous stage, STEP_STARTED
@@ -17,7 +18,6 @@ Source: specification of AG-UI, B.5, B.7, B.8; shared rules, 16, 24, 25.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import NamedTuple, TypedDict
 
 from dragoman.core import content as core
@@ -43,7 +43,6 @@ from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import FORK
-from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import (
     Cancelled,
@@ -57,10 +56,13 @@ from dragoman.protocols.agui.content import (
 )
 from dragoman.protocols.agui.messages import (
     activity_id,
-    block_value,
+    block_event,
+    card_event,
     content_to_wire,
     fit_content,
     metadata_of,
+    milliseconds,
+    outcome_metadata,
     plan_content,
     reasoning_id,
     subagent_of,
@@ -140,7 +142,13 @@ class Translator:
     """Turns the records of one run into events. The same records give the same events, live and in every replay."""
 
     def __init__(
-        self, run_id: RunId, *, thread_id: str, client_run_id: str | None = None, shows_input: bool = False
+        self,
+        run_id: RunId,
+        *,
+        thread_id: str,
+        client_run_id: str | None = None,
+        shows_input: bool = False,
+        shows_blocks: bool = True,
     ) -> None:
         """Begin before the run's first record.
 
@@ -149,11 +157,13 @@ class Translator:
             thread_id: the session's id for the client.
             client_run_id: the run's id for the client; by default the one that the run was started with.
             shows_input: also show what the application sent: user messages as texts, and its own results.
+            shows_blocks: show the images, files and data of answers.
         """
         self._run_id = run_id
         self._thread_id = thread_id
         self._client_run_id = client_run_id
         self._shows_input = shows_input
+        self._shows_blocks = shows_blocks
         self._has_begun = False
         self._texts: dict[LoopId, MessageId] = {}
         """The open text of each loop."""
@@ -177,10 +187,10 @@ class Translator:
             return self._on_piece(record)
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         if isinstance(record.event, RunStarted) and record.event.run_id == self._run_id:
-            return [self._on_run_started(record.event, _ms(record.at))]
+            return [self._on_run_started(record.event, milliseconds(record.at))]
         if not self._has_begun or self.is_over:
             return []
-        return self._on_event(record, _ms(record.at))
+        return self._on_event(record, milliseconds(record.at))
 
     # --- the run --------------------------------------------------------------------------------------------------
 
@@ -303,8 +313,8 @@ class Translator:
             )
         elif isinstance(update, SharedStateReplaced):
             event = wire.StateSnapshot(**stamp, snapshot=update.state)
-        elif (schema := compile_card(update.card)) is not None:
-            event = wire.Custom(**stamp, name="dragoman.ui_schema", value=schema)
+        elif (card := card_event(update, at)) is not None:
+            return [*self._start_subagent(update.loop, at), *self._begin_text(update.loop), card]
         else:
             return []
         return [*self._start_subagent(update.loop, at), event]
@@ -317,20 +327,17 @@ class Translator:
         stamp = _stamp(step.at, piece.loop)
         tag = stamp["subagent_run_id"]
         if piece.kind == "text":
-            self._texts[piece.loop] = piece.message_id
-            return [
-                wire.TextMessageStart(**stamp, message_id=piece.message_id, role="assistant"),
-                wire.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag),
-            ]
+            content = wire.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
+            return [*self._begin_text(piece.loop), content]
         own = reasoning_id(piece.message_id, piece.index)
-        content = wire.ReasoningMessageContent(message_id=own, delta=piece.text, subagent_run_id=tag)
+        thought = wire.ReasoningMessageContent(message_id=own, delta=piece.text, subagent_run_id=tag)
         if step.thinking == own:
-            return [content]
+            return [thought]
         step.thinking = own
         return [
             wire.ReasoningStart(**stamp, message_id=own),
             wire.ReasoningMessageStart(**stamp, message_id=own, role="reasoning"),
-            content,
+            thought,
         ]
 
     def _on_block_closed(self, closed: BlockClosed, at: int) -> list[wire.Event]:
@@ -338,12 +345,20 @@ class Translator:
         if isinstance(closed.block, core.Text):
             return []
         if not isinstance(closed.block, core.Thinking):
-            return [wire.Custom(**stamp, name="dragoman.block", value=block_value(closed))]
+            return [*self._begin_text(closed.loop), block_event(closed, at)] if self._shows_blocks else []
         step = self._steps.get(closed.loop)
         if step is None or step.thinking is None:
             return []
         own, step.thinking = step.thinking, None
         return [wire.ReasoningMessageEnd(**stamp, message_id=own), wire.ReasoningEnd(**stamp, message_id=own)]
+
+    def _begin_text(self, loop: LoopId) -> list[wire.Event]:
+        """The start of the message of a loop's step, if it has not started: with its first text, block or card."""
+        step = self._steps.get(loop)
+        if step is None or loop in self._texts:
+            return []
+        self._texts[loop] = step.message_id
+        return [wire.TextMessageStart(**_stamp(step.at, loop), message_id=step.message_id, role="assistant")]
 
     def _end_text(self, loop: LoopId, at: int, *, is_cut: bool = False) -> list[wire.Event]:
         message_id = self._texts.pop(loop, None)
@@ -378,7 +393,7 @@ class Translator:
             return events
         tool_result = wire.ToolCallResult(
             **_stamp(at, result.loop),
-            metadata=None if settled.outcome == "done" else metadata_of(outcome=settled.outcome),
+            metadata=outcome_metadata(settled.outcome),
             message_id=result.id,
             tool_call_id=result.call_id,
             content=fit_content(content_to_wire(result.content)),
@@ -467,7 +482,3 @@ def _interrupt(pending: PendingCall) -> Interrupt:
 def _text_argument(call: core.Call | None, name: str) -> str | None:
     value = None if call is None else call.input.get(name)
     return value if isinstance(value, str) and value else None
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)

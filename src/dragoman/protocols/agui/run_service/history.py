@@ -1,7 +1,7 @@
 """One day of a thread's history, found by reading the log backwards. Pure.
 
-A message belongs to the UTC date on which it was completed. Shown are user messages and the text of the agent's
-answers, but no calls, results, reasoning, instructions or prompts that no person wrote.
+A message belongs to the UTC date on which it was completed. Shown are user messages, and the text and cards of the
+agent's answers, but no calls, results, reasoning, instructions or prompts that no person wrote.
 Source: seed 002, "History API"; the run service's specification, A.6.
 """
 
@@ -13,6 +13,7 @@ from dragoman.core import content as core
 from dragoman.core.events import (
     BlockClosed,
     CallSettled,
+    CardUpdated,
     LoggedEvent,
     MessageAdded,
     MessageClosed,
@@ -22,6 +23,7 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, MessageId
 from dragoman.core.run_metadata import NO_METADATA
+from dragoman.core.ui_schema import compile_card
 from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.translate import CardTracker, locale_of
@@ -98,10 +100,10 @@ class DayFinder:
                 return () if metadata.internal else days
             case MessageClosed(loop="root", message_id=message_id) if self._is_in_branch(logged.seq):
                 self._close_days[message_id] = logged.at.date()
-            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if (
-                text and message_id in self._close_days
-            ):
-                return (self._close_days[message_id],)
+            case BlockClosed(message_id=message_id, block=core.Text(text=text)) if message_id in self._close_days:
+                return (self._close_days[message_id],) if text else ()
+            case CardUpdated(message_id=str() as message_id, card=card) if message_id in self._close_days:
+                return () if compile_card(card) is None else (self._close_days[message_id],)
         return ()
 
     def messages(self, started: RunStarted | None) -> list[HistoryEntry]:
@@ -110,8 +112,8 @@ class DayFinder:
         Args:
             started: the start of the run that the first event belongs to.
         """
-        ordinal, assembler, cards = self._ordinal, Assembler(), CardTracker()
         metadata = NO_METADATA if started is None else started.metadata
+        ordinal, assembler, cards = self._ordinal, Assembler(), CardTracker(locale_of(metadata))
         entries: list[HistoryEntry] = []
         for logged in reversed(self._events):
             ordinal += completes_message(logged)
@@ -120,13 +122,18 @@ class DayFinder:
                 metadata = logged.event.metadata
             message = assembler.feed(logged)
             schema, is_written = None, logged.run_id is None or not metadata.internal
-            if isinstance(message, core.AssistantMessage) and message.loop == ROOT and core.text_of(message.content):
-                schema = cards.take_schema(locale_of(metadata))
+            if isinstance(message, core.AssistantMessage) and message.loop == ROOT and _is_shown(message, cards):
+                schema = cards.take_schema()
             elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
                 continue
             if logged.at.date() == self.day and self._is_in_branch(logged.seq):
                 entries.append(HistoryEntry(logged, ordinal, message, schema))
         return entries
+
+
+def _is_shown(message: core.AssistantMessage, cards: CardTracker) -> bool:
+    """Whether an answer has text or a card."""
+    return bool(core.text_of(message.content)) or cards.message_id == message.id
 
 
 def completes_message(logged: LoggedEvent) -> bool:

@@ -134,23 +134,27 @@ def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Su
 
 
 class CardTracker:
-    """Assigns cards to messages: to the open one, else to the run's next one with text."""
+    """Assigns cards to messages: to the one that they belong to, else to the run's next one with text."""
 
-    def __init__(self) -> None:
-        self._card: core.Json = None
+    def __init__(self, locale: str = "en") -> None:
+        self._locale = locale
+        self._schema: core.JsonObject | None = None
+        self.message_id: MessageId | None = None
+        """The message that the card belongs to, if the log says so."""
 
     def feed(self, logged: LoggedEvent) -> None:
         """Take the next event of the log."""
         match logged.event:
-            case RunStarted():
-                self._card = None
-            case CardUpdated(card=card, loop=loop) if loop == ROOT:
-                self._card = card
+            case RunStarted(metadata=metadata):
+                self._schema, self._locale = None, locale_of(metadata)
+            case CardUpdated(card=card, loop=loop, message_id=message_id) if loop == ROOT:
+                if (schema := compile_card(card, self._locale)) is not None:
+                    self._schema, self.message_id = schema, message_id
 
-    def take_schema(self, locale: str) -> core.JsonObject | None:
-        """The compiled card of the message whose text ends now. A card is given once."""
-        card, self._card = self._card, None
-        return None if card is None else compile_card(card, locale)
+    def take_schema(self) -> core.JsonObject | None:
+        """The compiled card of the message that ends now. A card is given once."""
+        schema, self._schema, self.message_id = self._schema, None, None
+        return schema
 
 
 def locale_of(metadata: RunMetadata) -> str:
@@ -217,12 +221,11 @@ class RunEvents:
             calls: the calls that the previous run left open; their results may come in this one.
         """
         self._run_id = run_id
-        self._events = Translator(run_id, thread_id=thread_id)
+        self._events = Translator(run_id, thread_id=thread_id, shows_blocks=False)
         self._run_fields: core.JsonObject = {"threadId": thread_id, "runId": run_id}
         self._work_fields = self._run_fields
         """The fields of the agent's own events: those of the run, and its stage while it is in one."""
         self._cards = CardTracker()
-        self._locale = "en"
         self._texts: dict[str, list[str]] = {}
         self.calls = dict(calls)
         """The open calls."""
@@ -256,7 +259,6 @@ class RunEvents:
         match logged.event:
             case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
                 self._run_fields["runId"] = run.client_run_id or run.run_id
-                self._locale = locale_of(run.metadata)
             case CallOpened(loop="root") as opened:
                 self.calls[opened.call.call_id] = _call_info(opened)
 
@@ -298,7 +300,7 @@ class RunEvents:
                 status = MESSAGE_STATUS[logged.status] if isinstance(logged, MessageClosed) else "success"
                 body |= {"role": "assistant", "status": status, "answer": "".join(self._texts.pop(message_id))}
                 body["key_points"] = []
-                if (schema := self._cards.take_schema(self._locale)) is not None:
+                if (schema := self._cards.take_schema()) is not None:
                     body["ui_schema"] = schema
             case agui.ToolCallStart(tool_call_id=call_id):
                 body["messageId"] = self.calls[CallId(call_id)].message_id
