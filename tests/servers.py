@@ -294,10 +294,11 @@ COMMAND = (sys.executable, "-m", "dragoman")
 
 
 class ServerProcess:
-    """The real program with the rehearsal agents, in a process that can be killed."""
+    """The real program with the rehearsal agents, and those of a file, in a process that can be killed."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, agents: Path | None = None) -> None:
         self.folder = folder
+        self._agents = () if agents is None else (str(agents),)
         self.connection: SocketLine
         self._flags = ("--data", str(folder), *flags)
         self._keys: dict[str, str] = {}
@@ -306,7 +307,7 @@ class ServerProcess:
     async def start(self) -> None:
         if not self._keys:
             self._keys["alice"] = await self.run("keys", "create", "--name", "alice", "--user", "alice")
-        arguments = ("serve", "--rehearsal", "--port", "0", *self._flags)
+        arguments = ("serve", *self._agents, "--rehearsal", "--port", "0", *self._flags)
         self._process = await asyncio.create_subprocess_exec(
             *COMMAND, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
@@ -351,9 +352,9 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def server_process(folder: Path, *flags: str) -> AsyncIterator[ServerProcess]:
+async def server_process(folder: Path, *flags: str, agents: Path | None = None) -> AsyncIterator[ServerProcess]:
     """Run the program."""
-    server = ServerProcess(folder, *flags)
+    server = ServerProcess(folder, *flags, agents=agents)
     await server.start()
     try:
         yield server

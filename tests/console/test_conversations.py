@@ -234,17 +234,16 @@ async def test_a_run_that_failed_without_output_says_why_and_can_be_tried_again(
     console_page: ConsolePage,
 ) -> None:
     await start_conversation(console_page, script({"fail": {"code": "quota", "message": "The quota is used up."}}))
-    await console_page.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
+    failed = "document.querySelector('[role=alert]')?.innerText === 'The quota is used up.\\nquota'"
+    await console_page.until(failed)
     await console_page.screenshot("failed-at-once")
     await console_page.page.send_command("Page.reload")
-    await console_page.until("document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'")
+    await console_page.until(failed)
     assert await serious_violations(console_page) == []
     row = await console_page.run("document.querySelector('[data-row]').dataset.row")
     await console_page.press("Try again")
     again = f"[...document.querySelectorAll('[data-row]')].every((each) => each.dataset.row !== {js_string(row)})"
-    await console_page.until(
-        f"{again} && document.querySelector('[role=alert]')?.innerText === 'The quota is used up.'"
-    )
+    await console_page.until(f"{again} && {failed}")
     await say(console_page, "hello")
     await console_page.wait_for_text("Hello! I am the rehearsal agent.")
     assert await console_page.run("document.querySelector('[role=alert]')") is None

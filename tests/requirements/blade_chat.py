@@ -57,6 +57,14 @@ REQUIREMENTS = (
     Requirement("blade:chats:failed", "A failure ends the turn, says why, ends the chat", "blade §6.2"),
     Requirement("blade:chats:limit", "The limit of model calls is `completed` with `max_turns`", "blade §8.1 [chosen]"),
     Requirement("blade:chats:parts", "Images and files are notes with `attachment`", "blade §3.3 [chosen]"),
+    Requirement(
+        "blade:chats:end-in-messages",
+        "How a chat without a complete answer ended is in `chat:end` and on its last turn in the messages",
+        "blade §3.2, §6.2; rule 24",
+    ),
+    Requirement(
+        "blade:chats:cut", "A step that a crash cut off is marked, and repeated as a turn of its own", "rule 25"
+    ),
     Requirement("blade:raw:batches", "Raw sockets get `turn:events` with the documented items", "blade §16 [sdk]"),
     # --- flows --------------------------------------------------------------------------------------------------------
     Requirement("blade:questions:ask", "A question pauses the turn and ends the chat", "blade §8.3 [docs]"),

@@ -1,9 +1,7 @@
 /** One conversation: its header, its turns and the composer. */
 import { useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { api } from "../api/client";
 import { ApiError } from "../api/errors";
-import { useLoaded } from "../api/loading";
 import { Button } from "../components/Button";
 import { Empty, Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
@@ -17,8 +15,8 @@ import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { sessions } from "./list";
-import { AnswerFoot, EndNotice, textOf, TurnView } from "./Turn";
-import type { Part, Turn } from "./wire";
+import { AnswerFoot, TurnView } from "./Turn";
+import type { Turn } from "./wire";
 
 const NOT_FOUND = new Set([403, 404]);
 
@@ -82,14 +80,22 @@ const continuesAnswer = (entry: Entry | undefined): entry is Entry => {
 function Item({ entry, before, after }: { entry: Entry; before: Entry | undefined; after: Entry | undefined }) {
     const agent = useConversation().detail.value?.solution;
     const isLast = !continuesAnswer(after);
-    if (!isAnswer(entry)) return <TurnView entry={entry} />;
+    const isNewest = after === undefined;
+    if (!isAnswer(entry)) {
+        return (
+            <TurnView entry={entry} isNewest={isNewest}>
+                {isNewest && <RetryFoot />}
+            </TurnView>
+        );
+    }
     return (
         <TurnView
             entry={entry}
-            isCut={isAnswer(after)}
+            isNewest={isNewest}
+            isContinued={isAnswer(after)}
             speaker={continuesAnswer(before) ? null : (agent?.name ?? t("chat.agent"))}
         >
-            {isLast && <AnswerEnd entry={entry} isNewest={after === undefined} />}
+            {isLast && <AnswerEnd entry={entry} isNewest={isNewest} />}
         </TurnView>
     );
 }
@@ -100,41 +106,29 @@ function AnswerEnd({ entry, isNewest }: { entry: Entry; isNewest: boolean }) {
     const status = entry.turn.value.status;
     if (status === "streaming" || status === "paused" || (isNewest && conversation.isRunning.value)) return null;
     const turns = answerBefore(conversation.entries.value, entry);
-    const message = isNewest ? conversation.entries.value.findLast((each) => isMessage(each.turn.peek())) : undefined;
-    return <AnswerFoot turns={turns}>{message && <Retry message={message.turn.peek()} />}</AnswerFoot>;
+    return <AnswerFoot turns={turns}>{isNewest && <Retry />}</AnswerFoot>;
 }
 
-function Retry({ message }: { message: Turn }) {
-    const conversation = useConversation();
-    const parts = partsOf(conversation, message);
-    if (parts === null) return null;
+/** Below a message whose run ended without output. */
+function RetryFoot() {
+    if (useConversation().isRunning.value) return null;
     return (
-        <Button
-            kind="plain"
-            isSmall
-            icon="retry"
-            onClick={() => void conversation.retry(message, parts).catch(showError)}
-        >
+        <div class="answer-foot">
+            <Retry />
+        </div>
+    );
+}
+
+/** Sends the newest message again. */
+function Retry() {
+    const conversation = useConversation();
+    const message = conversation.entries.value.findLast((each) => isMessage(each.turn.peek()))?.turn.peek();
+    const isViewer = conversation.detail.value?.viewer_role === "viewer";
+    if (message === undefined || isViewer || !conversation.canRepeat(message)) return null;
+    return (
+        <Button kind="plain" isSmall icon="retry" onClick={() => void conversation.retry(message).catch(showError)}>
             {t("chat.retry")}
         </Button>
-    );
-}
-
-/** Below a message whose run ended without output: no turn has the reason, but the run's response does. */
-function Unanswered({ message, isFailed }: { message: Turn; isFailed: boolean }) {
-    const run = message.chat_run_id?.replace(/^chat_/, "") ?? "";
-    const { state } = useLoaded(
-        (signal) => api.get<{ error: { message: string } | null }>(`/process/responses/response_${run}`, {}, signal),
-        [run],
-    );
-    const why = state.value.value?.error?.message;
-    return (
-        <div class="turn">
-            <EndNotice isFailed={isFailed} text={isFailed ? (why ?? t("chat.failed")) : t("chat.interrupted")} />
-            <div class="answer-foot">
-                <Retry message={message} />
-            </div>
-        </div>
     );
 }
 
@@ -149,14 +143,6 @@ function answerBefore(entries: readonly Entry[], last: Entry): Turn[] {
 
 const isMessage = (turn: Turn): boolean => turn.role === "user" && turn.blocks.some((block) => block.type === "text");
 
-/** The parts of a message, to send it again; null when its images are no longer available. */
-function partsOf(conversation: Conversation, turn: Turn): readonly Part[] | null {
-    const sent = conversation.sent.get(turn.turn_id);
-    if (sent) return sent;
-    if (turn.blocks.some((block) => block.attachment)) return null;
-    return [{ type: "text", text: textOf(turn) }];
-}
-
 /** Below the last turn: the message being sent, the progress indicator and notices. */
 function Tail() {
     const conversation = useConversation();
@@ -166,13 +152,8 @@ function Tail() {
         const turn = conversation.entries.value.at(-1)?.turn.value;
         return conversation.isRunning.value && !(turn?.status === "streaming" && turn.blocks.length > 0);
     });
-    const status = conversation.detail.value?.status;
-    const isOver = status === "failed" || status === "interrupted";
     return (
         <div class="feed-column tail">
-            {isOver && !conversation.isRunning.value && !sending && last && isMessage(last) && (
-                <Unanswered message={last} isFailed={status === "failed"} />
-            )}
             {sending && (
                 <div class="turn user pending">
                     <div class="bubble">

@@ -15,7 +15,7 @@ import { useConversation } from "./context";
 import type { Entry } from "./conversation";
 import { Markdown } from "../components/Markdown";
 import { isPermission } from "./questions";
-import type { Block, Json, Turn } from "./wire";
+import { type Block, type ChatEnding, type Json, textOf, type Turn } from "./wire";
 
 const MAX_COLLAPSED_LENGTH = 900;
 const MAX_COLLAPSED_LINES = 16;
@@ -25,23 +25,37 @@ interface Props {
     entry: Entry;
     /** The speaker's name, in the first turn of an answer only. */
     speaker?: string | null;
-    /** Whether the server restarted during this turn and the answer starts over below. */
-    isCut?: boolean;
+    /** Whether the same loop continues below. */
+    isContinued?: boolean;
+    /** Whether it is the newest turn: only its failure is announced. */
+    isNewest?: boolean;
     children?: ComponentChildren;
 }
 
-export function TurnView({ entry, speaker = null, isCut = false, children }: Props) {
+export function TurnView({ entry, speaker = null, isContinued = false, isNewest = false, children }: Props) {
     const turn = entry.turn.value;
     if (turn.kind === "compaction") return <Compaction turn={turn} />;
-    if (turn.role === "user") return <UserTurn turn={turn} />;
+    if (turn.role === "user") {
+        return (
+            <UserTurn turn={turn} isNewest={isNewest}>
+                {children}
+            </UserTurn>
+        );
+    }
     if (turn.role === "system") return <SystemTurn turn={turn} />;
     return (
         <div class="turn assistant">
             {speaker !== null && <h3 class="speaker">{speaker}</h3>}
             <Memories refs={turn.memory_refs} />
-            <Blocks turn={turn} />
+            {turn.cut ? (
+                <div class="cut-text">
+                    <Blocks turn={turn} />
+                </div>
+            ) : (
+                <Blocks turn={turn} />
+            )}
             <Schema turn={turn} />
-            <Ending turn={turn} isCut={isCut} />
+            <Ending turn={turn} isContinued={isContinued} isNewest={isNewest} />
             {children}
         </div>
     );
@@ -97,8 +111,8 @@ function Calls({ ids, turn }: { ids: readonly string[]; turn: Turn }) {
             {calls.length > 1 && <div class="calls-head">{t("chat.calls-together", { count: calls.length })}</div>}
             {calls.map((call) => (
                 <Call key={call.id} call={call} turn={turn}>
-                    {subAgents.get(call.id)?.map((entry) => (
-                        <TurnView key={entry.id} entry={entry} />
+                    {subAgents.get(call.id)?.map((entry, index, all) => (
+                        <TurnView key={entry.id} entry={entry} isContinued={index < all.length - 1} />
                     ))}
                 </Call>
             ))}
@@ -195,18 +209,37 @@ function Schema({ turn }: { turn: Turn }) {
     return <UiSchema tree={schema} onAction={(action) => void act(action, say)} />;
 }
 
-function Ending({ turn, isCut }: { turn: Turn; isCut: boolean }) {
-    if (turn.status === "failed") return <EndNotice isFailed text={turn.failure_reason || t("chat.failed")} />;
-    if (turn.status !== "interrupted") return null;
-    return <EndNotice isFailed={false} text={isCut ? t("chat.cut") : turn.failure_reason || t("chat.interrupted")} />;
+/** Why an answer is missing or incomplete. */
+function Ending({ turn, isContinued, isNewest }: { turn: Turn; isContinued: boolean; isNewest: boolean }) {
+    if (turn.chat_end !== undefined) return <ChatEndNotice end={turn.chat_end} isNewest={isNewest} />;
+    if (turn.status === "failed")
+        return <EndNotice isFailed isNewest={isNewest} text={turn.failure_reason || t("chat.failed")} />;
+    if (turn.cut) return <EndNotice text={t(isContinued ? "chat.cut-continued" : "chat.cut")} />;
+    return turn.status === "interrupted" ? <EndNotice text={t("chat.interrupted")} /> : null;
 }
 
-/** Why an answer is missing or incomplete. */
-export function EndNotice({ isFailed, text }: { isFailed: boolean; text: string }) {
+const KNOWN_ENDS = ["max_tokens", "refusal", "max_steps", "interrupted"] as const;
+
+function ChatEndNotice({ end, isNewest }: { end: ChatEnding; isNewest: boolean }) {
+    if (end.code === "cancelled") return <EndNotice text={t("chat.interrupted")} />;
+    const known = KNOWN_ENDS.find((each) => each === end.code);
+    const text = known === undefined ? end.message || t("chat.failed") : t(`chat.end.${known}`);
+    return <EndNotice isFailed={end.status === "failed"} isNewest={isNewest} text={text} code={end.code} />;
+}
+
+interface NoticeProps {
+    isFailed?: boolean;
+    isNewest?: boolean;
+    text: string;
+    code?: string | null;
+}
+
+function EndNotice({ isFailed = false, isNewest = false, text, code }: NoticeProps) {
     return (
-        <div class={isFailed ? "ending failed" : "ending"} role={isFailed ? "alert" : undefined}>
+        <div class={isFailed ? "ending failed" : "ending"} role={isFailed && isNewest ? "alert" : undefined}>
             <Icon name={isFailed ? "warning" : "stop"} />
-            <span>{text}</span>
+            <span class="grow">{text}</span>
+            {code && <code title={t("chat.end-code")}>{code}</code>}
         </div>
     );
 }
@@ -217,7 +250,11 @@ export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; childr
     const input = sum((turn) => turn.usage?.input_tokens ?? 0);
     const output = sum((turn) => turn.usage?.output_tokens ?? 0);
     const ms = sum((turn) => turn.duration_ms);
-    const text = turns.map(textOf).filter(Boolean).join("\n\n");
+    const text = turns
+        .filter((turn) => !turn.cut)
+        .map(textOf)
+        .filter(Boolean)
+        .join("\n\n");
     return (
         <div class="answer-foot">
             {text && <CopyButton text={text} label={t("chat.copy-answer")} />}
@@ -235,15 +272,9 @@ export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; childr
     );
 }
 
-export const textOf = (turn: Turn): string =>
-    turn.blocks
-        .filter((block) => block.type === "text" && !block.attachment && typeof block.content === "string")
-        .map((block) => block.content as string)
-        .join("");
-
 // --- user ---------------------------------------------------------------------------------------------------------------
 
-function UserTurn({ turn }: { turn: Turn }) {
+function UserTurn({ turn, isNewest, children }: { turn: Turn; isNewest: boolean; children?: ComponentChildren }) {
     const answers = turn.blocks.filter((block) => block.type === "ask_user_answer");
     const texts = turn.blocks.filter((block) => block.type === "text");
     return (
@@ -266,6 +297,12 @@ function UserTurn({ turn }: { turn: Turn }) {
                             <UserText key={index} text={String(block.content)} />
                         ),
                     )}
+                </div>
+            )}
+            {turn.chat_end && (
+                <div class="unanswered">
+                    <ChatEndNotice end={turn.chat_end} isNewest={isNewest} />
+                    {children}
                 </div>
             )}
         </div>

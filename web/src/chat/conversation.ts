@@ -19,6 +19,7 @@ import {
     type Part,
     type Patch,
     type SessionDetail,
+    textOf,
     type Turn,
     type TurnEvent,
 } from "./wire";
@@ -43,8 +44,6 @@ interface Checkpoint {
 
 /** First messages of conversations started here, until their turns are loaded. */
 export const firstMessages = new Map<string, readonly Part[]>();
-
-const ENDS = ["max_tokens", "refusal", "max_turns"] as const;
 
 export class Conversation implements Listener {
     readonly detail = signal<SessionDetail | null>(null);
@@ -124,13 +123,36 @@ export class Conversation implements Listener {
     }
 
     /** Sends the newest message again, after rewinding the conversation to the point before it. */
-    async retry(turn: Turn, parts: readonly Part[]): Promise<void> {
+    async retry(turn: Turn): Promise<void> {
+        const parts = await this.partsOf(turn);
         const path = `/api/sessions/${this.id}`;
         const checkpoints = await api.get<Checkpoint[]>(`${path}/checkpoints`);
         const before = checkpoints.find((each) => each.turn_id === turn.turn_id);
         if (before !== undefined) await api.post(`${path}/rewind`, { checkpoint_id: before.checkpoint_id });
         await this.load();
         await this.say(parts);
+    }
+
+    /** Whether a message can be sent again: the server has no files, only texts and images. */
+    canRepeat(turn: Turn): boolean {
+        return (
+            this.sent.has(turn.turn_id) ||
+            turn.blocks.every((block) => !block.attachment || block.attachment.kind === "image")
+        );
+    }
+
+    private async partsOf(turn: Turn): Promise<readonly Part[]> {
+        const sent = this.sent.get(turn.turn_id);
+        if (sent !== undefined) return sent;
+        const turns = this.entries.peek().map((entry) => entry.turn.peek());
+        const images = turn.blocks.filter((block) => block.attachment);
+        const urls = await Promise.all(images.map((_, n) => this.pictures.urlOf(turn, n, turns)));
+        const parts: Part[] = urls.map((url) => {
+            if (url === null) throw new Error(t("chat.picture-gone"));
+            return { type: "image_url", image_url: { url } };
+        });
+        const text = textOf(turn);
+        return text === "" ? parts : [...parts, { type: "text", text }];
     }
 
     async compact(): Promise<void> {
@@ -231,11 +253,12 @@ export class Conversation implements Listener {
             this.isRunning.value = false;
             this.isStopping.value = false;
             this.sending.value = null;
+            const last = this.entries.peek().findLast((each) => each.turn.peek().role !== "system");
+            if (last !== undefined && end.chat_end !== undefined)
+                last.turn.value = { ...last.turn.peek(), chat_end: end.chat_end };
         });
         this.pictures.invalidate();
         void this.schemas.refresh(this.byId.size);
-        const why = ENDS.find((each) => each === end.stop_reason || each === end.finish_reason);
-        if (why !== undefined) this.notice({ title: t(`chat.end.${why}`), status: "warning" });
         void this.describe().catch(() => undefined);
     }
 

@@ -87,6 +87,17 @@ export interface Turn {
     failure_reason: string | null;
     archived?: boolean;
     chat_run_id?: string | null;
+    /** Whether the server crashed during this step. It is repeated, so its text is not part of the answer. */
+    cut?: true;
+    /** On the last turn of a chat without a complete answer. */
+    chat_end?: ChatEnding;
+}
+
+/** How a chat without a complete answer ended. */
+export interface ChatEnding {
+    status: ChatEnd["status"];
+    code: string | null;
+    message: string | null;
 }
 
 /** `turn:start` and `turn:end`. */
@@ -109,6 +120,7 @@ export interface ChatEnd {
     finish_reason: string | null;
     stop_reason?: string | null;
     waiting_for_input?: boolean;
+    chat_end?: ChatEnding;
 }
 
 export interface Question {
@@ -126,6 +138,12 @@ export type Part =
 /** The message to send: a plain string if it is only text. */
 export const messageOf = (parts: readonly Part[]): string | readonly Part[] =>
     parts.length === 1 && parts[0]?.type === "text" ? parts[0].text : parts;
+
+export const textOf = (turn: Turn): string =>
+    turn.blocks
+        .filter((block) => block.type === "text" && !block.attachment && typeof block.content === "string")
+        .map((block) => block.content as string)
+        .join("");
 
 export interface Answer {
     tool_call_id: string;

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,38 @@ async def test_a_failed_chat_ends_its_turn_says_why_and_ends(alice: RestClient) 
     assert (error["message"], error["code"], error["session_id"]) == ("The model is gone", "model_error", session)
     assert (end["status"], end["finish_reason"]) == ("failed", None)
     assert (await alice.get(f"sessions/{session}"))["status"] == "failed"
+
+
+@requirement("blade:chats:end-in-messages")
+async def test_how_a_chat_without_a_complete_answer_ended_is_in_its_end_and_in_the_messages(alice: RestClient) -> None:
+    session = await alice.session()
+    ends = []
+    async with socket_client(alice.url, alice.key) as socket:
+        for steps, status, code, message in (
+            (({"fail": {"code": "quota", "message": "No more"}},), "failed", "quota", "No more"),
+            (({"say": "x"}, {"stop": "max_tokens"}), "completed", "max_tokens", None),
+            (({"stop": "refusal"},), "completed", "refusal", None),
+            ([call("add", a=1, b=1)] * 26, "completed", "max_steps", "the run reached its limit of 25 steps"),
+        ):
+            events = await socket.send(session, script(*steps))
+            ends.append({"status": status, "code": code, "message": message})
+            assert events[-1][1]["chat_end"] == ends[-1]
+        assert "chat_end" not in (await socket.send(session, "hello"))[-1][1]
+    turns = await alice.messages(session)
+    assert [turn["chat_end"] for turn in turns if "chat_end" in turn] == ends
+    last_of_chats = [turn for turn, after in pairwise(turns) if after["role"] == "user"]
+    assert all("chat_end" in turn for turn in last_of_chats)
+
+
+@requirement("blade:chats:end-in-messages")
+async def test_the_end_of_a_chat_on_another_branch_is_not_in_the_messages(alice: RestClient) -> None:
+    session = await alice.session()
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "hello")
+        await socket.send(session, script({"stop": "refusal"}))
+    checkpoints = await alice.get(f"sessions/{session}/checkpoints")
+    await alice.request("POST", f"sessions/{session}/rewind", {"checkpoint_id": checkpoints[-1]["checkpoint_id"]})
+    assert [turn["role"] for turn in await alice.messages(session) if "chat_end" not in turn] == ["user", "assistant"]
 
 
 @requirement("blade:chats:limit")

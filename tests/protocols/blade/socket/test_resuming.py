@@ -4,16 +4,19 @@ import asyncio
 from random import Random
 from typing import Any
 
+import pytest
+
 from tests.conversations import script
 from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
 from tests.protocols.blade.driver import url_of
 from tests.protocols.blade.patch_folding import FoldedTurns
 from tests.requirements import requirement
-from tests.servers import running_socket_server
+from tests.servers import running_socket_server, server_process
 
 Json = Any
 CUTS = 200
 COUNTING = script({"say": "first"}, {"step": True}, {"emit": {"count": 20, "text": "{i3} ", "every_ms": 2}})
+COUNTING_SLOWLY = script({"emit": {"count": 50, "text": "{i3} ", "every_ms": 20}})
 WAITING = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
 
@@ -174,3 +177,24 @@ async def test_who_unsubscribes_hears_no_more(alice: RestClient) -> None:
         async with asyncio.timeout(10):
             await other.call("session:subscribe", {"session_id": session})
         assert [name for name, _ in other.events if name != "session:updated"] == []
+
+
+@pytest.mark.slow
+@requirement("blade:chats:cut")
+async def test_a_step_that_a_crash_cut_off_is_marked_and_repeated_as_a_turn_of_its_own(tmp_path: Any) -> None:
+    async with server_process(tmp_path) as running:
+        alice = RestClient(running.connection.url, running.key("alice"))
+        session = await alice.session()
+        async with socket_client(alice.url, alice.key) as socket:
+            await socket.call("chat:send", {"session_id": session, "message": COUNTING_SLOWLY})
+            await socket.until("turn:patch")
+        await running.crash()
+        alice = RestClient(running.connection.url, running.key("alice"))
+        async with socket_client(alice.url, alice.key) as socket:
+            await socket.call("session:subscribe", {"session_id": session})
+            await socket.until("chat:end")
+        _, cut, repeated = await alice.messages(session)
+    assert (cut["cut"], cut["status"]) == (True, "interrupted")
+    assert ("cut" in repeated, repeated["status"]) == (False, "completed")
+    assert cut["chat_run_id"] == repeated["chat_run_id"]
+    assert repeated["blocks"][0]["content"] == "".join(f"{number:03} " for number in range(50))

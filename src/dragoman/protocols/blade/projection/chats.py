@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from dragoman.core.content import JsonObject
 from dragoman.core.events import LoggedEvent, PlanUpdated, RunStarted, RunStopped, SettingsChange
 from dragoman.core.ids import ROOT, LoopId
@@ -65,6 +67,11 @@ class ChatList:
         self._attach_pending_plans(logged)
         status, finish_reason = CHAT_OUTCOMES[stopped.reason]
         message = stopped.message or AGENT_FAILED_MESSAGE
+        chat_end = None
+        if stopped.reason not in ("end_turn", "tool_use"):
+            chat_end = wire.ChatEnd(status, stopped.code or stopped.reason, stopped.message)
+            if (last_turn := self._turns.last_visible(state)) is not None:
+                last_turn.chat_end, last_turn.chat_end_seq = chat_end, logged.seq
         for each in list(self._turns.open.values()):
             if each.awaits_run_end:
                 each.awaits_run_end = False
@@ -83,6 +90,8 @@ class ChatList:
         fields: JsonObject = {"result": chat.headless_result(status, stopped, text), "finish_reason": finish_reason}
         if stopped.reason in ("max_tokens", "refusal"):
             fields["stop_reason"] = stopped.reason
+        if chat_end is not None:
+            fields["chat_end"] = msgspec.to_builtins(chat_end)
         self._end(chat, state, logged, {"status": status, **fields})
 
     @contextmanager

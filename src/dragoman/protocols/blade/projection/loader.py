@@ -32,10 +32,12 @@ async def load_projection(engine: Engine, live: SessionView) -> Projection:
 
 
 def active_turns(live: SessionView, projection: Projection) -> Sequence[TurnBuilder]:
-    """Return the turns of the active branch, and mark those that a compaction replaces."""
+    """Return the turns of the active branch, without ends of chats on other branches; mark those that are compacted."""
     state = live.state if projection.state is None else projection.state
     turns = [each for each in projection.turns.all if state.is_visible(each.first_seq)]
     for each in turns:
+        if each.chat_end is not None and state.is_visible(each.chat_end_seq):
+            each.turn.chat_end = each.chat_end
         each.turn.archived = state.compaction is not None and each.first_seq <= state.compaction.up_to
     return turns
 

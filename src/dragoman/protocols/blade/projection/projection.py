@@ -242,6 +242,8 @@ class Projection:
                 step.final_status = status
             case _:
                 step.final_status = "interrupted"
+                if message.status == "cut":
+                    step.turn.cut = True
         if message.status == "failed" and message.loop == ROOT:
             step.awaits_run_end = True  # the run's end says why
         elif message.status == "failed":

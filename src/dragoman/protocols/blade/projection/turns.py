@@ -9,9 +9,10 @@ import msgspec
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT, CallId, LoopId, forking_call
+from dragoman.core.session import SessionState
 from dragoman.protocols.blade.projection.emitter import Emitter, OutgoingEvent
 from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire.chat import Block, CallStatus, QuestionRef, ToolCall, Turn, TurnStatus
+from dragoman.protocols.blade.wire.chat import Block, CallStatus, ChatEnd, QuestionRef, ToolCall, Turn, TurnStatus
 
 FULL_CONTENT_MAX_CHARS = 4096
 """The length up to which every patch repeats the whole content of a growing block."""
@@ -28,6 +29,9 @@ class TurnBuilder:
         self.first_seq = seq
         self.rewind_seq: int | None = None
         """For a user turn: the event before which the conversation ends after a rewind to this turn."""
+        self.chat_end: ChatEnd | None = None
+        """How the chat ended whose last turn this is, if its answer is not complete."""
+        self.chat_end_seq = 0
         self.patch_count = 0
         self.patches_at_last_end = -1
         """How many patches there were when the turn's end was last sent."""
@@ -205,6 +209,13 @@ class TurnList:
             if builder.turn.status == "streaming" or builder.patches_at_last_end != builder.patch_count:
                 builder.turn.status = "paused"
                 builder.send_end(at)
+
+    def last_visible(self, state: SessionState) -> TurnBuilder | None:
+        """Return the newest turn of the active branch that is the user's or the root loop's; None without `all`."""
+        for each in reversed(self.all):
+            if each.turn.loop_id == ROOT and each.turn.role != "system" and state.is_visible(each.first_seq):
+                return each
+        return None
 
     def snapshot(self) -> list[OutgoingEvent]:
         """Return the open turns as events for a reader who joins now."""

@@ -153,6 +153,14 @@ class MemoryRef(msgspec.Struct, frozen=True):
     skill_name: str | None
 
 
+class ChatEnd(msgspec.Struct, frozen=True):
+    """How a chat without a complete answer ended. The code is the agent's, or that of the run's stop reason."""
+
+    status: Literal["completed", "interrupted", "failed"]
+    code: str | None
+    message: str | None
+
+
 class Turn(msgspec.Struct, kw_only=True):
     """A turn projection: one user input, one model call with its tool calls, or a system note."""
 
@@ -184,6 +192,9 @@ class Turn(msgspec.Struct, kw_only=True):
     deprecated: bool = False
     archived: bool = False
     chat_run_id: str | None = None
+    cut: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Whether the server crashed during this model step. Its text is not part of the answer: the step is repeated."""
+    chat_end: ChatEnd | msgspec.UnsetType = msgspec.UNSET
 
 
 class Patch(msgspec.Struct, frozen=True):
