@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from dragoman.client import AsyncClient
 from dragoman.client.connection import Backoff
+from dragoman.client.transports import ProtocolName
 from tests.servers import SocketServer, running_socket_server
 
 
@@ -13,6 +15,12 @@ async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     """A server behind a real socket."""
     async with running_socket_server(tmp_path_factory.mktemp("server")) as server:
         yield server
+
+
+@pytest.fixture
+async def client(socket_server: SocketServer, protocol: ProtocolName) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol=protocol) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,6 @@ ALL: list[ProtocolName] = ["aap", "ag-ui", "agentscope", "blade"]
 WITH_TOOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 FOREVER = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
-
-
-@pytest.fixture
-async def client(socket_server: SocketServer, protocol: ProtocolName) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol=protocol) as client:
-        yield client
 
 
 def paint(colour: str, coats: int = 1) -> str:
@@ -239,9 +232,32 @@ async def test_a_stopped_run_ends_as_cancelled(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     async with session.run(FOREVER) as run:
         events = [await anext(run)]
-        await session.stop()
+        assert await session.stop()
         events += [event async for event in run]
     assert (events[0], events[-1].reason if isinstance(events[-1], Ended) else None) == (Text(text="one"), "cancelled")
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_stopping_says_whether_there_was_anything_to_stop(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    await session.ask("hello")
+    assert await session.stop() is False
+    await session.ask(STAMP)
+    assert await session.stop() is True
+    assert await session.stop() is False
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_a_run_continues_when_its_task_is_cancelled_until_it_is_stopped(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    run = session.run(FOREVER)
+    assert await anext(run) == Text(text="one")
+    reading = asyncio.create_task(run.reply())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert await session.stop() is True
 
 
 @pytest.mark.parametrize("protocol", ALL)

@@ -555,6 +555,7 @@ REQUIREMENTS = (
         "aap §17 [chosen]",
     ),
     Requirement("aap:meta-field:session", "Session `_meta` has times, status and labels", "aap §17 [chosen]"),
+    Requirement("aap:meta-field:creation", "`_meta` of a new session sets its title and labels", "aap §17 [chosen]"),
     Requirement("aap:meta-field:pending", "Session `_meta` lists the open calls with their kinds", "aap §17 [chosen]"),
     Requirement("aap:ids:from-one", "`id:` lines number a turn's events from 1", "aap §17 [chosen]"),
     Requirement(

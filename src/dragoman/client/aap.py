@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from dragoman.client.aap_seeds import seed_messages
 from dragoman.client.codec import Request, SessionConfig, SessionHandle, TurnInput, TypedRequest, UserInput
-from dragoman.client.decoding import decode_error_body, decode_json
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json
 from dragoman.client.errors import InvalidResponse, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -63,6 +64,7 @@ class AapCodec:
     """The codec for AAP v3."""
 
     needs_agents = True
+    needs_all_answers = True
 
     def __init__(self, base: str = BASE) -> None:
         """Create a codec for a server that mounts the protocol at the path `base`."""
@@ -92,6 +94,10 @@ class AapCodec:
         body: JsonObject = {"agent": config}
         if session_config.tools:
             body["tools"] = _to_tool_specs(session_config.tools)
+        if session_config.history:
+            body["messages"] = seed_messages(session_config.history)
+        if session_config.title or session_config.labels:
+            body["_meta"] = {"title": session_config.title or None, "labels": dict(session_config.labels)}
 
         def decode(response: bytes) -> SessionHandle:
             created = _decode(response, wire.PostSessionsResponse)
@@ -140,10 +146,12 @@ class AapCodec:
         path = f"{self._base}/sessions/{_quote_segment(handle.id)}"
         return TypedRequest(Request(method="DELETE", path=path, is_idempotent=True), lambda _: None)
 
-    def stop(self, handle: SessionHandle) -> TypedRequest[None]:
+    def stop(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Stop the current run. An extension of Dragoman servers; others answer 404."""
         path = f"{self._base}/sessions/{_quote_segment(handle.id)}/stop"
-        return TypedRequest(Request(method="POST", path=path, is_idempotent=True), lambda _: None)
+        return TypedRequest(
+            Request(method="POST", path=path, is_idempotent=True), lambda body: decode_flag(body, "stopped")
+        )
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
@@ -470,6 +478,7 @@ def _to_session_info(info: wire.SessionInfo) -> SessionInfo:
         id=info.session_id,
         agent=info.agent.name,
         title=(meta.title or "") if meta else "",
+        labels=(meta.labels or {}) if meta else {},
         status=meta.status if meta else "",
         created_at=meta.created_at if meta else "",
         updated_at=meta.updated_at if meta else "",

@@ -4,14 +4,23 @@ A session begins with its first message, and the server keeps its history. Respo
 from a sequence number and requested again by their `id`; those of the published runtime are lost with the connection.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
 
-from dragoman.client.codec import Request, SessionConfig, SessionHandle, TurnInput, TypedRequest, UserInput
-from dragoman.client.decoding import decode_error_body, decode_json, parse_arguments
+from dragoman.client.codec import (
+    SETTINGS,
+    Request,
+    SessionConfig,
+    SessionHandle,
+    TurnInput,
+    TypedRequest,
+    UserInput,
+    require_unset,
+)
+from dragoman.client.decoding import decode_error_body, decode_flag, decode_json, parse_arguments
 from dragoman.client.errors import InvalidResponse, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -80,6 +89,7 @@ class AgentScopeCodec:
     """The codec for the Agent API of a server that starts runs at `path`."""
 
     needs_agents = False
+    needs_all_answers = False
 
     def __init__(self, path: str = DEFAULT_PATH) -> None:
         self._path = path
@@ -90,8 +100,8 @@ class AgentScopeCodec:
 
     def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make the handle of a new session; nothing is sent yet. Without a name the server's default agent answers."""
-        if session_config.server_tools is not None or session_config.trusted_tools or session_config.options:
-            raise Unsupported("the Agent API cannot select or trust tools or set options; AAP can")
+        advice = "the Agent API cannot select or trust tools, or set options, a title, labels or a history; AAP can"
+        require_unset(session_config, *SETTINGS, advice=advice)
         return SessionHandle(id=str(uuid4()), agent=session_config.agent, tools=session_config.tools)
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
@@ -114,12 +124,12 @@ class AgentScopeCodec:
         """Delete the session and everything in it."""
         raise Unsupported("the Agent API cannot delete a session; AAP can delete the same session")
 
-    def stop(self, handle: SessionHandle) -> TypedRequest[None]:
+    def stop(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Stop the current run."""
         body = msgspec.json.encode({"session_id": handle.id})
         headers = {"Content-Type": "application/json"}
         request = Request(method="POST", path=stop_path(self._path), body=body, headers=headers, is_idempotent=True)
-        return TypedRequest(request, lambda _: None)
+        return TypedRequest(request, lambda response: decode_flag(response, "canceled"))
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AgentScopeTurn":
         """Start a turn."""
@@ -149,7 +159,9 @@ class AgentScopeCodec:
             body=msgspec.json.encode(body),
             headers={"Content-Type": "application/json"},
         )
-        return AgentScopeTurn(handle, first_request, self._path)
+        answered = {each.call_id for each in turn_input} if isinstance(turn_input, tuple) else None
+        unanswered = () if answered is None else (each for each in handle.pending if each.call_id not in answered)
+        return AgentScopeTurn(handle, first_request, self._path, unanswered)
 
     def resume(self, handle: SessionHandle) -> "AgentScopeTurn":
         """Read the newest turn from its start."""
@@ -175,9 +187,18 @@ def _to_refusal(status: int, payload: JsonObject, body: bytes, request_id: str =
 
 
 class AgentScopeTurn:
-    """A response. Events are numbered from 0; Dragoman servers repeat the number as the frame's id."""
+    """A response. Events are numbered from 0; Dragoman servers repeat the number as the frame's id.
 
-    def __init__(self, handle: SessionHandle, first_request: Request, path: str) -> None:
+    Args:
+        handle: the session.
+        first_request: starts the response, or reads it from its start.
+        path: where the server starts runs.
+        unanswered: what was pending already and stays so.
+    """
+
+    def __init__(
+        self, handle: SessionHandle, first_request: Request, path: str, unanswered: Iterable[Pending] = ()
+    ) -> None:
         self.is_over = False
         self._handle = handle
         self._first_request = first_request
@@ -189,8 +210,9 @@ class AgentScopeTurn:
         self._message_types: dict[str, str] = {}
         self._emitted_lengths: dict[tuple[str, int], int] = {}
         """Characters emitted so far, by message id and content index."""
-        self._emitted_calls = {each.call_id for each in handle.pending}
-        self._open_calls: dict[str, Pending] = {}
+        is_new = first_request.method == "POST"
+        self._emitted_calls = set(handle.tool_names) if is_new else {each.call_id for each in handle.pending}
+        self._open_calls: dict[str, Pending] = {each.call_id: each for each in unanswered}
         self._finish_reason = ""
         self._steps = SpokenSteps()
 

@@ -11,8 +11,17 @@ from uuid import uuid4
 import msgspec
 
 from dragoman.client.agui_turn import AguiTurn, messages_from
-from dragoman.client.codec import Request, SessionConfig, SessionHandle, TurnInput, TypedRequest, UserInput
-from dragoman.client.decoding import decode_error_body
+from dragoman.client.codec import (
+    SETTINGS,
+    Request,
+    SessionConfig,
+    SessionHandle,
+    TurnInput,
+    TypedRequest,
+    UserInput,
+    require_unset,
+)
+from dragoman.client.decoding import decode_error_body, decode_flag
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported, make_refusal
 from dragoman.client.events import (
     Agent,
@@ -40,6 +49,7 @@ class AguiCodec:
     """The codec for one agent's endpoint at the path `endpoint`, or for all agents below `BASE` if that is empty."""
 
     needs_agents = False
+    needs_all_answers = True
 
     def __init__(self, endpoint: str = "") -> None:
         self._endpoint = endpoint
@@ -52,8 +62,8 @@ class AguiCodec:
         """Make the handle of a new thread. Nothing is sent yet: a thread begins with its first message."""
         if not session_config.agent and not self._endpoint:
             raise Unsupported("AG-UI has no default agent: name one with create(agent=…)")
-        if session_config.server_tools is not None or session_config.trusted_tools or session_config.options:
-            raise Unsupported("AG-UI cannot select or trust tools or set options; AAP can, for the same session")
+        advice = "AG-UI cannot select or trust tools, or set options, a title, labels or a history; AAP can"
+        require_unset(session_config, *SETTINGS, advice=advice)
         return SessionHandle(id=str(uuid4()), agent=session_config.agent, tools=session_config.tools)
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
@@ -87,12 +97,12 @@ class AguiCodec:
         """Delete the session and everything in it."""
         raise Unsupported("AG-UI cannot delete a thread; AAP can delete the same session")
 
-    def stop(self, handle: SessionHandle) -> TypedRequest[None]:
+    def stop(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Stop the current run."""
         request = Request(
             method="POST", path=f"{self._path(handle)}/stop/{_quote_segment(handle.id)}", is_idempotent=True
         )
-        return TypedRequest(request, lambda _: None)
+        return TypedRequest(request, lambda body: decode_flag(body, "stopped"))
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AguiTurn":
         """Start a turn."""

@@ -109,6 +109,9 @@ class AsyncClient:
         server_tools: Iterable[str] | None = None,
         trusted_tools: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        history: Iterable[Message] = (),
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
     ) -> "AsyncSession":
@@ -120,6 +123,9 @@ class AsyncClient:
             server_tools: names of the server's tools to enable; defaults to all.
             trusted_tools: names of the server's tools that run without asking for permission.
             options: option values for the agent.
+            title: what people call the session; defaults to the beginning of its first message.
+            labels: names and values for your own use, which the session keeps.
+            history: the messages that the session begins with, such as those of `session.history()`.
             on_permission: called to decide on a tool call. Without it the run ends and waits for `session.answer`.
             on_question: called to answer a question of the agent.
 
@@ -138,6 +144,9 @@ class AsyncClient:
             server_tools=None if server_tools is None else tuple(server_tools),
             trusted_tools=tuple(trusted_tools),
             options=options or {},
+            title=title,
+            labels=labels or {},
+            history=tuple(history),
         )
         handle = await self._transport.create(config, uuid4().hex)
         return AsyncSession(
@@ -206,6 +215,8 @@ class AsyncSession:
         self._on_question = on_question
         self._timeouts = timeouts
         self._callback_runner = callback_runner
+        self._held_answers: dict[str, tuple[Pending, Answer]] = {}
+        """Answers that are sent together with the missing ones, by call id."""
 
     @property
     def id(self) -> str:
@@ -219,7 +230,7 @@ class AsyncSession:
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """What was waiting for an answer when the client last received the session's state."""
+        """What was waiting when the client last received the session's state, without what it has answered since."""
         return self._handle.pending
 
     def run(self, text: str = "", *, images: Iterable[ImageLike] = ()) -> "AsyncRun":
@@ -231,6 +242,9 @@ class AsyncSession:
 
     def answer(self, *answers: Answer) -> "AsyncRun":
         """Answer what is pending and iterate over the run's events. Calls of client tools are answered by running them.
+
+        If other calls still wait, the iteration ends at once with the reason `tool_use`; the run continues when they
+        are answered too. Over AAP and AG-UI, which accept all answers together, they are sent with the last one.
 
         Raises (when the iteration begins):
             UnmatchedAnswer: an answer matches no pending request.
@@ -256,16 +270,21 @@ class AsyncSession:
     async def info(self) -> SessionInfo:
         """Fetch the session's current state, and update `pending`."""
         info = await self._transport.session_info(self._handle)
-        self._handle.pending = info.pending
+        waiting = {each.call_id for each in info.pending}
+        self._held_answers = {key: held for key, held in self._held_answers.items() if key in waiting}
+        self._handle.pending = tuple(each for each in info.pending if each.call_id not in self._held_answers)
         return info
 
-    async def stop(self) -> None:
+    async def stop(self) -> bool:
         """Stop the current run. Whoever iterates over it gets `Ended` with the reason `cancelled`.
+
+        Returns:
+            Whether there was something to stop: a run, or pending calls. True if the server does not say.
 
         Raises:
             Unsupported: the protocol or the server cannot stop runs.
         """
-        await self._transport.stop(self._handle)
+        return await self._transport.stop(self._handle)
 
     async def delete(self) -> None:
         """Delete the session and everything in it."""
@@ -280,34 +299,67 @@ class AsyncSession:
         """Run turn after turn, as long as this client can answer everything that is pending at the end of one."""
         turn_input = None if first is None else first()
         self._handle.run_id = ""
+        if turn_input == ():
+            turn_input = await self._collect_answers(self._handle.pending) or ()
         while True:
             if isinstance(turn_input, tuple):
                 for tool_result, result in await self._run_client_tools(turn_input):
                     yield tool_result
                     turn_input = (*turn_input, result)
+                turn_input = self._hold_answers(turn_input)
+                if turn_input is None:
+                    for each in self._handle.pending:
+                        if isinstance(each, Permission):
+                            yield each
+                    yield Ended(reason="tool_use", pending=self._handle.pending)
+                    return
             ended: Ended | None = None
-            turn = (
-                self._transport.resume(self._handle)
-                if turn_input is None
-                else self._transport.run_turn(self._handle, turn_input)
-            )
-            interrupted: dict[str, Restarted] = {}
-            """By loop: the steps that were interrupted. One that nothing follows is not repeated."""
-            async with aclosing(turn):
+            async with aclosing(self._turn_events(turn_input)) as turn:
                 async for event in turn:
                     if isinstance(event, Ended):
                         ended = event
-                    elif isinstance(event, Restarted):
-                        interrupted[event.loop] = event
                     else:
-                        if not isinstance(event, Notice) and (restarted := interrupted.pop(event.loop, None)):
-                            yield restarted
                         yield event
             assert ended is not None, "a turn ends with Ended"
             turn_input = await self._collect_answers(ended.pending)
             if turn_input is None:
                 yield ended
                 return
+
+    async def _turn_events(self, turn_input: TurnInput | None) -> AsyncGenerator[Event, None]:
+        """Run a turn, or read the newest one. Steps that were interrupted and not repeated are not reported."""
+        if isinstance(turn_input, UserInput):
+            self._handle.pending += tuple(request for request, _ in self._held_answers.values())
+            self._held_answers.clear()  # the message cancels all of it
+        interrupted: dict[str, Restarted] = {}
+        """By loop."""
+        turn = (
+            self._transport.resume(self._handle)
+            if turn_input is None
+            else self._transport.run_turn(self._handle, turn_input)
+        )
+        async with aclosing(turn):
+            async for event in turn:
+                if isinstance(event, Restarted):
+                    interrupted[event.loop] = event
+                    continue
+                if not isinstance(event, Notice | Ended) and (restarted := interrupted.pop(event.loop, None)):
+                    yield restarted
+                yield event
+
+    def _hold_answers(self, answers: tuple[Answer, ...]) -> tuple[Answer, ...] | None:
+        """Return the answers to send now; None if the protocol needs others as well, and these are held back."""
+        if not self._transport.needs_all_answers:
+            return answers
+        given = {each.call_id: each for each in answers}
+        pending = self._handle.pending
+        self._held_answers |= {each.call_id: (each, given[each.call_id]) for each in pending if each.call_id in given}
+        self._handle.pending = tuple(each for each in pending if each.call_id not in given)
+        if self._handle.pending:
+            return None
+        held, self._held_answers = self._held_answers, {}
+        self._handle.pending = tuple(request for request, _ in held.values())
+        return tuple(answer for _, answer in held.values())
 
     async def _run_client_tools(self, turn_input: tuple[Answer, ...]) -> list[tuple[ToolResult, Result]]:
         """Run this client's functions, concurrently, for the pending calls that `turn_input` does not answer."""

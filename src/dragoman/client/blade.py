@@ -9,7 +9,15 @@ from urllib.parse import quote
 
 import msgspec
 
-from dragoman.client.codec import Request, SessionConfig, SessionHandle, TypedRequest, UserInput
+from dragoman.client.codec import (
+    SETTINGS,
+    Request,
+    SessionConfig,
+    SessionHandle,
+    TypedRequest,
+    UserInput,
+    require_unset,
+)
 from dragoman.client.decoding import decode_error_body, decode_json, parse_arguments
 from dragoman.client.errors import InvalidResponse, RequestRefused, Unreachable, Unsupported, make_refusal
 from dragoman.client.events import (
@@ -79,9 +87,11 @@ class BladeCodec:
         """Create a session."""
         if session_config.tools:
             raise Unsupported(NO_CLIENT_TOOLS)
-        if session_config.server_tools is not None or session_config.trusted_tools or session_config.options:
-            raise Unsupported("Blade cannot select or trust tools or set options; AAP can")
+        advice = "Blade cannot select or trust tools, or set options, labels or a history; AAP can"
+        require_unset(session_config, *(name for name in SETTINGS if name != "title"), advice=advice)
         body = {"solution_id": session_config.agent} if session_config.agent else {}
+        if session_config.title:
+            body["intent"] = session_config.title
 
         def decode(response: bytes) -> SessionHandle:
             return SessionHandle(

@@ -89,6 +89,8 @@ class BladeSocket:
 class BladeTransport:
     """The transport for Blade."""
 
+    needs_all_answers = False
+
     def __init__(self, connection: ServerConnection, codec: BladeCodec, url: str, key: str | None) -> None:
         self._connection = connection
         self._codec = codec
@@ -136,14 +138,14 @@ class BladeTransport:
         """Delete the session and everything in it."""
         await self._connection.send(self._codec.delete(handle))
 
-    async def stop(self, handle: SessionHandle) -> None:
-        """Stop the current run."""
+    async def stop(self, handle: SessionHandle) -> bool:
+        """Stop the current run. Returns whether there was one."""
         backoff = self._backoff()
         while True:
             try:
                 async with self._open_socket() as socket:
-                    _check_ack(await socket.call("chat:stop", {"session_id": to_blade_session_id(handle.id)}))
-                    return
+                    ack = _check_ack(await socket.call("chat:stop", {"session_id": to_blade_session_id(handle.id)}))
+                    return ack.get("status") != "idle"
             except ConnectionLost as lost:
                 await asyncio.sleep(backoff.next_delay(lost.error))
 

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from dragoman.client.errors import RequestRefused
+from dragoman.client.errors import RequestRefused, Unsupported
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, SessionInfo
 from dragoman.client.sse import Frame
 from dragoman.core.content import JsonObject
@@ -39,7 +39,7 @@ class TypedRequest(Generic[Value]):
 class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is created with.
 
-    An empty `agent` means the server's first agent. None and empty leave the tools as the protocol's default has them.
+    An empty `agent` means the server's first agent. None and empty leave the rest as the protocol's default has it.
     """
 
     agent: str
@@ -47,6 +47,19 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     server_tools: tuple[str, ...] | None = None
     trusted_tools: tuple[str, ...] = ()
     options: Mapping[str, str] = {}
+    title: str = ""
+    labels: Mapping[str, str] = {}
+    history: tuple[Message, ...] = ()
+
+
+SETTINGS = ("server_tools", "trusted_tools", "options", "title", "labels", "history")
+"""The members of a configuration that only AAP can express."""
+
+
+def require_unset(session_config: SessionConfig, *names: str, advice: str) -> None:
+    """Check that these members of a configuration are not set. Raises Unsupported with the advice."""
+    if any(getattr(session_config, name) not in (None, (), {}, "") for name in names):
+        raise Unsupported(advice)
 
 
 class UserInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,9 +120,14 @@ class RefusalDecoder(Protocol):
 
 
 class Codec(RefusalDecoder, Protocol):
-    """One protocol over HTTP. If `needs_agents`, the agents are listed before any other request."""
+    """One protocol over HTTP.
+
+    If `needs_agents`, the agents are listed before any other request; if `needs_all_answers`, all pending calls are
+    answered with one request.
+    """
 
     needs_agents: bool
+    needs_all_answers: bool
 
     def agents(self) -> TypedRequest[tuple[Agent, ...]]:
         """List the server's agents."""
@@ -134,8 +152,8 @@ class Codec(RefusalDecoder, Protocol):
     def delete(self, handle: SessionHandle) -> TypedRequest[None]:
         """Delete the session and everything in it."""
 
-    def stop(self, handle: SessionHandle) -> TypedRequest[None]:
-        """Stop the current run."""
+    def stop(self, handle: SessionHandle) -> TypedRequest[bool]:
+        """Stop the current run. Returns whether there was one; True if the server does not say."""
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> Turn:
         """Start a turn. `idempotency_key` is unique to the turn and the same for its retries."""

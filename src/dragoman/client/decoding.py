@@ -32,6 +32,14 @@ def decode_error_body(body: bytes, message_member: str) -> JsonObject:
         return {message_member: body[:_MAX_MESSAGE_BYTES].decode("utf-8", "replace").strip()}
 
 
+def decode_flag(body: bytes, name: str) -> bool:
+    """Decode a boolean member of a response; True if the server does not send it."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Json]).get(name) is not False
+    except _DECODE_ERRORS:
+        return True
+
+
 def parse_arguments(value: Json) -> JsonObject:
     """Decode a call's arguments, an object or its JSON text. Anything else goes unchanged under `arguments`."""
     if isinstance(value, dict):

@@ -265,6 +265,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     created_at: str = ""
     updated_at: str = ""
     pending: tuple[Pending, ...] = ()
+    labels: dict[str, str] = {}
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,11 @@ def parse_question(call_id: str, arguments: JsonObject, loop: str = "") -> Quest
     return Question(call_id=call_id, questions=items, loop=loop)
 
 
+def question_arguments(questions: Sequence[QuestionItem]) -> JsonObject:
+    """The arguments of a call that asks these questions."""
+    return {"questions": msgspec.to_builtins(questions)}
+
+
 def classify_open_call(call_id: str, name: str, arguments: JsonObject, client_tools: Iterable[str]) -> Pending:
     """What an open call waits for, by the kind of its tool."""
     if name in client_tools:

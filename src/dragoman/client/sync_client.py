@@ -154,6 +154,9 @@ class Client:
         server_tools: Iterable[str] | None = None,
         trusted_tools: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        history: Iterable[Message] = (),
         on_permission: OnPermission | None = None,
         on_question: OnQuestion | None = None,
     ) -> "Session":
@@ -164,6 +167,9 @@ class Client:
             server_tools=server_tools,
             trusted_tools=trusted_tools,
             options=options,
+            title=title,
+            labels=labels,
+            history=history,
             on_permission=on_permission,
             on_question=on_question,
         )
@@ -245,9 +251,9 @@ class Session:
         """Fetch the session's current state, and update `pending`."""
         return self._loop.run(self._inner.info())
 
-    def stop(self) -> None:
-        """Stop the current run. May be called while a `Run` of the session is being iterated."""
-        self._loop.run(self._inner.stop())
+    def stop(self) -> bool:
+        """Stop the current run, and return whether there was one. May be called while a `Run` is being iterated."""
+        return self._loop.run(self._inner.stop())
 
     def delete(self) -> None:
         """Delete the session and everything in it."""

@@ -19,7 +19,11 @@ ProtocolName = Literal["aap", "ag-ui", "agentscope", "blade"]
 
 
 class Transport(Protocol):
-    """One server over one protocol."""
+    """One server over one protocol. If `needs_all_answers`, all pending calls are answered together."""
+
+    @property
+    def needs_all_answers(self) -> bool:
+        """Whether all pending calls are answered with one request."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -45,8 +49,8 @@ class Transport(Protocol):
     async def delete(self, handle: SessionHandle) -> None:
         """Delete the session and everything in it."""
 
-    async def stop(self, handle: SessionHandle) -> None:
-        """Stop the current run."""
+    async def stop(self, handle: SessionHandle) -> bool:
+        """Stop the current run. Returns whether there was one."""
 
     def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`."""
@@ -62,6 +66,7 @@ class HttpTransport:
         self._connection = connection
         self._codec = codec
         self._knows_agents = False
+        self.needs_all_answers = codec.needs_all_answers
 
     async def close(self) -> None:
         """Close all connections."""
@@ -108,10 +113,10 @@ class HttpTransport:
         """Delete the session and everything in it."""
         await self._connection.send(self._codec.delete(handle))
 
-    async def stop(self, handle: SessionHandle) -> None:
+    async def stop(self, handle: SessionHandle) -> bool:
         """Stop the current run. Raises Unsupported if the server has no such path."""
         try:
-            await self._connection.send(self._codec.stop(handle))
+            return await self._connection.send(self._codec.stop(handle))
         except RequestRefused as error:
             if error.status not in (404, 405) or error.code.endswith("_not_found"):
                 raise

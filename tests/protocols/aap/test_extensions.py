@@ -77,6 +77,22 @@ async def test_a_sessions_meta_has_times_and_a_status_that_follow_its_life(
     assert datetime.fromisoformat(later["updatedAt"]) >= updated
 
 
+@requirement("aap:meta-field:creation")
+async def test_a_session_is_created_with_a_title_and_labels(aap_client: AapClient) -> None:
+    body = {"agent": {"name": "plain"}, "_meta": {"title": " Sums ", "labels": {"team": "blue"}, "other": 1}}
+    made = await aap_client.post("/sessions", body)
+    meta = (await aap_client.get(f"/sessions/{made.json['sessionId']}")).json["_meta"]
+    assert (meta["title"], meta["labels"]) == ("Sums", {"team": "blue"})
+    for wrong, path in (
+        ({"title": "x" * 1001}, "_meta.title"),
+        ({"labels": {"team": 7}}, "_meta.labels"),
+        ({"labels": {str(index): "" for index in range(65)}}, "_meta.labels"),
+    ):
+        refused = await aap_client.post("/sessions", {"agent": {"name": "plain"}, "_meta": wrong})
+        assert (refused.status, refused.json["code"]) == (400, "invalid_request")
+        assert refused.json["path"].startswith(path), refused.json
+
+
 @requirement("aap:meta-field:pending")
 async def test_a_sessions_meta_lists_exactly_the_open_calls_with_their_kinds(aap_client: AapClient) -> None:
     session = await aap_client.create(

@@ -54,6 +54,7 @@ STOP_REASONS: Mapping[CoreStop, wire.StopReason] = {
 
 def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
     """Translate the body of a new session."""
+    names = body.meta or wire.SessionNames()
     return Create(
         protocol=PROTOCOL,
         agent=body.agent.name,
@@ -61,6 +62,8 @@ def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
         options=body.agent.options or {},
         client_tools=_tools_from(body.tools) or (),
         seeds=tuple(message_from(message, new_id) for message in body.messages or ()),
+        labels=names.labels or {},
+        change=SettingsChange(title=(names.title or "").strip() or None),
     )
 
 

@@ -4,9 +4,10 @@ Source: seed 001 (the schema), whose field names are kept. A null for an optiona
 never written.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta as Limits
 
 from dragoman.core.content import JsonObject
 from dragoman.protocols.kit.decoding import decode_body
@@ -16,6 +17,7 @@ VERSION = 3
 StreamMode = Literal["delta", "message", "none"]
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "error"]
 HistoryType = Literal["full", "compacted"]
+LabelValue = Annotated[str, Limits(max_length=256)]
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -194,12 +196,20 @@ class AgentOverride(_In, frozen=True, kw_only=True):
     options: dict[str, str] | None = None
 
 
+class SessionNames(_In, frozen=True, kw_only=True):
+    """Our extension of a new session: how people and applications call it."""
+
+    title: Annotated[str, Limits(max_length=1000)] | None = None
+    labels: Annotated[dict[str, LabelValue], Limits(max_length=64)] | None = None
+
+
 class PostSessions(_In, frozen=True, kw_only=True):
     """The body of `POST /sessions`."""
 
     agent: AgentConfig
     messages: tuple[HistoryMessage, ...] | None = None
     tools: tuple[ToolSpec, ...] | None = None
+    meta: SessionNames | None = msgspec.field(name="_meta", default=None)
 
 
 class PostTurn(_In, frozen=True, kw_only=True):
