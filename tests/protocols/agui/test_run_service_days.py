@@ -20,9 +20,10 @@ from dragoman.core.events import (
     RunStarted,
     RunStopped,
 )
+from dragoman.core.history_days import DayFinder, completes_message
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.protocols.agui.run_service.history import DayFinder, completes_message, history_message
+from dragoman.protocols.agui.run_service.translate import history_message
 from tests.requirements import requirement
 
 FORK = LoopId("fork:c")

@@ -5,12 +5,22 @@ page by page. Nothing here changes a session.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from dragoman.core import resent_history
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
-from dragoman.core.events import LoggedEvent, MessageClosed, MessageOpened, RunStopped
+from dragoman.core.events import (
+    AnswerGiven,
+    CallOpened,
+    CallSettled,
+    LoggedEvent,
+    MessageClosed,
+    MessageOpened,
+    RunStarted,
+    RunStopped,
+)
 from dragoman.core.history import Assembler, is_empty, messages_of
-from dragoman.core.ids import ROOT, LoopId, MessageId, RunId, UserId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, forking_call
 from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.engine.services.attachments import Attachments
@@ -23,6 +33,8 @@ PAGE = 2000
 BACK_PAGE = 400
 RUN_PAGE = 200
 """Events read at a time when reading one run."""
+MAX_LEADING_ANSWERS = 400
+"""How many events at the beginning of a run are searched for answers."""
 
 
 class History:
@@ -166,6 +178,16 @@ class History:
                 return found
             after = page[-1].seq
 
+    async def event(self, live: SessionView, seq: int) -> LoggedEvent:
+        """One event, once it is durable."""
+        await live.until_durable(seq)
+        return (await self.events(live, seq - 1, seq))[0]
+
+    async def run_start(self, live: SessionView, seq: int) -> RunStarted | None:
+        """The event `seq`, if it starts a run."""
+        event = (await self.event(live, seq)).event if seq else None
+        return event if isinstance(event, RunStarted) else None
+
     async def newest_events(self, live: SessionView, before: int | None = None) -> AsyncIterator[Sequence[LoggedEvent]]:
         """The durable events before event `before` in pages, newest page first; each page is oldest first."""
         end = live.durable_cursor.seq + 1 if before is None else before
@@ -188,6 +210,33 @@ class History:
         The log contains the server's ids, and the client's ids of user messages.
         """
         return await self._index.find_messages(live.state.session_id, ids)
+
+    async def answered_calls(self, live: SessionView, first_seq: int) -> Mapping[CallId, CallOpened]:
+        """The calls of earlier runs that the run from event `first_seq` on begins to answer.
+
+        They include the calls of the sub-agents that they belong to.
+        """
+        await live.until_durable(first_seq)  # the answers become durable together with this event
+        leading = await self.events(live, first_seq, first_seq + MAX_LEADING_ANSWERS)
+        answers = takewhile(lambda logged: isinstance(logged.event, AnswerGiven | CallSettled), leading)
+        missing = {logged.event.call_id for logged in answers if isinstance(logged.event, AnswerGiven)}
+        if not missing:
+            return {}
+        settled: set[CallId] = set()
+        calls: dict[CallId, CallOpened] = {}
+        async for page in self.newest_events(live, first_seq):
+            for logged in reversed(page):
+                event = logged.event
+                if isinstance(event, CallSettled):
+                    settled.add(event.result.call_id)
+                elif isinstance(event, CallOpened) and event.call.call_id not in settled:
+                    calls[event.call.call_id] = event
+                    if (parent := forking_call(event.loop)) is not None:
+                        missing.add(parent)
+            missing -= calls.keys()
+            if not missing:
+                break
+        return calls
 
     async def run_records(self, live: SessionView, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run, from its first event on."""

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dragoman.core.events import RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
@@ -332,10 +331,8 @@ class _Handlers(Handlers):
                 raise InvalidCursor("this session has no such turn")
             first_seq = row.first_seq
         await session.until_durable(first_seq)
-        if requested_mode is not None:
-            return run_id, first_seq, requested_mode
-        started = (await self._engine.history.events(session, first_seq - 1, first_seq))[0].event
-        return run_id, first_seq, mode_of(started.metadata.protocol) if isinstance(started, RunStarted) else "delta"
+        started = None if requested_mode else await self._engine.history.run_start(session, first_seq)
+        return run_id, first_seq, requested_mode or mode_of({} if started is None else started.metadata.protocol)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

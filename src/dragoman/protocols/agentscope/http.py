@@ -245,7 +245,7 @@ class _Handlers(Handlers):
             events = await self._runs.events_so_far(handle)
             if events.response is not None:
                 return events.response
-            [queued] = await self._engine.history.events(handle.session, handle.first_seq - 1, handle.first_seq)
+            queued = await self._engine.history.event(handle.session, handle.first_seq)
             return wire.AgentResponse(
                 status="queued",
                 id=response_id(handle.run_id),

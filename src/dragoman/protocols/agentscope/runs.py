@@ -1,17 +1,16 @@
 """Starts and finds the runs behind responses."""
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
 
 from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
-from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, MessageAdded
-from dragoman.core.ids import CallId, RunId, UserId, forking_call, parse_session_id
+from dragoman.core.events import MessageAdded
+from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import (
     AgentNotChangeable,
@@ -29,9 +28,6 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
-
-MAX_LEADING_ANSWERS = 400
-"""How many events at the beginning of a run are searched for answers."""
 
 
 class RunHandle(NamedTuple):
@@ -101,8 +97,9 @@ class Runs:
 
     async def response_events(self, handle: RunHandle, *, skip: int = 0) -> ResponseEvents:
         """An encoder of a run's events for a client that already has the first `skip` of them."""
-        earlier = await self._earlier_calls(handle) if handle.may_begin_with_answers else {}
-        state = handle.session.state
+        session, state = handle.session, handle.session.state
+        may_answer = handle.may_begin_with_answers
+        earlier = await self._engine.history.answered_calls(session, handle.first_seq) if may_answer else {}
         return ResponseEvents(handle.run_id, state.session_id, state.agent, earlier=earlier, skip=skip)
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
@@ -113,31 +110,6 @@ class Runs:
             if not events.is_over:
                 events.feed(record)
         return events
-
-    async def _earlier_calls(self, handle: RunHandle) -> Mapping[CallId, CallOpened]:
-        """The calls of earlier runs that a run begins to answer, and the calls of the sub-agents they belong to."""
-        session, first_seq, history = handle.session, handle.first_seq, self._engine.history
-        await session.until_durable(first_seq)  # the answers become durable together with this event
-        leading = await history.events(session, first_seq, first_seq + MAX_LEADING_ANSWERS)
-        answers = takewhile(lambda logged: isinstance(logged.event, AnswerGiven | CallSettled), leading)
-        missing = {logged.event.call_id for logged in answers if isinstance(logged.event, AnswerGiven)}
-        if not missing:
-            return {}
-        settled: set[CallId] = set()
-        calls: dict[CallId, CallOpened] = {}
-        async for page in history.newest_events(session, first_seq):
-            for logged in reversed(page):
-                event = logged.event
-                if isinstance(event, CallSettled):
-                    settled.add(event.result.call_id)
-                elif isinstance(event, CallOpened) and event.call.call_id not in settled:
-                    calls[event.call.call_id] = event
-                    if (parent := forking_call(event.loop)) is not None:
-                        missing.add(parent)
-            missing -= calls.keys()
-            if not missing:
-                break
-        return calls
 
     # --- starting -------------------------------------------------------------------------------------------------
 
@@ -259,7 +231,7 @@ class Runs:
 
     async def _stored_user_message(self, session: SessionView, seq: int) -> UserMessage | None:
         """The user's message that an event added; None if the event belongs to an agent's message."""
-        event = (await self._engine.history.events(session, seq - 1, seq))[0].event
+        event = (await self._engine.history.event(session, seq)).event
         if not isinstance(event, MessageAdded) or not isinstance(event.message, UserMessage):
             return None
         return (await self._engine.attachments.restore(session.state.session_id, [event.message]))[0]

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dragoman.core.events import LoggedEvent, RunStarted
+from dragoman.core.history_days import DayFinder
 from dragoman.core.refusals import Invalid, SessionNotFound, SessionUnreadable
 from dragoman.core.upload_links import CONTENT_PATH
 from dragoman.engine.engine import Engine
@@ -19,8 +20,8 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui.run_service import rules, wire
 from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, ProblemBody, parse_thread, problem_body
 from dragoman.protocols.agui.run_service.files import Files, read_upload
-from dragoman.protocols.agui.run_service.history import DayFinder, history_message
-from dragoman.protocols.agui.run_service.runs import RunHandlers, open_thread, run_start_at, thread_of_path
+from dragoman.protocols.agui.run_service.runs import RunHandlers, open_thread, thread_of_path
+from dragoman.protocols.agui.run_service.translate import history_message
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
@@ -113,7 +114,7 @@ class _Handlers(Handlers):
     async def _run_start_of(self, live: SessionView, first: LoggedEvent | None) -> RunStarted | None:
         """The start of the run that an event belongs to."""
         row = None if first is None or first.run_id is None else await self._engine.index.find_run(first.run_id)
-        return None if row is None else await run_start_at(self._engine, live, row.first_seq)
+        return None if row is None else await self._engine.history.run_start(live, row.first_seq)
 
     @endpoint("DELETE", "/sessions/{thread_id}")
     async def delete(self, request: Request) -> None:

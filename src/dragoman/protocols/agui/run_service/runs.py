@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.core.events import RunStarted
 from dragoman.core.ids import RunId, SessionId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
@@ -178,7 +177,7 @@ class RunHandlers(Handlers):
         caller = principal_of(request)
         async with open_thread(self._engine, caller, thread_of_path(request)) as live:
             answers = translate.answers_from(wire.decode_answers(await read_json_body(request, self._answers_limit)))
-            asking = await run_start_at(self._engine, live, live.state.last_run_seq)
+            asking = await self._engine.history.run_start(live, live.state.last_run_seq)
             submit = translate.submit_answers(answers, asking)
             submitted = await self._engine.start_run(live, submit, by=caller.user)
             await live.until_durable(submitted.seq)
@@ -304,15 +303,6 @@ async def open_thread(engine: Engine, caller: Principal, thread: SessionId) -> A
 def thread_of_path(request: Request) -> SessionId:
     """The thread in a request's path. Raises Problem if it is not a UUID."""
     return parse_thread(request.path_params["thread_id"])
-
-
-async def run_start_at(engine: Engine, live: SessionView, seq: int) -> RunStarted | None:
-    """The event `seq`, if it starts a run."""
-    if not seq:
-        return None
-    await live.until_durable(seq)
-    event = (await engine.history.events(live, seq - 1, seq))[0].event
-    return event if isinstance(event, RunStarted) else None
 
 
 def _key_name(thread: SessionId, run_id: str) -> str:

@@ -12,23 +12,24 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
 from dragoman.core.answers import compact_json
+from dragoman.core.cards import CardTracker
 from dragoman.core.events import (
     CallOpened,
     CallSettled,
-    CardUpdated,
     LoggedEvent,
     MessageClosed,
     RunQueued,
     RunStarted,
     RunStopped,
 )
-from dragoman.core.ids import ROOT, CallId, MessageId, RunId
+from dragoman.core.history_days import HistoryEntry
+from dragoman.core.ids import CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
-from dragoman.core.ui_schema import compile_card
+from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui import translate as agui_translate
 from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome
@@ -130,36 +131,36 @@ def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Su
     )
 
 
-# --- cards ------------------------------------------------------------------------------------------------------------
+# --- the history -----------------------------------------------------------------------------------------------------
 
 
-class CardTracker:
-    """Assigns cards to messages: to the one that they belong to, else to the run's next one with text."""
-
-    def __init__(self, locale: str = "en") -> None:
-        self._locale = locale
-        self._schema: core.JsonObject | None = None
-        self.message_id: MessageId | None = None
-        """The message that the card belongs to, if the log says so."""
-
-    def feed(self, logged: LoggedEvent) -> None:
-        """Take the next event of the log."""
-        match logged.event:
-            case RunStarted(metadata=metadata):
-                self._schema, self._locale = None, locale_of(metadata)
-            case CardUpdated(card=card, loop=loop, message_id=message_id) if loop == ROOT:
-                if (schema := compile_card(card, self._locale)) is not None:
-                    self._schema, self.message_id = schema, message_id
-
-    def take_schema(self) -> core.JsonObject | None:
-        """The compiled card of the message that ends now. A card is given once."""
-        schema, self._schema, self.message_id = self._schema, None, None
-        return schema
+def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.HistoryMessage:
+    """A message as the history shows it. `link` makes a link to an uploaded object from its path."""
+    at, content = entry.logged.at, entry.message.content
+    if isinstance(entry.message, core.AssistantMessage):
+        return wire.HistoryAssistant(
+            id=entry.message.id,
+            seq=entry.ordinal,
+            content=core.text_of(content),
+            ui_schema=entry.schema,
+            timestamp=at,
+        )
+    blocks = (core.Text(content),) if isinstance(content, str) else content
+    return wire.HistoryUser(
+        id=entry.message.client_id or entry.message.id,
+        seq=entry.ordinal,
+        content="\n".join(block.text for block in blocks if isinstance(block, core.Text)),
+        attachments=tuple(_attachment(block.url, link) for block in blocks if isinstance(block, core.Image)),
+        timestamp=at,
+    )
 
 
-def locale_of(metadata: RunMetadata) -> str:
-    """The locale of a run's answers, from the profile as it was when the run began."""
-    return metadata.locale or "en"
+def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
+    if url.startswith(UPLOAD_SCHEME):
+        path = url.removeprefix(UPLOAD_SCHEME)
+        return wire.Attachment(mime_type=mime_type_of(path), url=link(path))
+    declared = url.removeprefix("data:").partition(";")[0] if url.startswith("data:image/") else "image/*"
+    return wire.Attachment(mime_type=declared, url=url)
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------

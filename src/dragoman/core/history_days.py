@@ -1,8 +1,7 @@
-"""One day of a thread's history, found by reading the log backwards. Pure.
+"""One day of a session's history, found by reading the log backwards. Pure.
 
 A message belongs to the UTC date on which it was completed. Shown are user messages, and the text and cards of the
 agent's answers, but no calls, results, reasoning, instructions or prompts that no person wrote.
-Source: seed 002, "History API"; the run service's specification, A.6.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from datetime import date
 from typing import NamedTuple
 
 from dragoman.core import content as core
+from dragoman.core.cards import CardTracker, locale_of
 from dragoman.core.events import (
     BlockClosed,
     CallSettled,
@@ -24,9 +24,6 @@ from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, MessageId
 from dragoman.core.run_metadata import NO_METADATA
 from dragoman.core.ui_schema import compile_card
-from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
-from dragoman.protocols.agui.run_service import wire
-from dragoman.protocols.agui.run_service.translate import CardTracker, locale_of
 
 
 class HistoryEntry(NamedTuple):
@@ -147,32 +144,3 @@ def completes_message(logged: LoggedEvent) -> bool:
             return result.loop == ROOT
         case _:
             return False
-
-
-def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.HistoryMessage:
-    """A message as the history shows it. `link` makes a link to an uploaded object from its path."""
-    at, content = entry.logged.at, entry.message.content
-    if isinstance(entry.message, core.AssistantMessage):
-        return wire.HistoryAssistant(
-            id=entry.message.id,
-            seq=entry.ordinal,
-            content=core.text_of(content),
-            ui_schema=entry.schema,
-            timestamp=at,
-        )
-    blocks = (core.Text(content),) if isinstance(content, str) else content
-    return wire.HistoryUser(
-        id=entry.message.client_id or entry.message.id,
-        seq=entry.ordinal,
-        content="\n".join(block.text for block in blocks if isinstance(block, core.Text)),
-        attachments=tuple(_attachment(block.url, link) for block in blocks if isinstance(block, core.Image)),
-        timestamp=at,
-    )
-
-
-def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
-    if url.startswith(UPLOAD_SCHEME):
-        path = url.removeprefix(UPLOAD_SCHEME)
-        return wire.Attachment(mime_type=mime_type_of(path), url=link(path))
-    declared = url.removeprefix("data:").partition(";")[0] if url.startswith("data:image/") else "image/*"
-    return wire.Attachment(mime_type=declared, url=url)
