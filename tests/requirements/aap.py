@@ -489,6 +489,11 @@ REQUIREMENTS = (
     Requirement("aap:turn:several-users", "Several user messages are stored in order", "aap §15 row 7"),
     Requirement("aap:turn:answer-after-user", "An answer after a user message is 400", "aap §15 row 7"),
     Requirement("aap:turn:no-messages", "Empty or missing `messages` are 400 `invalid_request`", "aap §15 row 8"),
+    Requirement(
+        "aap:errors:agent-not-served",
+        "The history of a session whose agent is gone can be read; a turn is 409 `agent_not_served`",
+        "aap §16 [chosen]",
+    ),
     Requirement("aap:create:unknown-agent", "An unknown agent is 404 `unknown_agent`", "aap §15 row 9"),
     Requirement("aap:turn:bad-names", "Bad option values, options and tools are 400 in turns too", "aap §15 row 10"),
     Requirement("aap:turn:duplicate-tools", "Two tools of one name are 400 `duplicate_tool_name`", "aap §15 row 11"),

@@ -110,6 +110,11 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:runs:replayed", "A repeated run id replays the run, also after a restart", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:joined", "A repeated run id joins the active run", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:conflict", "The same run id with another body is 409", "ag-ui B.11 [chosen]"),
+    Requirement(
+        "ag-ui-b:threads:agent-not-served",
+        "A thread whose agent is gone can be read; a run is RUN_ERROR `agent_not_served`",
+        "rule 4",
+    ),
     Requirement("ag-ui-b:runs:busy", "A watched run is not disturbed: RUN_ERROR `thread_busy`", "ag-ui B.11; rule 10"),
     Requirement("ag-ui-b:runs:end-first", "The thread is free before the end is sent", "ag-ui B.8, 10"),
     Requirement("ag-ui-b:disconnect:continue", "A header or a setting lets runs continue", "ag-ui B.11"),

@@ -118,6 +118,10 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         """Whether nothing changes."""
         return self == _NO_CHANGE
 
+    def needs_agent(self) -> bool:
+        """Whether the session's agent has to be known in order to check the change."""
+        return bool(self.options or self.client_tools or self.tools)
+
 
 _NO_CHANGE = SettingsChange()
 

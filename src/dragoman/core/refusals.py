@@ -158,6 +158,14 @@ class SessionBusy(Conflict):
     """A run of this session is active or queued."""
 
 
+class AgentNotServed(Conflict):
+    """The session's agent is not served by this server, or no longer. The session can be read, renamed and deleted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the agent of this session, {name!r}, is not served here; the history can still be read")
+        self.name = name
+
+
 class IdTaken(Conflict):
     """Another session has the requested id or name."""
 

@@ -26,6 +26,7 @@ from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
+    AgentNotServed,
     Conflict,
     IdTaken,
     SessionBusy,
@@ -36,6 +37,7 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
+from dragoman.core.tools import AgentSpec
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.replays import Replays
@@ -207,8 +209,16 @@ class Engine:
         return self.agents.get(self._names.get(name, name))
 
     def agent_for(self, session: SessionView) -> Agent:
-        """The agent of a session. Raises AgentNotFound if it is no longer served."""
-        return self.agent(session.state.agent)
+        """The agent of a session. Raises AgentNotServed if it is no longer served."""
+        agent = self._find_agent(session.state.agent)
+        if agent is None:
+            raise AgentNotServed(session.state.agent)
+        return agent
+
+    def spec_for(self, session: SessionView) -> AgentSpec | None:
+        """The declaration of a session's agent; None if it is no longer served."""
+        agent = self._find_agent(session.state.agent)
+        return None if agent is None else agent.spec
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -350,13 +360,15 @@ class Engine:
 
         Raises:
             SessionBusy: a run is active or queued, and the change is of more than the title, the pin or sharing.
+            AgentNotServed: the change is of settings that only the session's agent can check.
             Invalid, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
         live = to_live_session(session)
-        spec = self.agent_for(live).spec
-        checked = check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
-        await self._write_access.change_settings(live, checked)
+        if change.needs_agent() or self.spec_for(live) is not None:
+            spec = self.agent_for(live).spec
+            change = check_change(spec, live.state.settings, change, self._encrypt_secret, self.limits)
+        await self._write_access.change_settings(live, change)
 
     async def create_replay(
         self, source: SessionView, speed: Literal[1, 2, 5], *, protocol: ProtocolName
@@ -459,7 +471,7 @@ class Engine:
             hidden_before: the ranges that are hidden before that event; by default those of the active branch.
 
         Raises:
-            Invalid, SessionBusy, LimitReached, ShuttingDown: nothing changed.
+            AgentNotServed, Invalid, SessionBusy, LimitReached, ShuttingDown: nothing changed.
         """
         self._refuse_when_draining()
         live, spec = to_live_session(session), self.agent_for(session).spec

@@ -56,6 +56,7 @@ CODES: dict[str, tuple[int, set[str]]] = {
     "body_too_large": (413, {"limit"}),
     "unsupported_media_type": (415, set()),
     "turn_in_progress": (409, set()),
+    "agent_not_served": (409, set()),
     "idempotency_conflict": (409, set()),
     "rate_limited": (429, set()),
     "internal": (500, set()),

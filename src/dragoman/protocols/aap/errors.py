@@ -54,6 +54,7 @@ ERRORS = ErrorTable(
         refusals.InvalidCursor: ErrorRow(400, "invalid_cursor"),
         refusals.Conflict: ErrorRow(409, "turn_in_progress"),
         refusals.SessionBusy: ErrorRow(409, "turn_in_progress", retry_after_s=1),
+        refusals.AgentNotServed: ErrorRow(409, "agent_not_served"),
         refusals.IdTaken: ErrorRow(409, "turn_in_progress"),
         refusals.IdempotencyKeyReused: ErrorRow(409, "idempotency_conflict"),
         refusals.Unauthenticated: ErrorRow(401, "unauthorized"),

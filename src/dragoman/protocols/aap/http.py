@@ -175,9 +175,10 @@ class _Handlers(Handlers):
             kind = request.query_params.get("type")
             if kind not in ("full", "compacted"):
                 raise InvalidHistoryType
-            spec = self._engine.agent_for(session).spec
-            declared = spec.capabilities
-            if not (declared.history_full if kind == "full" else declared.history_compacted):
+            spec = self._engine.spec_for(session)
+            if spec is not None and not (
+                spec.capabilities.history_full if kind == "full" else spec.capabilities.history_compacted
+            ):
                 raise HistoryNotSupported(spec.name, kind)
             compaction = session.state.compaction if kind == "compacted" else None
             stored = await self._engine.history.messages(session, 0 if compaction is None else compaction.up_to)
@@ -264,8 +265,8 @@ class _Handlers(Handlers):
         """
         async with self._session(request) as session:
             mode, last_event_id = _requested_mode(request), request.headers.get("last-event-id")
-            if mode is not None:
-                _require_mode(self._engine.agent_for(session).spec, mode)
+            if mode is not None and (spec := self._engine.spec_for(session)) is not None:
+                _require_mode(spec, mode)
             turn = request.query_params.get("turn")
             release = self._admit_stream(principal_of(request))
             try:

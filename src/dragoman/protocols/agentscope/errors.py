@@ -44,6 +44,7 @@ ERROR_TABLE = ErrorTable(
         refusals.InvalidCursor: _INVALID,
         refusals.Conflict: ErrorRow(409, "CONFLICT"),
         refusals.SessionBusy: ErrorRow(409, "SESSION_BUSY", retry_after_s=1),
+        refusals.AgentNotServed: ErrorRow(409, "AGENT_NOT_SERVED"),
         refusals.IdTaken: ErrorRow(409, "SESSION_EXISTS"),
         refusals.IdempotencyKeyReused: ErrorRow(409, "RESPONSE_EXISTS", "this id was used with another request"),
         refusals.Unauthenticated: ErrorRow(401, "UNAUTHORIZED"),

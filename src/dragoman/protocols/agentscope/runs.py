@@ -121,7 +121,7 @@ class Runs:
 
     async def _start_once(self, stack: AsyncExitStack, run_request: RunRequest) -> RunHandle:
         request, owner = run_request.parsed.request, run_request.owner
-        agent = self._agent_named(request.model)
+        agent = await self._agent_named(request, owner)
         if request.client_response_id is None:
             return await self._submit(stack, run_request, agent)
         content = run_request.parsed.canonical_bytes() + (b" as a task" if run_request.options.is_task else b"")
@@ -136,15 +136,19 @@ class Runs:
             session = await stack.enter_async_context(self._engine.session(owner, record.session_id))
             return RunHandle(session, RunId(self._engine.ids.new()), 0, is_started=False)
 
-    def _agent_named(self, model: str | None) -> str | None:
+    async def _agent_named(self, request: wire.AgentRequest, owner: UserId) -> str | None:
         """The agent that a request names; None if it leaves the choice to the server.
 
         Clients of this protocol send the name of a language model, such as the one in the protocol's only example.
         """
         try:
-            return self._engine.agent(model).spec.name if model else None
+            return self._engine.agent(request.model).spec.name if request.model else None
         except AgentNotFound:
             if self._is_strict_model:
+                with suppress(SessionNotFound):
+                    async with self._engine.session(owner, request.session_id or "") as session:
+                        if session.state.agent == request.model:
+                            return None
                 raise
             return None
 

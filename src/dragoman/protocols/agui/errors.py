@@ -35,6 +35,7 @@ ERRORS = ErrorTable(
         refusals.LimitExceeded: ErrorRow(400, "limit_exceeded", facts=PATH),
         refusals.InvalidCursor: ErrorRow(400, "invalid_cursor", facts=PATH),
         refusals.Conflict: ErrorRow(409, "conflict"),
+        refusals.AgentNotServed: ErrorRow(STREAM_EVENT, "agent_not_served"),
         refusals.IdTaken: ErrorRow(409, "conflict"),
         refusals.SessionBusy: ErrorRow(STREAM_EVENT, "thread_busy", "a run of this thread is active"),
         refusals.IdempotencyKeyReused: ErrorRow(409, "run_conflict", "this run id was used with another request"),

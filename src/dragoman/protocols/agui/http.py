@@ -126,8 +126,8 @@ class _Handlers(Handlers):
     @endpoint("POST", "/{agent}/stop/{thread:path}", body=wire.StopInput, example={})
     async def stop(self, request: Request) -> StopResponse:
         """Stop a thread's run."""
-        agent = self._engine.agent(request.path_params["agent"])
         body = wire.decode_stop(await read_body(request, self._options.body_limit))
+        agent = request.path_params["agent"]
         stopped = await self._threads.stop(principal_of(request), agent, request.path_params["thread"], body.run_id)
         return StopResponse(stopped=stopped)
 
@@ -137,13 +137,12 @@ class _Handlers(Handlers):
 
         An addition to the protocol: a plain log of events that includes what the application sent.
         """
-        agent = self._engine.agent(request.path_params["agent"])
+        agent = request.path_params["agent"]
         last_id = request.headers.get("last-event-id")
         position = None if last_id is None else parse_position(last_id)
         return await self._threads.events(principal_of(request), agent, request.path_params["thread"], position)
 
     async def _read_request(self, request: Request) -> RunRequest:
-        agent = self._engine.agent(request.path_params["agent"])
         raw = await read_json_body(request, self._options.body_limit)
         request.scope["farewell"] = REVOKED_FRAME
         run, dropped = wire.decode_run(raw)
@@ -151,7 +150,7 @@ class _Handlers(Handlers):
             log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
         return RunRequest(
             principal=principal_of(request),
-            agent=agent,
+            agent=request.path_params["agent"],
             run=run,
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
             generation="1.0" if run.protocol_version is not None else self._options.min_generation,

@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
-from dragoman.core.agent import Agent
 from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted, SharedStateReplaced
 from dragoman.core.ids import RunId, SessionId, parse_session_id
 from dragoman.core.inputs import Create
@@ -61,10 +60,10 @@ log = structlog.get_logger(__name__)
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run request: who asks which agent for what."""
+    """A run request: who asks which agent for what. The agent of an old thread may no longer be served."""
 
     principal: Principal
-    agent: Agent
+    agent: str
     run: RunInput
     fingerprint: str
     generation: Generation
@@ -85,13 +84,12 @@ class Threads:
         """Answer a run request."""
         principal, thread_id, is_new = request.principal, request.run.thread_id, False
         try:
-            live = await self._find(principal, thread_id)
+            live = await self._find(principal, request.agent, thread_id)
         except SessionNotFound:
             try:
                 live, is_new = await self._create(request), True
             except IdTaken:  # another request was faster: the thread exists now
-                live = await self._find(principal, thread_id)
-        _check_agent(live, request.agent)
+                live = await self._find(principal, request.agent, thread_id)
         with self._engine.lease(live):
             try:
                 return await self._run_in_thread(request, live, policy)
@@ -102,7 +100,7 @@ class Threads:
 
     async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""
-        messages, spec = request.run.messages, request.agent.spec
+        messages, spec = request.run.messages, self._engine.agent(request.agent).spec
         length = answered_length(decision.sent_messages(request.run, spec))
         if length == len(messages):
             raise SessionNotFound("a thread begins with a user message")
@@ -128,7 +126,9 @@ class Threads:
                 if row is None:  # it was accepted without starting a run
                     return self._closed_stream(request, live)
                 return await self._follow_run(request, live, row.run_id, row.first_seq)
-            spec = request.agent.spec
+            if self._engine.spec_for(live) is None and not run.messages and not run.resume:
+                return await self._join(request, live)
+            spec = self._engine.agent_for(live).spec
             sent = decision.sent_messages(run, spec)
             known = reservation.known_messages
             history = await self._engine.history.compare(live, sent, known)
@@ -185,7 +185,7 @@ class Threads:
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
-    async def stop(self, principal: Principal, agent: Agent, thread_id: str, run_id: str | None) -> bool:
+    async def stop(self, principal: Principal, agent: str, thread_id: str, run_id: str | None) -> bool:
         """Stop the thread's active run and what is queued behind it, or one run, named by its client's id or ours.
 
         Returns:
@@ -265,7 +265,7 @@ class Threads:
         release = self._admit_stream(request.principal)
         return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
 
-    async def events(self, principal: Principal, agent: Agent, thread_id: str, position: Position | None) -> Response:
+    async def events(self, principal: Principal, agent: str, thread_id: str, position: Position | None) -> Response:
         """Stream the events of all runs of a thread, strictly after a position, then live."""
         async with self._thread(principal, agent, thread_id) as live:
             if position is not None and position.cursor.seq > live.durable_cursor.seq:
@@ -345,24 +345,27 @@ class Threads:
     # --- looking up -----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _thread(self, principal: Principal, agent: Agent, thread_id: str) -> AsyncIterator[SessionView]:
-        """An existing thread of that user and agent, kept in memory. Raises like `_find`, and AgentNotChangeable."""
-        live = await self._find(principal, thread_id)
-        _check_agent(live, agent)
+    async def _thread(self, principal: Principal, agent: str, thread_id: str) -> AsyncIterator[SessionView]:
+        """An existing thread of that user and agent, kept in memory. Raises like `_find`."""
+        live = await self._find(principal, agent, thread_id)
         with self._engine.lease(live):
             yield live
 
-    async def _find(self, principal: Principal, thread_id: str) -> SessionView:
-        """An existing thread. Raises SessionNotFound, or Forbidden for another user's (shared rules, 2)."""
+    async def _find(self, principal: Principal, agent: str, thread_id: str) -> SessionView:
+        """An existing thread, whose agent may no longer be served.
+
+        Raises:
+            AgentNotFound, SessionNotFound, AgentNotChangeable: there is no such agent or thread, or no such pair.
+            Forbidden: it is another user's (shared rules, 2).
+        """
         try:
-            return await self._engine.find_session(principal.user, thread_id)
+            live = await self._engine.find_session(principal.user, thread_id)
         except SessionNotFound:
+            self._engine.agent(agent)
             session_id = parse_session_id(thread_id)
             if session_id is not None and await self._engine.exists_for_other_owner(principal.user, session_id):
                 raise Forbidden("this thread is another user's") from None
             raise
-
-
-def _check_agent(live: SessionView, agent: Agent) -> None:
-    if live.state.agent != agent.spec.name:
-        raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")
+        if agent != live.state.agent and self._engine.agent(agent).spec.name != live.state.agent:
+            raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")
+        return live

@@ -51,6 +51,7 @@ ERROR_TABLE = ErrorTable(
         refusals.InvalidCursor: _BAD_REQUEST,
         refusals.Conflict: _SESSION_BUSY,
         refusals.SessionBusy: _SESSION_BUSY,
+        refusals.AgentNotServed: ErrorRow(409, "agent_not_served"),
         refusals.IdTaken: _CONFLICT,
         refusals.IdempotencyKeyReused: _CONFLICT,
         refusals.Unauthenticated: ErrorRow(401, "forbidden"),

@@ -71,6 +71,7 @@ ERRORS = _ProblemTable(
         refusals.LimitExceeded: ErrorRow(422, INPUT_INVALID),
         refusals.InvalidCursor: ErrorRow(422, "AGENT_INVALID_LAST_EVENT_ID"),
         refusals.Conflict: ErrorRow(409, "AGENT_RUN_CONFLICT"),
+        refusals.AgentNotServed: ErrorRow(409, "AGENT_NOT_SERVED"),
         refusals.SessionBusy: ErrorRow(409, "AGENT_RUN_CONFLICT"),
         refusals.IdTaken: ErrorRow(403, FORBIDDEN_CODE, FOREIGN_OWNER_MESSAGE),
         refusals.IdempotencyKeyReused: ErrorRow(409, "AGENT_RUN_CONFLICT", "runId already used"),

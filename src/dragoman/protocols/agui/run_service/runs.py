@@ -5,7 +5,7 @@ Source: seed 002; the run service's specification, A.3 to A.5; shared rules, 4, 
 
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -89,15 +89,14 @@ class RunHandlers(Handlers):
             raise RuleViolation(rules.SIZE_RULE) from None
         caller, body = principal_of(request), rules.decode_run(raw)
         thread = parse_session_id(body.thread_id)
-        context = RuleContext(self._is_agent_type, lambda url: self._files.path_of(caller.user, url) is not None)
         if thread is None or len(body.run_id) > rules.RUN_ID_LIMIT:
-            rules.check(body, context)
+            await self._check(caller, thread, body)
         assert thread is not None, "the rules demand an id"
         fingerprint = hashlib.sha256(wire.canonical_json(raw)).hexdigest()
         key = IdempotencyKey(_key_name(thread, body.run_id), fingerprint, lasts=True)
         earlier = await self._engine.find_idempotency_record(caller.user, key.name)
         if earlier is None or earlier.fingerprint != fingerprint:
-            rules.check(body, context)  # a repeated request was checked before, and its links may have expired since
+            await self._check(caller, thread, body)  # a repeated one was checked before; its links may have expired
         async with self._engine.reserve_key(caller.user, key) as record:
             if record is None:
                 run_id, created = await self._start(caller, thread, body, key)
@@ -105,6 +104,26 @@ class RunHandlers(Handlers):
                 assert record.run_id is not None, "a submitted run has an id"
                 run_id, created = record.run_id, False
             return wire.TaskAccepted(task_id=run_id, thread_id=thread, run_id=body.run_id, created=created)
+
+    async def _check(self, caller: Principal, thread: SessionId | None, body: wire.RunAgentInput) -> None:
+        """Check a body against the rules.
+
+        Raises:
+            RuleViolation: it breaks one.
+            AgentNotServed: it names the agent of its thread, which is no longer served.
+        """
+        try:
+            rules.check(
+                body, RuleContext(self._is_agent_type, lambda url: self._files.path_of(caller.user, url) is not None)
+            )
+        except RuleViolation as violation:
+            if thread is None or violation.rule.name != "agent-type":
+                raise
+            with suppress(SessionNotFound, Forbidden):
+                async with open_thread(self._engine, caller, thread) as live:
+                    if live.state.agent == rules.agent_type_of(body):
+                        self._engine.agent_for(live)
+            raise
 
     async def _start(
         self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: IdempotencyKey
@@ -136,6 +155,7 @@ class RunHandlers(Handlers):
     async def _submit(
         self, caller: Principal, live: SessionView, agent: str, body: wire.RunAgentInput, key: IdempotencyKey
     ) -> RunId:
+        self._engine.agent_for(live)  # a thread whose agent is no longer served takes no runs
         if live.state.agent != agent:
             raise AgentNotChangeable(FORWARDED_PROPS_MESSAGE)
         submit = translate.submit_from(body, live.state, lambda url: self._files.path_of(caller.user, url) or "")

@@ -1,0 +1,111 @@
+"""A session whose agent is no longer served: it can be read over every protocol, and its turns are clearly refused."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+from uuid import uuid4
+
+import pytest
+
+import dragoman
+from dragoman import agent
+from tests.protocols.aap.client import AapClient, Session, assert_refusal, user
+from tests.protocols.agentscope.client import AgentScopeClient, request_body
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.agui.run_service import RunServiceClient, run_input
+from tests.protocols.blade.client import RestClient, socket_client
+from tests.protocols.blade.driver import url_of
+from tests.requirements import requirement
+from tests.servers import SocketServer, running_socket_server
+
+
+@agent(history=True)
+async def gone(run: dragoman.Run) -> AsyncIterator[str]:
+    """Answers once, and is then removed."""
+    yield f"You said: {run.text}"
+
+
+@agent(history=True)
+async def left(run: dragoman.Run) -> AsyncIterator[str]:
+    """The agent that is left."""
+    yield "somebody else"
+
+
+class OldThread(NamedTuple):
+    """A thread whose agent was removed, and its server."""
+
+    server: SocketServer
+    id: str
+
+    @property
+    def key(self) -> str:
+        return self.server.key("alice")
+
+
+@pytest.fixture(scope="module")
+async def thread(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OldThread]:
+    async with running_socket_server(tmp_path_factory.mktemp("gone"), agents=[gone, left], rehearsal=False) as server:
+        thread = OldThread(server, str(uuid4()))
+        await Endpoint(server.connection, thread.key, agent="gone").run(an_input("hello", thread=thread.id))
+        server.app_server.agents = [left]
+        await server.restart()
+        yield thread
+
+
+@requirement("aap:errors:agent-not-served")
+async def test_aap_shows_the_history_and_answers_a_turn_with_409(thread: OldThread) -> None:
+    session = Session(AapClient(thread.server.connection, thread.key), thread.id)
+    assert [each["role"] for each in await session.history()] == ["user", "assistant"]
+    assert (await session.info())["agent"]["name"] == "gone"
+    assert_refusal(await session.post([user("and now?")]), 409, "agent_not_served")
+    assert len(await session.history()) == 2
+
+
+@requirement("ag-ui-b:threads:agent-not-served")
+async def test_ag_ui_shows_the_thread_and_answers_a_run_with_an_error_event(thread: OldThread) -> None:
+    endpoint = Endpoint(thread.server.connection, thread.key, agent="gone")
+    assert [each["role"] for each in await endpoint.messages(thread.id)] == ["user", "assistant"]
+    assert (await endpoint.connect(an_input(thread=thread.id, messages=[]))).types[-1] == "RUN_FINISHED"
+    (error,) = (await endpoint.run(an_input("and now?", thread=thread.id))).events
+    assert (error["type"], error["code"]) == ("RUN_ERROR", "agent_not_served")
+    unknown = await endpoint.run(an_input("a new thread"))
+    assert (unknown.status, unknown.json["code"]) == (404, "unknown_agent")
+
+
+@requirement("runs:errors:agent-not-served")
+@pytest.mark.parametrize("agent_type", ["gone", "worker"])
+async def test_the_run_service_shows_the_history_and_answers_a_run_with_409(thread: OldThread, agent_type: str) -> None:
+    service = RunServiceClient(thread.server.connection, thread.key)
+    history = await service.get(f"/history?threadId={thread.id}")
+    assert [each["content"] for each in history.json["messages"]] == ["hello", "You said: hello"]
+    body = run_input(thread.id, "and now?")
+    body["forwardedProps"]["agent_type"] = agent_type
+    refused = await service.post("/runs", body)
+    assert (refused.status, refused.json["code"]) == (409, "AGENT_NOT_SERVED")
+    body["threadId"] = str(uuid4())
+    assert (await service.post("/runs", body)).status == (202 if agent_type == "worker" else 422)
+
+
+@requirement("agentscope:errors:agent-not-served")
+@pytest.mark.parametrize("model", [None, "gone", "qwen-max"])
+async def test_the_agent_api_answers_a_request_with_409(thread: OldThread, model: str | None) -> None:
+    client = AgentScopeClient(thread.server.connection, thread.key)
+    body = request_body("and now?", session_id=thread.id, **({} if model is None else {"model": model}))
+    assert await client.assert_refused("POST", "/process", body) == "AGENT_NOT_SERVED"
+
+
+@requirement("blade:errors:agent-not-served")
+async def test_blade_shows_the_session_and_refuses_a_chat(thread: OldThread) -> None:
+    rest, session = RestClient(url_of(thread.server), thread.key), f"sess_{thread.id}"
+    assert [turn["role"] for turn in await rest.messages(session)] == ["user", "assistant"]
+    assert session in [each["id"] for each in (await rest.get("sessions"))["items"]]
+    renamed = await rest.request("PATCH", f"sessions/{session}", {"intent": "an old one"})
+    assert (renamed.status, renamed.body["intent"]) == (200, "an old one")
+    async with socket_client(rest.url, rest.key) as socket:
+        answer = await socket.call("chat:send", {"session_id": session, "message": "and now?"})
+        assert (answer["status"], answer["code"]) == ("error", "agent_not_served")
+
+
+@requirement("blade:errors:agent-not-served")
+async def test_a_session_of_a_removed_agent_can_be_deleted(thread: OldThread) -> None:
+    rest = RestClient(url_of(thread.server), thread.key)
+    assert (await rest.request("DELETE", f"sessions/sess_{thread.id}")).status == 200
