@@ -622,6 +622,11 @@ REQUIREMENTS = (
     ),
     Requirement("aap:meeting:no-plan-no-card", "Plans and UI schemas do not show", "rule 16"),
     Requirement("aap:meeting:sub-agent", "Of a sub-agent only the call and its result show", "rule 16"),
+    Requirement(
+        "aap:meeting:sub-agent-waits",
+        "A call of a sub-agent that waits is pending in place of the sub-agent's own call",
+        "rule 20",
+    ),
     Requirement("aap:meeting:tool-meta-removed", "A tool's `_meta` is removed from its result", "rule 16, 18"),
     Requirement(
         "aap:meeting:question-by-text", "A question is a pending server call that a tool message answers", "rule 21"
@@ -629,7 +634,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:meeting:question-by-json", "A question's answer may be selections and custom text as JSON", "rule 21"
     ),
-    Requirement("aap:meeting:question-granted", "A grant for a question with options is 400", "rule 21"),
+    Requirement("aap:meeting:question-granted", "A grant for a question is 400", "rule 21"),
     Requirement("aap:meeting:question-declined", "A denied question is declined", "rule 21"),
     Requirement("aap:meeting:max-steps", "The core's `max_steps` shows as `error` with that code", "rule 24"),
     Requirement("aap:meeting:alias-is-not-session", "A string that is no UUID names no session of AAP", "rule 1"),

@@ -143,6 +143,9 @@ REQUIREMENTS = (
     Requirement("runs:errors:agent-not-served", "A run on a thread whose agent is gone is 409", "rule 4"),
     Requirement("runs:answers:busy", "Answers are refused while a run is active", "rule 10"),
     Requirement("runs:answers:question", "A question accepts selections or free text", "rule 21, 22"),
+    Requirement(
+        "runs:answers:sub-agent", "Calls of sub-agents about which a person decides are shown like others", "rule 20"
+    ),
     Requirement("runs:answers:tools-and-time-go-on", "The continued run keeps front-end tools and time", "seed 002"),
     Requirement("runs:profile:settings", "A profile has a user's time zone and locale", "rule 6"),
     Requirement("runs:profile:wrong", "An invalid time zone or language tag is 422", "rule 6"),

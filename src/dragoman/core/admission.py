@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 
 import msgspec
 
-from dragoman.core.answers import choice_from, denied_result, not_found_result, questions_of, settle_call, settle_choice
+from dragoman.core.answers import choice_from, denied_result, not_found_result, settle_call, settle_choice
 from dragoman.core.content import (
     AssistantMessage,
     Call,
@@ -341,10 +341,15 @@ def _resolve(state: SessionState, request: Submit, resolved: Collection[CallId])
             raise CallAlreadySettled(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
         if call.call.call_id in targets:
             raise InvalidAnswer(f"tool call {answer.call_id!r} is answered twice", path=f"answers[{place}]")
+        if call.call.call_id != answer.call_id and isinstance(answer, Decision) and answer.granted:
+            raise InvalidAnswer(
+                f"tool call {answer.call_id!r} waits for {call.call.name!r} of its sub-agent: "
+                f"tool call {call.call.call_id!r} is granted or denied",
+                path=f"answers[{place}]",
+            )
         targets[call.call.call_id] = call
     if request.requires_all_answers and request.answers:
-        roots = {state.root_call(call).call.call_id for call in targets.values()}
-        missing = tuple(id_ for call in state.pending_root_calls() if (id_ := call.call.call_id) not in roots)
+        missing = tuple(id_ for call in state.waiting_calls() if (id_ := call.call.call_id) not in targets)
         if missing:
             raise ResultsMissing(missing)
     return list(targets.values())
@@ -451,8 +456,6 @@ def _settle_call(
             return _Settled([record], True)
         case Decision(reason=reason):
             record = AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason)
-            if call.kind == "question":
-                return _Settled([record, settle_choice(call, choice_from(call, reason or "yes"), new_id)], False)
             is_own = call.loop == ROOT or spec.tool(call.call.name) is not None  # see `kind_of_call`
             changed = apply_change(settings, change)
             if not is_own or call.parked or kind_of_call(call.call.name, spec, changed) != "missing":
@@ -468,8 +471,7 @@ def _settle_call(
 def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
     """Check that the call takes such an answer, whichever protocol brings it. Every call may be denied.
 
-    A permission is granted. A question is answered; only one without options takes a grant, whose reason is its free
-    text. A client tool's call gets a result or an error.
+    A permission is granted. A question is answered and never granted. A client tool's call gets a result or an error.
 
     Raises:
         InvalidAnswer: the call waits for something else.
@@ -484,9 +486,7 @@ def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
             raise InvalidAnswer(f"tool call {call_id!r} asks no question")
         case Decision(granted=True) if is_client_tool:
             raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
-        case Decision(granted=True) if is_question and any(
-            question.options for question in questions_of(call.call.input).questions
-        ):
+        case Decision(granted=True) if is_question:
             raise InvalidAnswer(f"tool call {call_id!r} asks a question: it can be answered or denied, not granted")
         case _:
             pass

@@ -62,7 +62,8 @@ def settle_call(
         raw=raw,
         repeated_by=repeated_by,
     )
-    return CallSettled(outcome=outcome, result=result, by_client=by_client)
+    arguments = call.call.input if call.kind == "fork" else None
+    return CallSettled(outcome=outcome, result=result, by_client=by_client, arguments=arguments)
 
 
 def result_content(value: Json) -> str | tuple[InputBlock, ...]:

@@ -267,11 +267,15 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_settled"):
-    """A call got its final result. `by_client`: the application provided it and need not be notified."""
+    """A call got its final result. `by_client`: the application provided it and need not be notified.
+
+    `arguments` are those of a call on which a sub-agent worked, for readers who begin in a later run than the call.
+    """
 
     outcome: CallOutcome
     result: ToolMessage
     by_client: bool = False
+    arguments: JsonObject | None = None
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -176,17 +176,6 @@ class SessionState(msgspec.Struct, kw_only=True):
         call_id = forking_call(loop)
         return None if call_id is None else self.calls.get(call_id)
 
-    def root_call(self, call: OpenCall) -> OpenCall:
-        """The call of the root loop above a call, or the call itself."""
-        while (parent := self.parent_call(call.loop)) is not None:
-            call = parent
-        return call
-
-    def pending_root_calls(self) -> list[OpenCall]:
-        """The calls of the root loop that wait, or whose sub-agent has a call that waits."""
-        found = {root.call.call_id: root for root in map(self.root_call, self.waiting_calls())}
-        return list(found.values())
-
     def answerable_calls(self) -> dict[CallId, OpenCall]:
         """The waiting call that an answer to each id means: the call itself, or the first that waits below it."""
         found: dict[CallId, OpenCall] = {}

@@ -14,6 +14,8 @@ from tests.protocols.aap.client import (
     assistant_calls,
     assistant_text,
     call,
+    calls,
+    client_tool,
     deny,
     enabled_tools,
     grant,
@@ -23,6 +25,8 @@ from tests.protocols.aap.client import (
 )
 from tests.protocols.aap.stream import MODES, STREAMS, Mode, merged, normalize_frames
 from tests.requirements import requirement
+
+Json = Any
 
 QUESTIONS = [
     {
@@ -40,7 +44,7 @@ async def session_with_question(face: AapClient, mode: Mode) -> tuple[Session, T
     assert (asked.stop, asked.messages) == ("tool_use", [assistant_calls(question)])
     assert (question.name, question.input["questions"]) == ("AskUserQuestion", QUESTIONS)
     pending = (await session.info())["_meta"]["pending"]
-    assert [(each["toolCallId"], each["kind"]) for each in pending] == [(question.id, "permission")]
+    assert [(each["toolCallId"], each["kind"]) for each in pending] == [(question.id, "question")]
     return session, asked
 
 
@@ -68,8 +72,12 @@ async def test_a_question_is_answered_by_text_or_json(
 
 @requirement("aap:meeting:question-granted")
 @pytest.mark.parametrize("reason", [None, "production, please"])
-async def test_a_question_with_options_cannot_be_granted(aap_client: AapClient, reason: str | None) -> None:
-    session, asked = await session_with_question(aap_client, "none")
+@pytest.mark.parametrize(
+    "ask", ["ask me", script({"ask": {"questions": [{"question": "How many?"}]}}, {"say": "{result}"})]
+)
+async def test_a_question_cannot_be_granted(aap_client: AapClient, ask: str, reason: str | None) -> None:
+    session = await aap_client.create()
+    asked = await session.run(ask)
     async with assert_unchanged(session):
         assert_refusal(await session.post([grant(asked.calls[0], reason)]), 400, "invalid_request")
 
@@ -107,6 +115,78 @@ async def test_of_a_sub_agent_the_call_and_its_result_are_seen(aap_client: AapCl
         assistant_text("(inner result)"),
     ]
     assert await session.history() == [user(play), *turn.messages]
+
+
+def fork(*steps: Json) -> Json:
+    return {"fork": {"description": "dig", "script": steps}}
+
+
+@requirement("aap:meeting:sub-agent-waits", "aap:clients:rebuild")
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_call_that_waits_in_a_sub_agent_is_what_the_person_approves(
+    aap_client: AapClient, mode: Mode
+) -> None:
+    session = await aap_client.create(server_tools=enabled_tools("stamp", trust=False))
+    play = script(
+        fork(call("stamp", text="paid"), call("stamp", text="sent"), {"say": "{result}"}), {"say": "{result}"}
+    )
+    first = await session.run(play, mode)
+    (paid,) = first.calls
+    assert (first.stop, paid.name, paid.input) == ("tool_use", "stamp", {"text": "paid"})
+    (pending,) = (await session.info())["_meta"]["pending"]
+    assert pending == {"toolCallId": paid.id, "name": "stamp", "input": {"text": "paid"}, "kind": "permission"}
+    assert await session.history() == [user(play), assistant_calls(paid)]
+    second = await session.run([grant(paid)], mode)
+    (sent,) = second.calls
+    assert (second.messages, sent.input) == ([result(paid, "stamped paid"), assistant_calls(sent)], {"text": "sent"})
+    third = await session.run([grant(sent)], mode)
+    (agent,) = third.calls
+    assert (agent.name, agent.input["description"]) == ("Agent", "dig")
+    assert third.messages == [
+        result(sent, "stamped sent"),
+        assistant_calls(agent),
+        result(agent, "stamped sent"),
+        assistant_text("stamped sent"),
+    ]
+    assert await session.history() == [user(play), *first.messages, *second.messages, *third.messages]
+
+
+@requirement("aap:meeting:sub-agent-waits", "aap:clients:answers-last-only")
+@pytest.mark.parametrize("mode", MODES)
+async def test_all_calls_that_wait_below_and_beside_a_sub_agent_are_in_the_last_message(
+    aap_client: AapClient, mode: Mode
+) -> None:
+    session = await aap_client.create(
+        server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
+    )
+    stamps = calls(("stamp", {"text": "x"}), ("stamp", {"text": "y"}))
+    inner = {"description": "dig", "script": [call("add", a=3, b=4), stamps, {"say": "{results}"}]}
+    step = calls(("paint", {"c": 1}), ("add", {"a": 1, "b": 2}), ("Agent", inner))
+    first = await session.run(script(step, {"say": "{results}"}), mode)
+    waiting = [each for each in first.calls if each.id not in first.results]
+    assert [each.name for each in waiting] == ["paint", "stamp", "stamp"]
+    last = (await session.history())[-1]
+    assert [block["toolCallId"] for block in last["content"]] == [each.id for each in waiting]
+    refused = await session.post([result(waiting[0], "red"), grant(waiting[1])])
+    assert_refusal(refused, 400, "tool_results_missing", missing=[waiting[2].id])
+    end = await session.run([result(waiting[0], "red"), grant(waiting[1]), deny(waiting[2], "no")], mode)
+    assert (end.stop, end.text) == ("end_turn", "red, 3, stamped x, Tool call denied: no")
+
+
+@requirement("aap:meeting:sub-agent-waits", "aap:meeting:question-granted")
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_question_of_a_sub_agent_is_a_question_and_is_never_granted(aap_client: AapClient, mode: Mode) -> None:
+    session = await aap_client.create()
+    ask = {"ask": {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}}
+    first = await session.run(script(fork(ask, {"say": "{answer}"}), {"say": "so {result}"}), mode)
+    (question,) = first.calls
+    assert (question.name, question.input["questions"][0]["question"]) == ("AskUserQuestion", "Which?")
+    (pending,) = (await session.info())["_meta"]["pending"]
+    assert (pending["toolCallId"], pending["name"], pending["kind"]) == (question.id, "AskUserQuestion", "question")
+    async with assert_unchanged(session):
+        assert_refusal(await session.post([grant(question)]), 400, "invalid_request")
+    end = await session.run([result(question, "b")], mode)
+    assert (end.stop, end.text) == ("end_turn", "so b")
 
 
 @requirement("aap:meeting:no-plan-no-card")

@@ -305,7 +305,10 @@ inline = st.builds(
     st.one_of(words, st.none(), st.lists(st.integers(), max_size=2)),
 )
 fork = st.builds(
-    lambda steps: {"fork": {"description": "d", "script": steps}}, st.lists(spoken, min_size=1, max_size=2)
+    lambda steps: {"fork": {"description": "d", "script": steps}},
+    st.lists(
+        st.one_of(spoken, st.sampled_from([call("stamp", text="in"), call("add", a=1, b=1)])), min_size=1, max_size=3
+    ),
 )
 steps = st.lists(
     st.one_of(

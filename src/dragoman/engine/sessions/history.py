@@ -4,7 +4,7 @@ The newest messages are in memory, which covers almost every turn. Older message
 page by page. Nothing here changes a session.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from dragoman.core import resent_history
@@ -198,11 +198,22 @@ class History:
             yield page
             end = page[0].seq
 
-    async def messages(self, live: SessionView, after: int = 0) -> Sequence[Message]:
-        """The durable root messages of the active branch after event `after`, with their attachments."""
+    async def messages(
+        self,
+        live: SessionView,
+        after: int = 0,
+        *,
+        arrange: Callable[[Sequence[LoggedEvent]], Sequence[LoggedEvent]] | None = None,
+    ) -> Sequence[Message]:
+        """The durable root messages of the active branch after event `after`, with their attachments.
+
+        `arrange` changes the events before they become messages.
+        """
         events = await self.events(live, after)
         shown = [each for each in events if live.state.is_visible(each.seq)] if live.state.hidden_ranges else events
-        return await self._attachments.restore(live.state.session_id, messages_of(shown))
+        return await self._attachments.restore(
+            live.state.session_id, messages_of(shown if arrange is None else arrange(shown))
+        )
 
     async def find_message_ids(self, live: SessionView, ids: Collection[str]) -> dict[str, int]:
         """Return those of a client's message ids that the session's log contains, with the event that completed each.

@@ -25,6 +25,7 @@ from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.protocols.aap import translate, wire
 from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
 from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
+from dragoman.protocols.aap.flat_calls import flatten
 from dragoman.protocols.aap.streams import SessionFrames, mode_of
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
@@ -181,7 +182,9 @@ class _Handlers(Handlers):
             ):
                 raise HistoryNotSupported(spec.name, kind)
             compaction = session.state.compaction if kind == "compacted" else None
-            stored = await self._engine.history.messages(session, 0 if compaction is None else compaction.up_to)
+            stored = await self._engine.history.messages(
+                session, 0 if compaction is None else compaction.up_to, arrange=flatten
+            )
             messages = translate.history_of(stored)
             if compaction is not None:
                 messages = (wire.SystemMessage(compaction.summary), *messages)

@@ -1,11 +1,12 @@
 """Translation between AAP and the core, in both directions. Pure.
 
-An AAP turn is a run, an AAP history message a message. What AAP cannot express is left out: plans, cards, the loops of
-sub-agents. A data block of an answer becomes its JSON as text, and a file a note with its name.
+An AAP turn is a run, an AAP history message a message. What AAP cannot express is left out: plans, cards, and the loops
+of sub-agents except for their calls that wait (`flat_calls`). A data block of an answer becomes its JSON as text, and a
+file a note with its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -28,11 +29,12 @@ from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import AgentNotChangeable, Invalid, SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import SessionState
+from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
+from dragoman.protocols.aap.flat_calls import FlatCalls
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 PROTOCOL = "aap"
@@ -237,14 +239,19 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
                     tool_call_id=call.call.call_id,
                     name=call.call.name,
                     input=call.call.input,
-                    kind="client" if call.kind == "client" else "permission",
+                    kind=_pending_kind(call),
                 )
-                for call in state.pending_root_calls()
+                for call in state.waiting_calls()
             ),
             title=state.title() or None,
             labels=settings.labels or None,
         ),
     )
+
+
+def _pending_kind(call: OpenCall) -> Literal["client", "permission", "question"]:
+    """What a call waits for. One that a crash interrupted waits for permission to run again."""
+    return call.kind if call.kind in ("client", "question") and not call.parked else "permission"
 
 
 def _server_tools_in_force(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.ServerToolInfo, ...] | None:
@@ -338,7 +345,7 @@ class TurnFrames:
     The same records always give the same frames with the same numbers, live and in every replay.
     """
 
-    __slots__ = ("_assembler", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
+    __slots__ = ("_assembler", "_calls", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
 
     keep_alive = KEEP_ALIVE
 
@@ -352,6 +359,7 @@ class TurnFrames:
             skip: how many frames the client has seen; they are counted and not encoded.
         """
         self._run_id = run_id
+        self._calls = FlatCalls()
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
@@ -372,7 +380,7 @@ class TurnFrames:
         message = self._assembler.feed(record)
         if isinstance(message, core.AssistantMessage) and message.status == "cut" and message.loop == ROOT:
             return b"" if is_empty(message) else self._frame(MESSAGE_CUT, _ENCODE(wire.MessageCut(_blocks_to(message))))
-        return self._event(record)
+        return b"".join(map(self._event, self._calls.feed(record)))
 
     def close(self, error: Exception) -> bytes:
         """End the turn before its time. A turn that goes on has no last frame: the client resumes from its last id."""
@@ -423,6 +431,7 @@ class TurnSummary:
 
     def __init__(self, run_id: RunId) -> None:
         self._run_id = run_id
+        self._calls = FlatCalls()
         self._assembler = Assembler()
         self._messages: list[core.Message] = []
         self.answer: wire.TurnResponse | None = None
@@ -437,13 +446,14 @@ class TurnSummary:
         """Take the next record. There are no frames."""
         if not isinstance(record, LoggedEvent) or record.run_id != self._run_id:
             return b""
-        message = self._assembler.feed(record)
-        if isinstance(message, core.AssistantMessage):
-            self._messages.append(message)
-        elif isinstance(record.event, CallSettled) and not record.event.by_client:
-            self._messages.append(record.event.result)
-        elif isinstance(record.event, RunStopped) and record.event.run_id == self._run_id:
-            self._finish(STOP_REASONS[record.event.reason], _end_meta(record.event, self._run_id))
+        for logged in self._calls.feed(record):
+            message = self._assembler.feed(logged)
+            if isinstance(message, core.AssistantMessage):
+                self._messages.append(message)
+            elif isinstance(logged.event, CallSettled) and not logged.event.by_client:
+                self._messages.append(logged.event.result)
+            elif isinstance(logged.event, RunStopped) and logged.event.run_id == self._run_id:
+                self._finish(STOP_REASONS[logged.event.reason], _end_meta(logged.event, self._run_id))
         return b""
 
     def close(self, error: Exception) -> bytes:

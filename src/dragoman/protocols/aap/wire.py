@@ -244,7 +244,7 @@ class PendingCall(_Out, frozen=True, kw_only=True):
     tool_call_id: str
     name: str
     input: JsonObject
-    kind: Literal["client", "permission"]
+    kind: Literal["client", "permission", "question"]
 
 
 class SessionMeta(_Out, frozen=True, kw_only=True):

@@ -72,6 +72,8 @@ from dragoman.protocols.agui.messages import (
 PROTOCOL = "ag-ui"
 VERSION = "1.0"
 FAILED_MESSAGE = "The agent failed"
+CALL_TEXT_CHARS = 1000
+"""Characters of the arguments in an interrupt's message."""
 PERMISSION_SCHEMA: core.JsonObject = {
     "type": "object",
     "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "remember": {"type": "boolean"}},
@@ -463,12 +465,11 @@ def outcome_of(calls: Iterable[PendingCall]) -> tuple[Outcome, core.JsonObject |
 
 def _interrupt(pending: PendingCall) -> Interrupt:
     call_id, kind, loop, call, is_parked = pending
-    name = "a tool" if call is None else call.name
+    name = "a tool" if call is None else call.name if loop == ROOT else _call_text(call)
     message = f"The server restarted while {name} ran. Run it again?" if is_parked else f"Allow the call of {name}?"
     is_question = kind == "question" and call is not None
     if kind == "question" and call is not None:
-        questions = " ".join(each.question for each in questions_of(call.input).questions)
-        message = questions or "The agent asks a question"
+        message = _questions_text(call, with_options=loop != ROOT) or "The agent asks a question"
     return Interrupt(
         id=call_id,
         reason="input_required" if is_question else "tool_call",
@@ -477,6 +478,20 @@ def _interrupt(pending: PendingCall) -> Interrupt:
         response_schema=CHOICE_SCHEMA if is_question else PERMISSION_SCHEMA,
         subagent_run_id=subagent_run_id(loop),
     )
+
+
+def _call_text(call: core.Call) -> str:
+    """A call with its arguments, for clients that see nothing else of a sub-agent's call."""
+    arguments = ", ".join(f"{name}={compact_json(value)}" for name, value in call.input.items())
+    return f"{call.name}({arguments[:CALL_TEXT_CHARS]}{'…' if len(arguments) > CALL_TEXT_CHARS else ''})"
+
+
+def _questions_text(call: core.Call, *, with_options: bool) -> str:
+    texts = []
+    for each in questions_of(call.input).questions:
+        options = ", ".join(option.label for option in each.options)
+        texts.append(f"{each.question} ({options})" if options and with_options else each.question)
+    return " ".join(texts)
 
 
 def _text_argument(call: core.Call | None, name: str) -> str | None:

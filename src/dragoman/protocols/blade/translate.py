@@ -253,6 +253,7 @@ def answer_of(answer: chat.AskUserAnswer, state: SessionState) -> Answer:
     selections, custom_texts = answer.selections or {}, answer.custom or {}
     if call is None or (call.kind != "permission" and not call.parked):
         return Choice(call_id=call_id, selections=selections, custom=custom_texts)
+    call_id = call.call.call_id  # the id above it names it too (section 8.4)
     chosen = selections.get("0", [])
     custom = custom_texts.get("0") or None
     if len(chosen) > 1 or any(not 0 <= each < len(blocks.PERMISSION_OPTIONS) for each in chosen):

@@ -202,7 +202,7 @@ class RunHandlers(Handlers):
             submitted = await self._engine.start_run(live, submit, by=caller.user)
             await live.until_durable(submitted.seq)
             run_id = submitted.run_id or live.state.last_run or RunId("")
-            pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.pending_root_calls())
+            pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.waiting_calls())
             return wire.AnswersAccepted(
                 task_id=run_id,
                 thread_id=live.state.session_id,

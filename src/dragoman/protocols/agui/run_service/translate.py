@@ -1,7 +1,8 @@
 """Requests of the run service → input of the core, and records of the core → events of the run service. Pure.
 
 The stream is the AG-UI event sequence with additional fields. What the service has no form for is left out: plans, the
-events of sub-agents, blocks that are not text, and token counts (shared rules, 16).
+events of sub-agents (except for calls about which a person decides), blocks that are not text, and token counts (shared
+rules, 16).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -166,6 +167,7 @@ def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
 # --- the stream -------------------------------------------------------------------------------------------------------
 
 _OMITTED_EVENTS = (agui.Custom, agui.ActivitySnapshot, agui.SubagentStarted, agui.SubagentFinished, agui.SubagentError)
+_CALL_EVENTS = (agui.ToolCallStart, agui.ToolCallArgs, agui.ToolCallEnd, agui.ToolCallResult)
 
 
 class StreamEvent(NamedTuple):
@@ -201,9 +203,14 @@ class OpenCallFinder:
                     return True
                 case RunStopped(run_id=run_id, reason="end_turn") if run_id == logged.run_id:
                     return True
-                case CallOpened(loop="root") as opened:
+                case CallOpened() as opened if _is_shown(opened):
                     self.calls[opened.call.call_id] = _call_info(opened)
         return False
+
+
+def _is_shown(opened: CallOpened) -> bool:
+    """Whether clients see a call: one of the conversation, or one of a sub-agent about which a person decides."""
+    return opened.loop == ROOT or opened.kind in ("permission", "question")
 
 
 def _call_info(opened: CallOpened) -> CallInfo:
@@ -243,7 +250,7 @@ class RunEvents:
         if isinstance(record, LoggedEvent):
             self._event_id = wire.EventId(record.seq, -1)
             self._observe(record)
-        shown = [each for each in self._events.feed(record) if _is_included(each)] or self._stopped_in_queue(record)
+        shown = [each for each in map(self._shown, self._events.feed(record)) if each] or self._stopped_in_queue(record)
         sent: list[StreamEvent] = []
         for event in shown:
             self._event_id = self._event_id._replace(ordinal=self._event_id.ordinal + 1)
@@ -260,8 +267,18 @@ class RunEvents:
         match logged.event:
             case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
                 self._run_fields["runId"] = run.client_run_id or run.run_id
-            case CallOpened(loop="root") as opened:
+            case CallOpened() as opened if _is_shown(opened):
                 self.calls[opened.call.call_id] = _call_info(opened)
+
+    def _shown(self, event: agui.Event) -> agui.Event | None:
+        """The event as this stream shows it; None if it does not. Of sub-agents it shows the calls of `_is_shown`."""
+        if isinstance(event, _OMITTED_EVENTS):
+            return None
+        if getattr(event, "subagent_run_id", None) is None:
+            return event
+        if isinstance(event, _CALL_EVENTS) and event.tool_call_id in self.calls:
+            return msgspec.structs.replace(event, subagent_run_id=None)
+        return None
 
     def _stopped_in_queue(self, record: Record) -> list[agui.Event]:
         """The events of a run that was stopped while it was queued: it starts and ends at once."""
@@ -325,10 +342,6 @@ class RunEvents:
             "result": text,
             **({} if is_done else {"error": text}),
         }
-
-
-def _is_included(event: agui.Event) -> bool:
-    return not isinstance(event, _OMITTED_EVENTS) and getattr(event, "subagent_run_id", None) is None
 
 
 def _to_builtins(event: agui.Event) -> core.JsonObject:

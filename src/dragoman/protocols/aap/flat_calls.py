@@ -1,0 +1,129 @@
+"""The calls of a conversation as AAP shows them, without sub-agents. Pure.
+
+AAP has only calls of the conversation itself, and its clients answer the calls of the last assistant message that have
+no result. So a call of a sub-agent that waits for a person stands in for the sub-agent's own call, `Agent`:
+
+    the step calls Agent        its text, but none of its calls
+    a call has its result       the call, then its result
+    the run stops and waits     the calls that wait, in one message, whichever loop made them
+    the next run                their results; `Agent` follows with its own result
+
+Calls are part of the step's message until the first result; after that they are in messages of their own.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from dragoman.core.content import Call
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallParked,
+    CallSettled,
+    Event,
+    LoggedEvent,
+    MessageClosed,
+    MessageOpened,
+    RunStopped,
+)
+from dragoman.core.ids import ROOT, CallId, MessageId
+from dragoman.core.tools import FORK
+
+
+class FlatCalls:
+    """Rewrites the events of a log, from the start of any run on. The same events always give the same."""
+
+    def __init__(self) -> None:
+        self._step: list[LoggedEvent] = []
+        """The open step of the conversation, from its first call on."""
+        self._unshown: dict[CallId, CallOpened] = {}
+        """The open calls that were not shown."""
+        self._parked: set[CallId] = set()
+        self._end_of_step: LoggedEvent | None = None
+        """The end of a step whose message is kept open for its first calls."""
+
+    def feed(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
+        """The events in place of the next one."""
+        match logged.event:
+            case CallOpened(loop="root"):
+                self._step.append(logged)
+                return ()
+            case BlockClosed(loop="root") if self._step:
+                self._step.append(logged)
+                return ()
+            case MessageClosed(loop="root") if self._step:
+                return self._close_step(logged)
+            case CallOpened(call=call) as opened:
+                self._unshown[call.call_id] = opened
+            case CallParked(call_id=call_id):
+                self._parked.add(call_id)
+            case CallSettled() as settled:
+                return self._settle(settled, logged)
+            case RunStopped(reason="tool_use"):
+                return (*self._show_waiting(logged), logged)
+        return (logged,)
+
+    def end(self) -> Sequence[LoggedEvent]:
+        """The events after the last one of a log that goes on."""
+        return () if self._end_of_step is None else (self._end_of_step,)
+
+    def _close_step(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
+        step, self._step = self._step, []
+        opened = [each.event for each in step if isinstance(each.event, CallOpened)]
+        if all(each.kind != "fork" for each in opened):
+            return (*step, logged)
+        self._unshown |= {each.call.call_id: each for each in opened}
+        self._end_of_step = logged
+        return [each for each in step if not isinstance(each.event, CallOpened)]
+
+    def _settle(self, settled: CallSettled, logged: LoggedEvent) -> Sequence[LoggedEvent]:
+        result = settled.result
+        opened = self._unshown.pop(result.call_id, None)
+        if result.loop == ROOT:
+            if opened is not None:
+                return (*self._show(logged, [opened.call]), logged)
+            if result.name == FORK:  # an earlier run called it
+                call = Call(result.call_id, FORK, settled.arguments or {})
+                return (*self._show(logged, [call]), logged)
+            return (logged,)
+        if opened is not None or result.name == FORK:
+            return ()
+        own = msgspec.structs.replace(settled, result=msgspec.structs.replace(result, loop=ROOT))
+        return (_at(logged, own),)
+
+    def _show_waiting(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
+        waiting = {
+            call_id: opened
+            for call_id, opened in self._unshown.items()
+            if opened.kind in ("client", "permission", "question") or call_id in self._parked
+        }
+        for call_id in waiting:
+            del self._unshown[call_id]
+        self._parked.clear()
+        return self._show(logged, [opened.call for opened in waiting.values()]) if waiting else self.end()
+
+    def _show(self, logged: LoggedEvent, calls: Sequence[Call]) -> Sequence[LoggedEvent]:
+        """Calls in the message that is open, or in one of their own at the time of an event."""
+        end, self._end_of_step = self._end_of_step, None
+        message_id = MessageId(calls[0].call_id)
+        if end is not None and isinstance(end.event, MessageClosed):
+            message_id = end.event.message_id
+        shown = [
+            _at(logged, CallOpened(message_id=message_id, index=index, call=call, kind="inline"))
+            for index, call in enumerate(calls)
+        ]
+        if end is not None:
+            return (*shown, end)
+        opened, closed = MessageOpened(message_id=message_id), MessageClosed(message_id=message_id)
+        return (_at(logged, opened), *shown, _at(logged, closed))
+
+
+def flatten(events: Iterable[LoggedEvent]) -> list[LoggedEvent]:
+    """The events of a history as AAP shows them."""
+    calls = FlatCalls()
+    return [*(shown for logged in events for shown in calls.feed(logged)), *calls.end()]
+
+
+def _at(logged: LoggedEvent, event: Event) -> LoggedEvent:
+    return LoggedEvent(logged.seq, logged.at, logged.run_id, event)
