@@ -51,6 +51,14 @@ async def test_lists_of_sockets_on_another_server_are_notified_of_changes(two_se
         assert bob.events == []
 
 
+async def test_lists_of_sockets_on_another_server_lose_a_deleted_session(two_servers: TwoServers) -> None:
+    async with socket_client(two_servers.remote.url, two_servers.remote.key) as there:
+        session = await two_servers.local.session(intent="one")
+        for wanted in ({"status": "created", "intent": "one"}, {"deleted": True}):
+            await there.until(lambda _, payload: payload == {"session_id": session, **wanted})  # noqa: B023
+            await two_servers.local.request("DELETE", f"sessions/{session}")
+
+
 async def test_a_session_that_is_shared_no_more_is_seen_by_no_viewer_anywhere(two_servers: TwoServers) -> None:
     session = await two_servers.local.session()
     async with (

@@ -44,6 +44,11 @@ REQUIREMENTS = (
     Requirement("blade:socket:connect", "A connection without a valid key is refused with `Unauthorized`", "blade §6"),
     Requirement("blade:socket:transports", "Polling, WebSocket and the upgrade between them work", "blade §6"),
     Requirement("blade:socket:updated", "Changed metadata reaches all sockets of the owner", "blade §6.2 [chosen]"),
+    Requirement(
+        "blade:socket:lists",
+        "Creation, status, rewinding and deletion reach all sockets of the owner, followers included",
+        "blade §6.2 [chosen]",
+    ),
     Requirement("blade:socket:revoked", "A revoked key's sockets are closed within 5 s", "blade §12 [chosen]"),
     Requirement("blade:socket:stop", "A server that stops lets its sockets go", "blade §9 rule 7"),
     Requirement("blade:chats:order", "The events of a chat come in their documented order", "blade §§6, 6.2"),

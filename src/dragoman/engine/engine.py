@@ -56,7 +56,7 @@ from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import FoundSession, SessionRegistry
-from dragoman.engine.sessions.view import SessionLease, SessionView, Watcher
+from dragoman.engine.sessions.view import DeletionWatcher, SessionLease, SessionView, Watcher
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.bus import Bus
 from dragoman.ports.cluster import ClusterStore
@@ -187,9 +187,10 @@ class Engine:
         """The sessions whose runs are executed on this server."""
         return [live for live in self._sessions if live.run_task is not None]
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Watcher, on_deleted: DeletionWatcher) -> None:
         """Call `watcher` with the durable events of all sessions, whichever protocol they come from."""
         self._sessions.watchers.append(watcher)
+        self._sessions.deletion_watchers.append(on_deleted)
 
     @property
     def sessions_in_memory(self) -> int:
@@ -432,6 +433,11 @@ class Engine:
             raise SessionNotFound("there is no such session")
         await self.attachments.delete_for_session(session_id, owner)
         await self._log.delete(session_id)
+        self._on_deleted(session_id, owner)
+
+    def _on_deleted(self, session_id: SessionId, owner: UserId) -> None:
+        self._sessions.notify_deleted(session_id, owner)
+        self.cluster.on_deleted(session_id, owner)
 
     async def _delete(self, live: LiveSession) -> None:
         if live.failure is not None:  # lost or deleted: this object no longer represents the session
@@ -444,6 +450,7 @@ class Engine:
             await self._log.delete(live.state.session_id)  # until then the ended object prevents others from loading it
         finally:
             self._sessions.remove(live)
+        self._on_deleted(live.state.session_id, live.state.owner)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 

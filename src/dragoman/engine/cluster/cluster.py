@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import structlog
 
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.engine.cluster.claims import CLAIM_TIMEOUT_S, SessionClaimer
@@ -316,7 +316,7 @@ class Cluster:
         """Give readers on other servers the time to read what was written, before it is deleted."""
         await self.log_tailer.wait_for_remote_readers()
 
-    def show_lists_of(self, owners: Callable[[], Collection[str]]) -> None:
+    def show_lists_of(self, owners: Callable[[], Collection[UserId]]) -> None:
         """Notify watchers of changes that other servers make to the sessions of these users."""
         self.list_notifier.owners = owners
 
@@ -325,6 +325,11 @@ class Cluster:
         if not self._ownership.is_alone:
             self.list_notifier.send(batch, self._cluster_store.node_id)
             self.log_tailer.send(batch)
+
+    def on_deleted(self, session_id: SessionId, owner: UserId) -> None:
+        """Inform the other servers of a deleted session."""
+        if not self._ownership.is_alone:
+            self.list_notifier.send_deleted(session_id, owner, self._cluster_store.node_id)
 
     def _on_list_hint(self, payload: str) -> None:
         self.list_notifier.on_hint(payload, self._cluster_store.node_id)

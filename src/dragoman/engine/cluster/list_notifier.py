@@ -1,6 +1,6 @@
 """Notifies this server's watchers of changes to session lists that other servers make.
 
-    committing server    publishes which session starts to run, stops or changes its settings, and for whom
+    committing server    publishes which session starts to run, or changes while it is at rest, and for whom
     this server          reads that change if the owner is connected here, and notifies its watchers
 
 A request for a session always reads the session's log. This is for lists that clients already show. A lost hint is
@@ -15,7 +15,7 @@ from hashlib import sha256
 import structlog
 
 from dragoman.core.events import RunStarted, RunStopped, SettingsChanged
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Refused
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
@@ -23,8 +23,10 @@ from dragoman.ports.bus import Bus
 from dragoman.ports.log import Append, EventLog
 
 LIST_CHANGED_SUBJECT = "changed"
-"""Subject of the hints: publishing server, session, digest of the owner, event before the change."""
+"""Subject of the hints: publishing server, session, digest of the owner, event before the change or `DELETED`."""
+DELETED = "deleted"
 LIST_EVENTS = frozenset({RunStarted, RunStopped, SettingsChanged})
+"""Events that lists show even if the session is not at rest afterwards."""
 PAGE = 200
 """Maximum number of events read for one hint; later events have hints of their own."""
 MAX_CONCURRENT_LOOKUPS = 256
@@ -47,7 +49,7 @@ class SessionListNotifier:
         bus: carries hints between the servers.
         refresh: reads what other servers wrote to a session in memory, which notifies the watchers.
         """
-        self.owners: Callable[[], Collection[str]] = tuple
+        self.owners: Callable[[], Collection[UserId]] = tuple
         """Returns the users who are shown session lists here."""
         self._sessions = sessions
         self._events = events
@@ -63,13 +65,22 @@ class SessionListNotifier:
     def send(self, batch: Sequence[Append], node: str) -> None:
         """Publish what this server committed, as far as lists show it."""
         for append in batch:
-            if not LIST_EVENTS.isdisjoint(type(logged.event) for logged in append.events):
+            is_at_rest = append.head is not None
+            if is_at_rest or not LIST_EVENTS.isdisjoint(type(logged.event) for logged in append.events):
                 hint = f"{node} {append.session_id} {_owner_digest(append.owner)} {append.after}"
                 self._bus.publish(LIST_CHANGED_SUBJECT, hint)
+
+    def send_deleted(self, session_id: SessionId, owner: UserId, node: str) -> None:
+        """Publish that this server deleted a session."""
+        self._bus.publish(LIST_CHANGED_SUBJECT, f"{node} {session_id} {_owner_digest(owner)} {DELETED}")
 
     def on_hint(self, payload: str, own_node: str) -> None:
         """Handle another server's hint, if it concerns a user of this server."""
         match payload.split():
+            case [node, session_id, mark, after] if after == DELETED:
+                for owner in self.owners() if node != own_node else ():
+                    if _owner_digest(owner) == mark:
+                        self._sessions.notify_deleted(SessionId(session_id), owner)
             case [node, session_id, mark, after] if after.isdecimal() and len(after) < SEQ_DIGITS:
                 if node != own_node and any(_owner_digest(owner) == mark for owner in self.owners()):
                     self._start_lookup(SessionId(session_id), int(after))

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.session import SessionState
 from dragoman.engine.cluster.remote_commands import Command, Done, Moved
 from dragoman.engine.sessions.live_session import LiveSession
@@ -87,8 +87,11 @@ class SingleServer:
     def on_taken_over(self, callback: Callable[[LiveSession], None]) -> None:
         """Do nothing: there is nobody to take over from."""
 
-    def show_lists_of(self, owners: Callable[[], Collection[str]]) -> None:
+    def show_lists_of(self, owners: Callable[[], Collection[UserId]]) -> None:
         """Do nothing: all changes of lists are made here."""
 
     def on_commit(self, batch: Sequence[Append]) -> None:
+        """Do nothing: nobody else must know."""
+
+    def on_deleted(self, session_id: SessionId, owner: UserId) -> None:
         """Do nothing: nobody else must know."""

@@ -20,7 +20,7 @@ from dragoman.core.session import SessionState
 from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.view import SessionView, Watcher
+from dragoman.engine.sessions.view import DeletionWatcher, SessionView, Watcher
 from dragoman.ports.environment import Clock
 from dragoman.ports.log import EventLog, Snapshot
 
@@ -86,6 +86,7 @@ class SessionRegistry:
         self.is_closed = False
         """Whether sessions are no longer reloaded after a failed commit."""
         self.watchers: list[Watcher] = []
+        self.deletion_watchers: list[DeletionWatcher] = []
         self._cluster = cluster
         self._log = log
         self._committer = committer
@@ -220,6 +221,14 @@ class SessionRegistry:
                 watcher(live, events)
             except Exception:  # a protocol's error must not fail the commit of all sessions
                 log.exception("a watcher failed", session_id=live.state.session_id)
+
+    def notify_deleted(self, session_id: SessionId, owner: UserId) -> None:
+        """Notify the watchers that a session was deleted, here or by another server."""
+        for watcher in self.deletion_watchers:
+            try:
+                watcher(session_id, owner)
+            except Exception:  # a protocol's error must not fail the deletion
+                log.exception("a watcher failed", session_id=session_id)
 
     def _on_failed(self, live: LiveSession) -> None:
         """Reload a session after a failed commit: its run is resumed as after a crash once the store works."""

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from dragoman.core.events import LoggedEvent
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
 
@@ -41,3 +42,6 @@ SessionLease: TypeAlias = AbstractAsyncContextManager[SessionView]
 
 Watcher: TypeAlias = Callable[[SessionView, Sequence[LoggedEvent]], None]
 """Called with the durable events of any session. Must return quickly; what it raises is logged."""
+
+DeletionWatcher: TypeAlias = Callable[[SessionId, UserId], None]
+"""Called with any session that was deleted, and its owner. Must return quickly; what it raises is logged."""

@@ -368,6 +368,38 @@ async def test_a_run_through_another_protocol_changes_status_and_title_in_the_li
         assert session_events(session, his) == []
 
 
+@requirement("blade:socket:lists")
+@pytest.mark.parametrize("is_following", [True, False])
+async def test_every_socket_of_the_owner_is_told_what_a_list_of_sessions_shows(
+    alice: RestClient, is_following: bool
+) -> None:
+    async with socket_client(alice.url, alice.key) as listing, socket_client(alice.url, alice.key) as actor:
+
+        async def updated(**fields: Any) -> None:
+            """Wait until these fields of the session were sent."""
+
+            def is_wanted(name: str, payload: dict[str, Any]) -> bool:
+                return name == "session:updated" and {"session_id": session, **fields}.items() <= payload.items()
+
+            await listing.until(is_wanted)
+
+        session = await alice.session(intent="a task")
+        await updated(intent="a task", status="created")
+        if is_following:
+            await listing.call("session:subscribe", {"session_id": session})
+        await actor.send(session, "ask me")
+        await updated(status="waiting_for_input")
+        await actor.call("chat:stop", {"session_id": session})
+        await updated(status="interrupted")
+        await actor.send(session, "hello")
+        await updated(status="completed")
+        [checkpoint, *_] = await alice.get(f"sessions/{session}/checkpoints")
+        await alice.request("POST", f"sessions/{session}/rewind", {"checkpoint_id": checkpoint["checkpoint_id"]})
+        await updated(reload=True)
+        await alice.request("DELETE", f"sessions/{session}")
+        await updated(deleted=True)
+
+
 @requirement("blade:chats:parts")
 async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: RestClient) -> None:
     session = await alice.session()

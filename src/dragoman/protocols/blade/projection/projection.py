@@ -164,7 +164,7 @@ class Projection:
                 self._chats.add_plan(plan)
             case Branched() as branched:
                 self.branch_marks.append((logged.seq, branched))
-                self.emitter.emit("session:updated", {})
+                self.emitter.emit("session:updated", {"reload": True})
             case _:
                 return
         self._calls.update_statuses(state, is_running=self.is_running)

@@ -7,7 +7,16 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from dragoman.core.content import JsonObject, UserMessage
-from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted, RunStopped, SettingsChanged
+from dragoman.core.events import (
+    Branched,
+    CallSettled,
+    LoggedEvent,
+    MessageAdded,
+    RunStarted,
+    RunStopped,
+    SessionCreated,
+    SettingsChanged,
+)
 from dragoman.core.ids import SessionId, UserId
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs.replays import is_replay
@@ -35,7 +44,7 @@ class Rooms:
         self._close_tasks: set[asyncio.Task[None]] = set()
         self._pending_list_updates: dict[SessionId, JsonObject] = {}
         """The changes since the last update of the lists, for sessions updated within the interval."""
-        engine.watch(self.on_events)
+        engine.watch(self.on_events, self.on_deleted)
         engine.cluster.show_lists_of(lambda: {each.principal.user for each in self._sockets.values()})
 
     def on_connect(self, socket: Socket) -> None:
@@ -99,23 +108,33 @@ class Rooms:
 
     def _on_updated(self, room: Room, event: OutgoingEvent) -> None:
         """Send an update to the owner's other sockets. Viewers leave when the session is no longer shared."""
-        self._send_to_lists(room.session_id, room.owner, event.payload)
+        packet = event_packet("session:updated", event.payload)
+        for socket in self._sockets.values():
+            if socket.principal.user == room.owner and not room.delivers_to(socket):
+                socket.send(packet)
         if not room.is_shared:
             for socket in tuple(self._sockets.values()):
                 if socket.principal.user != room.owner:
                     self.leave(room, socket)
 
-    def _send_to_lists(self, session_id: SessionId, owner: UserId, payload: bytes) -> None:
-        """Send `session:updated` to the owner's sockets that do not follow the session."""
+    def _send_to_lists(self, session_id: SessionId, owner: UserId, changes: JsonObject) -> None:
+        """Send `session:updated` to the owner's sockets, and to those that follow the session."""
+        payload = msgspec.json.encode({"session_id": public_session_id(session_id), **changes})
         room, packet = self._rooms.get(session_id), event_packet("session:updated", payload)
         for socket in self._sockets.values():
-            if socket.principal.user == owner and (room is None or not room.delivers_to(socket)):
+            if socket.principal.user == owner or (room is not None and room.delivers_to(socket)):
                 socket.send(packet)
 
-    def on_events(self, live: SessionView, events: Sequence[LoggedEvent]) -> None:
-        """Tell the owner's sockets what changed in a session that they do not follow.
+    def on_deleted(self, session_id: SessionId, owner: UserId) -> None:
+        """Tell the owner's sockets that a session was deleted."""
+        if session_id in self._pending_list_updates:
+            self._pending_list_updates[session_id] = {}
+        self._send_to_lists(session_id, owner, {"deleted": True})
 
-        An open room reports changed settings itself, so that here only the status and the title are left.
+    def on_events(self, live: SessionView, events: Sequence[LoggedEvent]) -> None:
+        """Tell the owner's sockets what changed in a session.
+
+        An open room reports changed settings and branches itself, so that here only the status and the title are left.
         """
         if not self._sockets:
             return
@@ -124,10 +143,16 @@ class Rooms:
         changes: JsonObject = {}
         for logged in events:
             match logged.event:
+                case SessionCreated():
+                    changes |= {"intent": state.title(), "status": status_of(state)}
                 case SettingsChanged(change=change) if room is None:
                     changes |= updated_fields(change, state)
                 case RunStarted():
                     changes["status"] = "running"
+                case CallSettled() if state.run is None:  # a stop cancelled what the session waited for
+                    changes["status"] = status_of(state)
+                case Branched() if room is None:
+                    changes["reload"] = True
                 case MessageAdded(message=UserMessage()) if not state.settings.title:
                     changes["intent"] = state.title()
                 case RunStopped():
@@ -143,8 +168,7 @@ class Rooms:
         if pending is not None:
             pending.update(changes)
             return
-        payload = msgspec.json.encode({"session_id": public_session_id(session_id), **changes})
-        self._send_to_lists(session_id, owner, payload)
+        self._send_to_lists(session_id, owner, changes)
         self._pending_list_updates[session_id] = {}
         asyncio.get_running_loop().call_later(LIST_UPDATE_INTERVAL_S, self._flush_list_updates, session_id, owner)
 
