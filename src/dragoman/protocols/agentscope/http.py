@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.refusals import InvalidCursor, NotFound, SessionNotFound
+from dragoman.engine.deadlines import Deadlines
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.errors import ERROR_TABLE, TaskNotFound
 from dragoman.protocols.agentscope.paths import endpoints
 from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
-from dragoman.protocols.agentscope.tasks import Deadlines, task_state
-from dragoman.protocols.agentscope.translate import ResponseEvents, response_id
+from dragoman.protocols.agentscope.translate import ResponseEvents, response_id, task_state
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
@@ -117,8 +117,7 @@ class _Handlers(Handlers):
         self._runs = Runs(engine, is_strict_model=options.is_strict_model)
         self._admit_stream = admit_stream
         self._state = state
-        self._deadlines = Deadlines(engine)
-        self._deadlines.resume()
+        self._deadlines = Deadlines(engine, lambda *run: inputs.read_response_options(*run).deadline)
 
     # --- public pages ---------------------------------------------------------------------------------------------
 

@@ -438,6 +438,19 @@ def response_id(run_id: RunId) -> str:
     return f"response_{run_id}"
 
 
+def task_state(task_id: str, events: ResponseEvents) -> wire.TaskState:
+    """The state of a background task, whose records so far were fed to `events` (section 7.3)."""
+    response, started_at = events.response, events.started_at
+    if response is None or started_at is None:
+        return wire.TaskState(task_id=task_id, status="pending", result=None)
+    if not events.is_over:
+        return wire.TaskState(task_id=task_id, status="running", result=None, started_at=started_at.timestamp())
+    if events.is_timed_out:
+        assert response.error is not None, "a failed response has an error"
+        return wire.TaskState(task_id=task_id, status="error", result=response.error.message)
+    return wire.TaskState(task_id=task_id, status="finished", result=response)
+
+
 def _usage(usage: core.Usage) -> dict[str, int]:
     total = usage.input_tokens + usage.output_tokens
     return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "total_tokens": total}

@@ -5,9 +5,8 @@ unless somebody else reads it.
 Source: specification of AG-UI, B.8 to B.11; shared rules, 1 to 4, 9, 10.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Literal
 
 import msgspec
@@ -17,7 +16,7 @@ from starlette.responses import Response
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
 from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted, SharedStateReplaced
-from dragoman.core.ids import RunId, SessionId, parse_session_id
+from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
@@ -31,6 +30,7 @@ from dragoman.core.refusals import (
 )
 from dragoman.core.resent_history import answered_length, has_failed
 from dragoman.core.stream import Cursor, cursor_of
+from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
@@ -49,13 +49,6 @@ from dragoman.protocols.kit.sse import open_stream
 
 DisconnectPolicy = Literal["cancel", "continue"]
 """What happens to a run whose client disconnects while nobody else reads it."""
-DISCONNECT_GRACE_S = 0.3
-"""How long a new message waits for the previous run's client to disconnect.
-
-A client that stops a run closes one connection and opens another; either may reach the server first.
-"""
-POLL_INTERVAL_S = 0.005
-
 log = structlog.get_logger(__name__)
 
 
@@ -75,8 +68,7 @@ class Threads:
     def __init__(self, engine: Engine, admit_stream: AdmitStream) -> None:
         self._engine = engine
         self._admit_stream = admit_stream
-        self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
-        """Runs that are being stopped because their clients disconnected."""
+        self._abandoned = AbandonedRuns(engine, PROTOCOL)
 
     # --- running --------------------------------------------------------------------------------------------------
 
@@ -120,7 +112,7 @@ class Threads:
         key = IdempotencyKey(f"{PROTOCOL}:{live.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
         reservation = self._engine.reserve_key(owner, key, live, [each.id for each in run.messages])
         async with reservation as earlier:
-            await self._until_stopped(live)
+            await self._abandoned.until_stopped(live)
             if earlier is not None:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:  # it was accepted without starting a run
@@ -133,7 +125,7 @@ class Threads:
             known = reservation.known_messages
             history = await self._engine.history.compare(live, sent, known)
             while isinstance(decided := decision.decide(run, sent, history, spec), decision.StopActiveRun):
-                await self._stop_unwatched_run(live)
+                await self._abandoned.stop_active(live)
             match decided:
                 case decision.ShowSnapshot(unknown_interrupts=unknown):
                     return await self._snapshot_response(request, live, unknown)
@@ -165,8 +157,8 @@ class Threads:
         run_id = submitted.run_id
 
         def on_close(has_disconnected: bool) -> None:
-            if has_disconnected and policy == "cancel" and live.reader_count == 0:
-                self._stop_abandoned_run(live, run_id)
+            if has_disconnected and policy == "cancel":
+                self._abandoned.stop(live, run_id)
 
         return await self._follow_run(request, live, run_id, submitted.seq, on_close)
 
@@ -202,42 +194,6 @@ class Threads:
                 names.insert(0, (active.run_id, active.client_run_id))
             own_id = next((own for own, name in names if run_id in (own, name)), None)
             return own_id is not None and await self._engine.stop_run(live, own_id)
-
-    async def _stop_unwatched_run(self, live: SessionView) -> None:
-        """Stop the active run if an AG-UI client started it and nobody reads it any more. Raises SessionBusy if not."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + DISCONNECT_GRACE_S
-        while True:
-            await self._until_stopped(live)
-            active = live.state.run
-            if active is None and not live.state.queue:
-                return
-            if active is None or active.protocol != PROTOCOL or live.state.queue or clock() > deadline:
-                raise SessionBusy("a run of this thread is active")
-            if not await self._engine.stop_run(live, active.run_id, only_if_unwatched=True):
-                await asyncio.sleep(POLL_INTERVAL_S)
-
-    async def _until_stopped(self, live: SessionView) -> None:
-        """Wait for the end of a run that is being stopped because its client disconnected."""
-        stopping = self._stopping.get(live.state.session_id)
-        if stopping is not None:
-            await asyncio.wait([stopping])
-
-    def _stop_abandoned_run(self, live: SessionView, run_id: RunId) -> None:
-        """Stop a run whose client disconnected, in a task of its own: the request's task is being cancelled."""
-        session_id, lease = live.state.session_id, ExitStack()
-        lease.enter_context(self._engine.lease(live))
-
-        def done(task: asyncio.Task[bool]) -> None:
-            lease.close()
-            if self._stopping.get(session_id) is task:
-                del self._stopping[session_id]
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("failed to stop an abandoned run", session_id=session_id, exc_info=error)
-
-        task = asyncio.create_task(self._engine.stop_run(live, run_id, only_if_unwatched=True), name=f"stop {run_id}")
-        self._stopping[session_id] = task
-        task.add_done_callback(done)
 
     # --- reading --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,71 @@
+"""Runs whose clients disconnected: they are stopped, unless somebody else reads them."""
+
+import asyncio
+from contextlib import ExitStack
+
+import structlog
+
+from dragoman.core.ids import RunId, SessionId
+from dragoman.core.refusals import SessionBusy
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+
+DISCONNECT_GRACE_S = 0.3
+"""How long a new message waits for the previous run's client to disconnect.
+
+A client that stops a run closes one connection and opens another; either may reach the server first.
+"""
+POLL_INTERVAL_S = 0.005
+
+log = structlog.get_logger(__name__)
+
+
+class AbandonedRuns:
+    """Stops the runs of one protocol whose clients disconnect."""
+
+    def __init__(self, engine: Engine, protocol: str) -> None:
+        self._engine = engine
+        self._protocol = protocol
+        self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
+
+    def stop(self, live: SessionView, run_id: RunId) -> None:
+        """Stop a run that nobody reads, in a task of its own: the request's task is being cancelled."""
+        if live.reader_count:
+            return
+        session_id, lease = live.state.session_id, ExitStack()
+        lease.enter_context(self._engine.lease(live))
+
+        def done(task: asyncio.Task[bool]) -> None:
+            lease.close()
+            if self._stopping.get(session_id) is task:
+                del self._stopping[session_id]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("failed to stop an abandoned run", session_id=session_id, exc_info=error)
+
+        task = asyncio.create_task(self._engine.stop_run(live, run_id, only_if_unwatched=True), name=f"stop {run_id}")
+        self._stopping[session_id] = task
+        task.add_done_callback(done)
+
+    async def until_stopped(self, live: SessionView) -> None:
+        """Wait for the end of a run that is being stopped because its client disconnected."""
+        stopping = self._stopping.get(live.state.session_id)
+        if stopping is not None:
+            await asyncio.wait([stopping])
+
+    async def stop_active(self, live: SessionView) -> None:
+        """Stop the active run if a client of this protocol started it and nobody reads it any more.
+
+        Raises:
+            SessionBusy: another protocol's client started it, it is still read, or runs are queued behind it.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + DISCONNECT_GRACE_S
+        while True:
+            await self.until_stopped(live)
+            active = live.state.run
+            if active is None and not live.state.queue:
+                return
+            if active is None or active.protocol != self._protocol or live.state.queue or clock() > deadline:
+                raise SessionBusy("a run of this session is active")
+            if not await self._engine.stop_run(live, active.run_id, only_if_unwatched=True):
+                await asyncio.sleep(POLL_INTERVAL_S)
