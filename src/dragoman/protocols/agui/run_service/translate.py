@@ -24,7 +24,7 @@ from dragoman.core.events import (
     RunStopped,
 )
 from dragoman.core.history_days import HistoryEntry
-from dragoman.core.ids import CallId, MessageId, RunId
+from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
