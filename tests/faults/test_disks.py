@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from dragoman.server.app import Application
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
-from tests.protocols.aap.client import AapClient
+from tests.protocols.aap.client import AapClient, Session
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 from tests.stores.contract import DEADLINE_S, commit_accepted, new_session_in, session_id
@@ -122,12 +123,77 @@ async def test_with_a_read_only_disk_new_work_is_refused_reading_works_and_it_is
     connection.execute("PRAGMA query_only = ON")  # SQLite answers like this for a disk that became read-only
     for _ in range(3):
         assert await assert_refused(aap) == (503, "unavailable")
-    assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable"})
+    reason = "the database takes no writes now: attempt to write a readonly database"
+    assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
     assert len(await session.history()) == 2
     connection.execute("PRAGMA query_only = OFF")
     assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
     await session.run("after")
     assert len(await session.history()) == 4
+
+
+@requirement("faults:43:full")
+async def test_a_server_on_a_full_disk_is_not_ready_until_there_is_room(app_server: AppServer) -> None:
+    """Small writes may still fit into the space that the database has."""
+    aap = app_server.aap_client("alice")
+    session = await aap.create()
+    connection = writer_connection_of(app_server)._connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+    answer = await aap.open("POST", "/sessions", {"agent": {"name": "rehearsal"}, "title": "x" * 200})
+    while answer.status == 201:
+        answer = await aap.open("POST", "/sessions", {"agent": {"name": "rehearsal"}, "title": "x" * 200})
+    reason = "the database takes no writes now: database or disk is full"
+    for _ in range(3):
+        assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
+    await session.run("after")
+
+
+@requirement("faults:43:damaged")
+async def test_a_server_whose_database_is_damaged_is_not_ready(tmp_path: Path) -> None:
+    """While reads fail, all of them or some, a load balancer should send users elsewhere."""
+    with closing(Database(tmp_path)) as database:
+        database.start()
+        await new_session_in(SqliteLog(database))
+    with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection:
+        ((root, page_size),) = connection.execute(
+            "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = 'sessions_by_owner'"
+        )
+    with (tmp_path / "dragoman.db").open("r+b") as file:
+        file.seek((root - 1) * page_size)
+        file.write(b"\xff" * page_size)
+    async with running_server(tmp_path) as server:
+        assert (await history_texts(server, "/readyz"))[0] == 200, "nothing is known yet"
+        answer = await server.aap_client("alice").open("GET", "/sessions")
+        assert answer.status == 503
+        reason = "the database is damaged: database disk image is malformed"
+        assert await history_texts(server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
+
+
+@requirement("faults:43:deleted")
+async def test_when_the_data_folder_is_removed_no_work_is_taken_and_the_log_says_how_to_save_everything(
+    tmp_path: Path,
+) -> None:
+    folder, rescued = tmp_path / "data", tmp_path / "RESCUED"
+    async with running_server(folder) as server:
+        aap = server.aap_client("alice")
+        session = await aap.create()
+        await session.run("before")
+        history = await session.history()
+        shutil.rmtree(folder)
+        with capture_logs() as logs:
+            for _ in range(3):
+                assert await assert_refused(aap) == (503, "unavailable")
+        reason = "the data folder was removed"
+        assert await history_texts(server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
+        assert await session.history() == history, "reading works"
+        (entry,) = [entry for entry in logs if entry["event"] == reason]
+        command = entry["hint"].removeprefix("before stopping it: ").partition(";")[0]
+        subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, check=True)  # noqa: ASYNC221  # a short copy
+    async with running_server(rescued) as server:
+        assert await Session(server.aap_client("alice"), session.id).history() == history
 
 
 @requirement("faults:43:locked")

@@ -30,6 +30,8 @@ REQUIREMENTS = (
     _case(43, "io-error", "An I/O error at any statement refuses the commit whole"),
     _case(43, "fsync", "After a sync that failed nothing is acknowledged by the same handle"),
     _case(43, "read-only", "A disk that takes no writes refuses new work with 503, lets be read, and says so"),
+    _case(43, "damaged", "A server whose database is damaged is not ready, with the reason"),
+    _case(43, "deleted", "When the data folder is removed no work is taken, and the log says how to save everything"),
     _case(43, "locked", "A database that another program locks is waited for, and refused for as long as it lasts"),
     _case(43, "log-deleted", "A write-ahead log that is deleted under the server takes nothing acknowledged with it"),
     # --- PostgreSQL and NATS ------------------------------------------------------------------------------------------

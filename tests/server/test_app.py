@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import structlog
 
-from dragoman.core.refusals import StoreUnavailable
 from dragoman.server import app as server_app
 from dragoman.server import logging
 from dragoman.server.app import Application
@@ -170,30 +169,6 @@ async def test_a_draining_server_is_not_ready_refuses_work_and_stops_with_its_ru
     assert [frame.event for frame in await stream.read_to_end()] == [], (
         "the run is parked: its stream ends without turn_stop"
     )
-
-
-async def test_a_server_whose_store_accepts_no_writes_is_not_ready_until_it_does(
-    app_server: AppServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = application(app_server)
-    is_broken = True
-    probe = app._stores.probe
-
-    async def breaking() -> None:
-        if is_broken:
-            raise StoreUnavailable("the database takes no writes now")
-        await probe()
-
-    monkeypatch.setattr(app, "_stores", app._stores._replace(probe=breaking))
-    app._log.is_failing = True
-    status, _, body = await get(app_server, "/readyz")
-    assert (status, json.loads(body)) == (503, {"status": "store unavailable"})
-    is_broken = False
-    assert (await get(app_server, "/readyz"))[0] == 200
-    assert (await (await app_server.aap_client("alice").create()).run("hello")).stop == "end_turn"
-
-
-# --- keys and streams -------------------------------------------------------------------------------------------------
 
 
 async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_continues(app_server: AppServer) -> None:

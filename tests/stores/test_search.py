@@ -14,8 +14,8 @@ from dragoman.core.events import SettingsChange, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.principal import CALLER
 from dragoman.core.refusals import LimitReached
-from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER
-from dragoman.stores.sqlite.database import READER_THREADS, Database
+from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, FairThreads
+from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.strategies import NOON
 from tests.stores.contract import ANN, BOB, commit_accepted, new_session_in, session_id
@@ -153,29 +153,22 @@ async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(data
         assert (await store.recent(ANN, "t", 0, 10)).total == 1
 
 
-async def test_users_take_turns_when_they_read(database: Database) -> None:
+async def test_users_take_turns_when_they_read() -> None:
     """A user's reads that wait are executed one by one between those of the others."""
+    threads: FairThreads[None] = FairThreads(1, "test", connect=lambda: None, run=lambda _, work, __: work())
     release = threading.Event()
     order: list[str] = []
-    CALLER.set(UserId("first"))
-    occupied = [asyncio.create_task(database.read(lambda _: release.wait(DEADLINE_S))) for _ in range(READER_THREADS)]
+    reads = [asyncio.create_task(threads.read(partial(release.wait, DEADLINE_S)))]
     await asyncio.sleep(0)
-    reads = []
-    lock = threading.Lock()
-
-    def note(name: str, _: sqlite3.Connection) -> None:
-        with lock:
-            order.append(name)
-
-    for user in ("ann", "ann", "ann", "ann", "ann", "ann", "ann", "ann", "bob"):
+    for user in ("ann", "ann", "ann", "bob", "bob", "carl"):
         CALLER.set(UserId(user))
-        reads.append(asyncio.create_task(database.read(partial(note, user))))
+        reads.append(asyncio.create_task(threads.read(partial(order.append, user))))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     release.set()
     async with asyncio.timeout(DEADLINE_S):
-        await asyncio.gather(*occupied, *reads)
-    assert order.index("bob") <= READER_THREADS
-    assert len(order) == 9
+        await asyncio.gather(*reads)
+    threads.shut_down()
+    assert order == ["ann", "bob", "carl", "ann", "bob", "ann"]
 
 
 async def test_a_read_that_nobody_waits_for_never_starts(database: Database) -> None:

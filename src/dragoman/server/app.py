@@ -23,7 +23,6 @@ from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
 from dragoman.core.agent import Agent
 from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
-from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.time_zones import is_zone
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.instrumentation import metrics
@@ -46,14 +45,13 @@ from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.logging import SECRETS
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
+from dragoman.server.readiness import Readiness
 from dragoman.server.stores import Stores, open_stores, watch_for_changes
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import LazyCipher
 
 VERSION = version("dragoman")
 State = Literal["starting", "ready", "draining", "drained"]
-PROBE_TIMEOUT_S = 2.0
-"""How long a store that failed may take to prove that it accepts writes again."""
 
 log = structlog.get_logger(__name__)
 
@@ -250,6 +248,7 @@ class Application:
     def _mount_protocols(self, transcriber: Transcriber | None, stack: AsyncExitStack) -> None:
         settings = self.settings
         access = make_access_control(settings, self.keys)
+        readiness = Readiness(lambda: self.state, self._log, self._stores)
         context = ServerContext(
             settings=settings,
             version=VERSION,
@@ -262,7 +261,7 @@ class Application:
             shares=ShareService(self._stores.shares, self._clock),
             uploads=Uploads(self._stores.blobs, self._ids),
             transcriber=transcriber,
-            readiness=self._readiness,
+            readiness=readiness.check,
         )
         for factory in PROTOCOLS:
             if (protocol := factory(context)) is not None:
@@ -270,10 +269,10 @@ class Application:
                 stack.push_async_callback(protocol.close)
         documented = [*ops_endpoints.ROUTES, *(route for each in self._protocols for route in each.openapi_routes)]
         ops = OpsEndpoints(
-            readiness=self._readiness,
+            readiness=readiness.check,
             authenticator=access.authenticator,
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
-            extra_status=self._bus_status,
+            extra_status=lambda: self._extra_status(readiness.reason),
             update_gauges=self._update_gauges,
             build_openapi=lambda: build_openapi(documented),
         )
@@ -282,10 +281,11 @@ class Application:
             routes = _with_console(routes, settings.cors_origins)
         self._path_router.set_routes([*routes, *ops.routes()])
 
-    def _bus_status(self) -> Mapping[str, str]:
-        """The bus for `/readyz`. It is not part of readiness: without it the servers poll the database."""
+    def _extra_status(self, reason: str | None) -> Mapping[str, str]:
+        """Why the store is unavailable, and the state of the bus, without which the servers poll the database."""
         nats = self._bus.nats
-        return {} if nats is None else {"bus": "connected" if nats.is_connected else "away"}
+        bus = {} if nats is None else {"bus": "connected" if nats.is_connected else "away"}
+        return bus if reason is None else {"reason": reason, **bus}
 
     def _update_gauges(self) -> None:
         """Set the metrics that are sampled, not counted."""
@@ -294,18 +294,6 @@ class Application:
             metrics.BUS_CONNECTED.set(self._bus.nats.is_connected)
             for outcome, count in self._bus.nats.hint_counts._asdict().items():
                 metrics.BUS_HINTS.labels(outcome=outcome).value = count
-
-    async def _readiness(self) -> str:
-        """Return `ready`, or why not. Probes the store if its last write failed or if other servers share it."""
-        if self.state != "ready" or not (self._log.is_failing or self.settings.database):
-            return self.state
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                await self._stores.probe()
-        except (StoreUnavailable, TimeoutError):
-            return "store unavailable"
-        self._log.is_failing = False
-        return self.state
 
 
 def build(

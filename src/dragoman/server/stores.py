@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,7 @@ from dragoman.ports.log import SessionStore
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.sqlite import health
 from dragoman.stores.sqlite.archive import SqliteArchive
 from dragoman.stores.sqlite.database import Database, lock_folder
 from dragoman.stores.sqlite.keys import SqliteKeys
@@ -61,7 +63,9 @@ class Stores(NamedTuple):
     database_url: str | None
     """The database that several servers share; None with SQLite."""
     probe: Callable[[], Awaitable[object]]
-    """Performs a write without effect. Raises StoreUnavailable."""
+    """Performs a write without effect. Raises StoreUnavailable with the reason."""
+    failure: Callable[[], str | None]
+    """Returns why the store cannot be used, if that is known without a probe."""
     accounts_version: Callable[[], Awaitable[int]] | None
     """Returns a number that changes with keys and profiles; None if no other process can change them."""
     close: Callable[[], None]
@@ -165,9 +169,8 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
         shares=SqliteShares(database),
         blobs=FolderBlobs(settings.folder / "blobs"),
         archive=SqliteArchive(database),
-        probe=lambda: database.writer.run(
-            lambda connection: connection.execute("UPDATE meta SET value = value WHERE name = 'epoch'")
-        ),
+        probe=partial(health.probe, database),
+        failure=partial(health.failure_of, database),
         accounts_version=None,
         cluster_store=None,
         database_url=None,
@@ -195,6 +198,7 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
         blobs=PostgresBlobs(database),
         archive=PostgresArchive(database),
         probe=database.probe,
+        failure=lambda: None,
         accounts_version=database.accounts_version,
         cluster_store=None,
         database_url=database.conninfo,

@@ -20,15 +20,13 @@ MAX_SEARCHES_PER_USER = 8
 RETRY_SEARCH_AFTER_S = 1
 
 
-class _Job(Generic[C]):
-    __slots__ = ("connection", "done", "is_abandoned", "user", "work")
+class _Job:
+    __slots__ = ("done", "is_abandoned", "user", "work")
 
-    def __init__(self, work: Callable[[C], Any], user: object, done: asyncio.Future[Any]) -> None:
+    def __init__(self, work: Callable[..., Any], user: object, done: asyncio.Future[Any]) -> None:
         self.work = work
         self.user = user
         self.done = done
-        self.connection: C | None = None
-        """The connection on which it runs, while it runs."""
         self.is_abandoned = False
 
 
@@ -44,8 +42,7 @@ class FairThreads(Generic[C]):
         name: str,
         *,
         connect: Callable[[], C],
-        run: Callable[[C, Callable[[C], Any]], Any],
-        interrupt: Callable[[C], None] | None = None,
+        run: Callable[[C, Callable[..., Any], Callable[[], bool]], Any],
         limit_per_user: int | None = None,
     ) -> None:
         """Start no thread before the first read.
@@ -54,25 +51,23 @@ class FairThreads(Generic[C]):
             threads: number of threads.
             name: prefix of their names.
             connect: opens a connection, on its thread.
-            run: runs a read on a connection.
-            interrupt: makes a connection's running statement fail; called from any thread.
+            run: runs a read on a connection. The last argument tells whether the caller was cancelled meanwhile.
             limit_per_user: how many reads of one user may run or wait at the same time.
         """
         self._executor = ThreadPoolExecutor(threads, name)
         self._connect = connect
         self._run = run
-        self._interrupt = interrupt
         self._limit_per_user = limit_per_user
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._queues: OrderedDict[object, deque[_Job[C]]] = OrderedDict()
+        self._queues: OrderedDict[object, deque[_Job]] = OrderedDict()
         """Waiting reads by user; the first user is next."""
         self._unfinished: dict[object, int] = {}
         """Number of reads by user; counted only if there is a limit."""
         self.connections: list[C] = []
 
-    async def read(self, work: Callable[[C], T]) -> T:
-        """Run a read. If the caller is cancelled, the read is interrupted, or never starts.
+    async def read(self, work: Callable[..., T]) -> T:
+        """Run a read. If the caller is cancelled before it starts, it never does.
 
         Raises:
             LimitReached: too many reads of this user run or wait.
@@ -86,15 +81,15 @@ class FairThreads(Generic[C]):
             raise
         return value
 
-    def submit(self, work: Callable[[C], T]) -> asyncio.Future[T]:
-        """Run a read for several callers; it is not interrupted. Raises as `read` does."""
+    def submit(self, work: Callable[..., T]) -> asyncio.Future[T]:
+        """Run a read for several callers, even if all are cancelled. Raises as `read` does."""
         return self._enqueue(work).done
 
     def shut_down(self) -> None:
         """Finish all reads and end the threads. The connections are left to the caller."""
         self._executor.shutdown()
 
-    def _enqueue(self, work: Callable[[C], Any]) -> _Job[C]:
+    def _enqueue(self, work: Callable[..., Any]) -> _Job:
         caller = CALLER.get()
         user = object() if caller is None else caller
         job = _Job(work, user, asyncio.get_running_loop().create_future())
@@ -114,17 +109,15 @@ class FairThreads(Generic[C]):
             raise StoreUnavailable("the database is closed") from error
         return job
 
-    def _abandon(self, job: _Job[C]) -> None:
-        with self._lock:  # the connection cannot change to another read meanwhile
-            job.is_abandoned = True
+    def _abandon(self, job: _Job) -> None:
+        job.is_abandoned = True
+        with self._lock:
             waiting = self._queues.get(job.user)
             if waiting is not None and job in waiting:
                 waiting.remove(job)
                 if not waiting:
                     del self._queues[job.user]
                 self._forget(job.user)
-            elif job.connection is not None and self._interrupt is not None:
-                self._interrupt(job.connection)
 
     def _run_next(self) -> None:
         with self._lock:
@@ -143,21 +136,16 @@ class FairThreads(Generic[C]):
             failure = error
         finally:
             with self._lock:
-                job.connection = None
                 self._forget(job.user)
         with suppress(RuntimeError):  # the event loop is closed, nobody waits
             job.done.get_loop().call_soon_threadsafe(_resolve, job.done, value, failure)
 
-    def _run_on_connection(self, job: _Job[C]) -> Any:  # noqa: ANN401  # what the job returns
+    def _run_on_connection(self, job: _Job) -> Any:  # noqa: ANN401  # what the job returns
         connection: C | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = self._connect()
             self.connections.append(connection)
-        with self._lock:
-            job.connection = connection
-            if job.is_abandoned:
-                return None
-        return self._run(connection, job.work)
+        return self._run(connection, job.work, lambda: job.is_abandoned)
 
     def _forget(self, user: object) -> None:
         if self._limit_per_user is not None:

@@ -25,6 +25,7 @@ from dragoman.stores.postgres import arrays
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+Search = Callable[[Connection, Callable[[], bool]], T]
 
 MIN_SERVER_VERSION = 14
 """The oldest supported PostgreSQL."""
@@ -103,7 +104,7 @@ class Database:
             SEARCH_THREADS,
             "dragoman-search",
             connect=self._new_connection,
-            run=_call,
+            run=_search,
             limit_per_user=MAX_SEARCHES_PER_USER,
         )
 
@@ -127,14 +128,14 @@ class Database:
         """
         return await self._pool.read(lambda line: line.read(work))
 
-    async def search(self, work: Work[T]) -> T:
-        """Run a long read, for which other reads do not wait.
+    async def search(self, work: Search[T]) -> T:
+        """Run a long read, for which other reads do not wait. It is given a function that tells when to give up.
 
         Raises:
             LimitReached: the user has too many of them.
             StoreUnavailable: the database cannot be read.
         """
-        return await self._searchers.read(lambda line: line.read(work))
+        return await self._searchers.read(work)
 
     async def write(self, work: Work[T]) -> T:
         """Run a write in a transaction of its own.
@@ -165,8 +166,12 @@ class Database:
         return ReconnectingConnection(self.conninfo)
 
 
-def _call(line: "ReconnectingConnection", work: Callable[["ReconnectingConnection"], T]) -> T:
+def _call(line: "ReconnectingConnection", work: Callable[["ReconnectingConnection"], T], _: object) -> T:
     return work(line)
+
+
+def _search(line: "ReconnectingConnection", work: Search[T], is_abandoned: Callable[[], bool]) -> T:
+    return line.read(lambda connection: work(connection, is_abandoned))
 
 
 class ReconnectingConnection:

@@ -1,7 +1,6 @@
 """The sessions' logs and their indexes in PostgreSQL."""
 
 import re
-import threading
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -100,13 +99,8 @@ class PostgresLog:
     async def recent(self, owner: UserId, text: str, offset: int, limit: int) -> RecentSessions:
         """Return an owner's sessions, pinned ones first, then by time of last change, then by time of creation."""
         if text:
-            is_abandoned = threading.Event()
-            try:
-                recent, unreadable = await self._database.search(
-                    partial(search_sessions, owner, text, offset, limit, is_abandoned)
-                )
-            finally:
-                is_abandoned.set()
+            search = partial(search_sessions, owner, text, offset, limit)
+            recent, unreadable = await self._database.search(search)
         else:
             recent, unreadable = await self._read(partial(find_recent_sessions, owner, offset, limit))
         for error in unreadable:

@@ -4,7 +4,7 @@ The database passes over the texts in which the words cannot be. What they match
 case differently.
 """
 
-import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -40,7 +40,7 @@ def find_recent_sessions(
 
 
 def search_sessions(
-    owner: UserId, text: str, offset: int, limit: int, is_abandoned: threading.Event, connection: Connection
+    owner: UserId, text: str, offset: int, limit: int, connection: Connection, is_abandoned: Callable[[], bool]
 ) -> tuple[RecentSessions, list[SessionUnreadable]]:
     """Search an owner's sessions as `SessionIndex.recent` does."""
     wanted = searchable(text)
@@ -51,7 +51,7 @@ def search_sessions(
         cursor.itersize = _BATCH
         for session_id, payload in cursor.execute(_SQL["search"], values):
             read += 1
-            if read % _BATCH == 0 and is_abandoned.is_set():
+            if read % _BATCH == 0 and is_abandoned():
                 break
             if session_id not in found:
                 with suppress(ValueError):  # damaged: reading the session reports it

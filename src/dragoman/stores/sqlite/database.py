@@ -9,6 +9,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import structlog
 
@@ -17,10 +18,12 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # re-exported for callers that catch them
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, SEARCH_THREADS, FairThreads
-from dragoman.stores.sqlite.writer import Synchronous, Writer
+from dragoman.stores.sqlite.writer import Synchronous, Writer, is_damage
 
 T = TypeVar("T")
 READER_THREADS = 3
+STEPS_BETWEEN_CHECKS = 20_000
+"""Instructions of SQLite's virtual machine, of which a search executes about a million in 10 ms."""
 FIRST_SAFE_SQLITE_VERSION = (3, 51, 3)
 """The first SQLite without the bug that can corrupt a WAL database with two writing connections."""
 
@@ -53,13 +56,13 @@ class Database:
             os.close(self._lock_descriptor)
             raise
         self._path = path
-        self._readers = FairThreads(READER_THREADS, "dragoman-reader", connect=self._open_reader, run=_read)
+        self._read_failure: str | None = None
+        self._readers = FairThreads(READER_THREADS, "dragoman-reader", connect=self._open_reader, run=self._read)
         self._searchers = FairThreads(
             SEARCH_THREADS,
             "dragoman-search",
             connect=self._open_reader,
-            run=_read,
-            interrupt=sqlite3.Connection.interrupt,
+            run=_search,
             limit_per_user=MAX_SEARCHES_PER_USER,
         )
         self._pending_lookups: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
@@ -69,6 +72,11 @@ class Database:
     def schema_versions(self) -> tuple[int, int]:
         """The schema version before this start and now."""
         return self.writer.schema_versions
+
+    @property
+    def failure(self) -> str | None:
+        """Why the database cannot be used, if the last read failed, or if it is damaged or deleted."""
+        return self.writer.failure or self._read_failure
 
     def start(self) -> None:
         """Start accepting writes."""
@@ -127,13 +135,38 @@ class Database:
             CALLER.reset(caller)
         job.add_done_callback(partial(_resolve_lookups, [answer for _, answer in asked]))
 
-    def _open_reader(self) -> sqlite3.Connection:
+    def _read(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], _: object) -> T:
         try:
-            connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            value = _read(connection, work)
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, sqlite3.Error):
+                self._note_failure(error.__cause__)
+            raise
+        self._read_failure = None
+        return value
+
+    def _note_failure(self, error: sqlite3.Error) -> None:
+        self._read_failure = f"the database cannot be read: {error}"
+        if is_damage(error):
+            self.writer.damage = f"the database is damaged: {error}"
+
+    def _open_reader(self) -> sqlite3.Connection:
+        try:  # a deleted file is not created anew
+            address = f"file:{quote(str(self._path.absolute()))}?mode=rw"
+            connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA query_only = ON")
         except sqlite3.Error as error:
+            self._note_failure(error)
             raise StoreUnavailable("the database cannot be read now") from error
         return connection
+
+
+def _search(
+    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], is_abandoned: Callable[[], bool]
+) -> T:
+    """Run a search; its failures do not affect readiness. `interrupt` could come before the statement begins."""
+    connection.set_progress_handler(is_abandoned, STEPS_BETWEEN_CHECKS)
+    return _read(connection, work)
 
 
 def _read(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import structlog
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.stores.sqlite.open_file import OpenFile
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -25,6 +26,11 @@ _JOB_ERRORS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.Interfa
 """Errors of the job itself; all other SQLite errors come from the disk or the file."""
 Synchronous = Literal["full", "normal"]
 """`full` syncs each commit to disk. With `normal` a power failure, but no crash, may lose the last commits."""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether an error says that the file is damaged."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class _Job(NamedTuple):
@@ -50,8 +56,17 @@ class Writer:
         self._wal_path = path.with_name(f"{path.name}-wal")
         self._needs_reopen = False
         """Whether the disk failed, so that this connection's next commit cannot be trusted."""
+        self._file = OpenFile(path)
+        self._is_deletion_logged = False
+        self.damage: str | None = None
+        """What is damaged, once that was found."""
         self._wal_inode: int | None = None
         """The inode of the write-ahead log; 0 once the file was replaced or deleted."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the database cannot be used, if it is damaged or was deleted."""
+        return "the data folder was removed" if self._file.is_deleted() else self.damage
 
     def start(self) -> None:
         """Start accepting jobs."""
@@ -85,6 +100,7 @@ class Writer:
             self._jobs.put(None)
             self._thread.join()
         self._connection.close()
+        self._file.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -117,12 +133,14 @@ class Writer:
         """Run the jobs in one transaction, and report to their callers after the commit."""
         results: list[tuple[Any, BaseException | None]] = []
         try:
+            self._require_file()
             if self._needs_reopen:
                 self._reopen()
             connection = self._connection
             connection.execute("BEGIN IMMEDIATE")
             results = [self._run_job(job, alone=len(jobs) == 1) for job in jobs]
             connection.execute("COMMIT")
+            self._require_file()
             if not self._has_wal():
                 self._checkpoint()
             self.commits += 1
@@ -131,6 +149,8 @@ class Writer:
                 self._connection.execute("ROLLBACK")
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
                 self._needs_reopen = True
+            if is_damage(error):
+                self.damage = f"the database is damaged: {error}"
             failure = StoreUnavailable("the database takes no writes now")
             failure.__cause__ = error
             results = [(None, failure)] * len(jobs)
@@ -146,6 +166,22 @@ class Writer:
         fresh = self._connect()
         self._connection.close()
         self._connection, self._needs_reopen, self._wal_inode = fresh, False, None
+
+    def _require_file(self) -> None:
+        """Raise sqlite3.OperationalError if the file was deleted: what is written now ends with the process."""
+        if not self._file.is_deleted():
+            return
+        if not self._is_deletion_logged:
+            self._is_deletion_logged = True
+            with suppress(sqlite3.Error):  # so that one file contains everything
+                self._checkpoint()
+            log.critical(
+                "the data folder was removed",
+                path=str(self._path),
+                note="no more work is accepted, and all conversations are lost when this process ends",
+                hint=f"before stopping it: {self._file.rescue_command()}; then start the server with --data RESCUED",
+            )
+        raise sqlite3.OperationalError("the data folder was removed")
 
     def _has_wal(self) -> bool:
         """Whether the open write-ahead log is still the file in the folder."""
