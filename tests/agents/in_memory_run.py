@@ -217,6 +217,7 @@ class MemoryRun:
         self.options = session.options
         self.parameters: JsonObject = {}
         self.metadata = session.metadata
+        self.state: Json = None
         self.memories = ""
         self.memory_tool: RunnableTool | None = None
         self._blocks: list[Block] = []

@@ -51,6 +51,9 @@ REQUIREMENTS = (
     Requirement(
         "ag-ui-b:state:shared", "A state changed by the agent is a STATE_SNAPSHOT, and is stored", "ag-ui B.8, 6"
     ),
+    Requirement(
+        "ag-ui-b:state:kept", "A run without a state, or with `{}`, leaves the thread's state as it is", "ag-ui B.3"
+    ),
     Requirement("ag-ui-b:connect:joins", "`connect` sends the thread and joins the active run", "ag-ui B.9"),
     Requirement(
         "ag-ui-b:connect:reopened",

@@ -81,8 +81,8 @@ class Run:
         """Model parameters that the application chose for this run, by their OpenAI names."""
         self.metadata: RunMetadata = run.metadata
         """What is stored with the run beside its input, such as `client_time` or `forwarded`."""
-        self.state: Json = None if run.metadata.state is msgspec.UNSET else run.metadata.state
-        """The state shared with the application: as it was sent, or as `share` replaced it. None if there is none."""
+        self.state: Json = run.state
+        """The session's state, shared with the application: as either replaced it last. None if there is none."""
         self.memories = run.memories
         """Memories of the user, as text for a model's instructions; empty if there are none."""
         self.message: UserMessage | None = next(

@@ -49,6 +49,7 @@ class TaskRun:
         self.options: Mapping[str, str] = run.options
         self.parameters: JsonObject = run.parameters
         self.metadata: RunMetadata = run.metadata
+        self.state = run.state
         self.memories = run.memories
         self.memory_tool: RunnableTool | None = run.memory_tool
         self.emit = run.emit

@@ -83,6 +83,8 @@ class Run(Protocol):
     """Model parameters that the application chose for this run, by their OpenAI names."""
     metadata: RunMetadata
     """What is stored with the run beside its input."""
+    state: Json
+    """The state that is shared with the application, as it was when the turn began. None if there is none."""
     memories: str
     """The user's memories as text for a model's instructions; empty if there are none or memory is off."""
     memory_tool: RunnableTool | None

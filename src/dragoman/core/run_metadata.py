@@ -54,6 +54,11 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 NO_METADATA = RunMetadata()
 
 
+def given_state(metadata: RunMetadata) -> Json:
+    """The state that the application sent with a run; unset if it has none, which many clients write as `{}`."""
+    return msgspec.UNSET if metadata.state is None or metadata.state == {} else metadata.state
+
+
 def effective_time_zone(metadata: RunMetadata) -> str:
     """The IANA zone of a run's events: the device's, else the profile's, else UTC (run service, time zones).
 

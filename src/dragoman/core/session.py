@@ -15,7 +15,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from dragoman.core.content import Call, JsonObject, Usage, UserMessage, text_of
+from dragoman.core.content import Call, Json, JsonObject, Usage, UserMessage, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
@@ -28,6 +28,7 @@ from dragoman.core.events import (
     CardUpdated,
     Compaction,
     CompactionMade,
+    Event,
     LoggedEvent,
     MemoriesInjected,
     MessageAdded,
@@ -50,7 +51,7 @@ from dragoman.core.events import (
     UnknownEvent,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
-from dragoman.core.run_metadata import NO_METADATA, RunMetadata
+from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
 from dragoman.core.tools import ToolSpec
 
 FALLBACK_TITLE_LENGTH = 40
@@ -137,6 +138,10 @@ class SessionState(msgspec.Struct, kw_only=True):
     """The beginning of the user's first message; empty before there is one."""
     resends_history: bool = False
     """Whether a client has sent its whole history with new messages, so that what it omits is meant to be gone."""
+    shared_state_seq: int | None = None
+    """The last event with a shared state; 0 before there is one, None if an earlier release did not record it."""
+    turn_state_seq: int | None = None
+    """The same as of the user's last message, for a run that continues after answers."""
     asking_options: RunOptions | None = None
     """The options of the last run, if it ended with calls that wait."""
 
@@ -249,7 +254,16 @@ def initial_state(session_id: SessionId, owner: UserId, logged: LoggedEvent) -> 
         updated_at=logged.at,
         settings=created.settings,
         seq=logged.seq,
+        shared_state_seq=0,
+        turn_state_seq=0,
     )
+
+
+def shared_state_in(event: Event) -> Json | msgspec.UnsetType:
+    """The shared state that an event sets."""
+    if isinstance(event, SharedStateReplaced):
+        return event.state
+    return given_state(event.metadata) if isinstance(event, RunStarted) else msgspec.UNSET
 
 
 def fold(state: SessionState, events: Iterable[LoggedEvent]) -> SessionState:
@@ -273,6 +287,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.settings = apply_change(state.settings, change)
         case MessageAdded(message=message):
             state.message_count += message.loop == ROOT
+            if isinstance(message, UserMessage) and message.loop == ROOT:
+                state.turn_state_seq = state.shared_state_seq
             if not state.fallback_title and isinstance(message, UserMessage) and message.loop == ROOT:
                 state.fallback_title = text_of(message.content)[:FALLBACK_TITLE_LENGTH].strip()
             if state.run is not None and state.run.pending_inputs:
@@ -292,6 +308,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 metadata=run.metadata,
             )
             state.last_run, state.last_run_seq = run.run_id, logged.seq
+            if shared_state_in(run) is not msgspec.UNSET:
+                state.shared_state_seq = logged.seq
             state.resends_history |= run.metadata.resends_history
         case RunResumed(attempt=attempt):
             if state.run is not None:
@@ -344,7 +362,9 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.compaction = Compaction(seq=logged.seq, summary=summary, up_to=up_to)
         case Branched(hidden_ranges=hidden, compaction=compacted):
             state.hidden_ranges, state.compaction = hidden, compacted
-        case SessionCreated() | PlanUpdated() | StageChanged() | SharedStateReplaced() | CardUpdated() | UnknownEvent():
+        case SharedStateReplaced():
+            state.shared_state_seq = logged.seq
+        case SessionCreated() | PlanUpdated() | StageChanged() | CardUpdated() | UnknownEvent():
             pass
         case _ as never:
             assert_never(never)

@@ -37,4 +37,14 @@ async def counting(run: Run) -> AsyncIterator[str]:
     yield f"{run.state['count']}"
 
 
-AGENTS = (gallery, noting, counting)
+@agent("asking")
+async def asking(run: Run) -> AsyncIterator[str]:
+    """Count in the state that is shared with the page, on both sides of a question."""
+    before = run.state["count"] if run.state else 0
+    run.share({"count": before + 1})
+    await run.ask("Go on?", ["yes", "no"])
+    run.share({"count": before + 2})
+    yield f"{run.state['count']}"
+
+
+AGENTS = (gallery, noting, counting, asking)

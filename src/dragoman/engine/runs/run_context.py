@@ -92,6 +92,8 @@ class LoopRun:
         active = live.state.run
         self.parameters: JsonObject = active.parameters if active is not None else {}
         self.metadata: RunMetadata = active.metadata if active is not None else NO_METADATA
+        self.state: Json = None
+        """The shared state when the turn began."""
         self.memories = ""
         """The user's memories as text; only in the root loop, since a sub-agent's task says what it needs."""
         self.memory_tool: RunnableTool | None = None

@@ -230,6 +230,7 @@ class Runner:
             wait_for_valid_lease=self._wait_for_valid_lease,
             after_crash=after_crash,
         )
+        run.state = await self._history.shared_state(live)
         if live.state.calls:
             await self._calls.settle(run)
         self._add_pending_inputs(live, run_id)
@@ -309,6 +310,7 @@ class Runner:
             root=parent.root,
             after_crash=after_crash,
         )
+        run.state = parent.state
         if live.state.calls_in_loop(loop):
             await self._calls.settle(run)
         await agent.play(run)

@@ -7,8 +7,10 @@ page by page. Nothing here changes a session.
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from itertools import takewhile
 
+import msgspec
+
 from dragoman.core import resent_history
-from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage
+from dragoman.core.content import AssistantMessage, Json, Message, ToolMessage, UserMessage
 from dragoman.core.events import (
     AnswerGiven,
     CallOpened,
@@ -22,6 +24,8 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, forking_call
 from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
+from dragoman.core.run_metadata import given_state
+from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, Record, expand
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
@@ -187,6 +191,14 @@ class History:
         """The event `seq`, if it starts a run."""
         event = (await self.event(live, seq)).event if seq else None
         return event if isinstance(event, RunStarted) else None
+
+    async def shared_state(self, live: LiveSession) -> Json:
+        """The shared state for the active run's agent: what the application sent, else the one before the turn."""
+        active, seq = live.state.run, live.state.turn_state_seq
+        given = msgspec.UNSET if active is None else given_state(active.metadata)
+        if given is not msgspec.UNSET or not seq:
+            return None if given is msgspec.UNSET else given
+        return shared_state_in((await self.event(live, seq)).event)
 
     async def newest_events(self, live: SessionView, before: int | None = None) -> AsyncIterator[Sequence[LoggedEvent]]:
         """The durable events before event `before` in pages, newest page first; each page is oldest first."""

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
-from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted, SharedStateReplaced
+from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
@@ -29,6 +29,7 @@ from dragoman.core.refusals import (
     SessionNotFound,
 )
 from dragoman.core.resent_history import answered_length, has_failed
+from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
@@ -279,10 +280,8 @@ class Threads:
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
         for logged in await self._engine.history.events(live, 0, up_to):
-            if isinstance(logged.event, RunStarted) and logged.event.protocol == PROTOCOL:
-                state = logged.event.metadata.state  # clients send their state with every run
-            elif isinstance(logged.event, SharedStateReplaced):
-                state = logged.event.state
+            newer = shared_state_in(logged.event)
+            state = state if newer is msgspec.UNSET else newer
             if live.state.is_visible(logged.seq):
                 transcript.feed(await self._restore_event(live, logged))
         snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]

@@ -119,7 +119,10 @@ def _answer_from(answer: wire.Answer, path: str) -> Answer:
 
 
 def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Submit:
-    """Answers to the calls of a run, as input of the run that goes on. It keeps all but the parent of that run."""
+    """Answers to the calls of a run, as input of the run that goes on.
+
+    It keeps the metadata of that run, except for its parent, and for its state, which may have been replaced since.
+    """
     if asking is None:
         return Submit(protocol=PROTOCOL, answers=answers)
     own = {name: value for name, value in asking.metadata.protocol.items() if name != "parent_run_id"}
@@ -128,7 +131,7 @@ def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Su
         answers=answers,
         client_tools=asking.client_tools,
         parameters=asking.parameters,
-        metadata=msgspec.structs.replace(asking.metadata, protocol=own),
+        metadata=msgspec.structs.replace(asking.metadata, protocol=own, state=msgspec.UNSET),
     )
 
 
