@@ -13,7 +13,6 @@ from dragoman.core.content import (
     AssistantMessage,
     Call,
     Data,
-    Image,
     Json,
     Message,
     SystemMessage,
@@ -42,7 +41,6 @@ from dragoman.core.refusals import (
     CallAlreadySettled,
     ClientToolsUnsupported,
     DuplicateToolName,
-    ImageUnsupported,
     Invalid,
     InvalidAnswer,
     InvalidOptionValue,
@@ -61,7 +59,6 @@ from dragoman.core.tools import (
     ASK_USER_QUESTION,
     FORK,
     AgentSpec,
-    Capabilities,
     SelectOption,
     TextOption,
     ToolGrant,
@@ -387,36 +384,6 @@ def test_secrets_are_encrypted_and_three_asterisks_mean_unchanged() -> None:
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
-
-PNG = "data:image/png;base64,AAAA"
-
-
-@pytest.mark.parametrize(
-    ("url", "http", "data"),
-    [
-        ("https://example.org/a.png", True, False),
-        (PNG, False, True),
-        ("http://example.org/a.png", False, False),
-        ("file:///etc/passwd", False, False),
-        ("javascript:alert(1)", False, False),
-        ("data:text/html;base64,AAAA", False, False),
-        ("data:image/png,AAAA", False, False),
-        ("data:image/png;base64,A*", False, False),
-        ("data:image/png;base64,AAAA\n", False, False),
-        ("", False, False),
-    ],
-)
-def test_images_that_an_agent_takes(url: str, http: bool, data: bool) -> None:
-    for image_http in (False, True):
-        for image_data in (False, True):
-            spec = AgentSpec(name="seeing", capabilities=Capabilities(image_http=image_http, image_data=image_data))
-            takes = (http and image_http) or (data and image_data)
-            content = (Text("look"), Image(url))
-            if takes:
-                check_content(spec, content, LIMITS)
-            else:
-                with pytest.raises(ImageUnsupported):
-                    check_content(spec, content, LIMITS)
 
 
 def deep(levels: int) -> dict[str, Json]:

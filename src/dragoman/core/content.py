@@ -48,7 +48,7 @@ class Thinking(msgspec.Struct, frozen=True, tag="thinking"):
 
 
 class Image(msgspec.Struct, frozen=True, tag="image"):
-    """An image: an `https://` URL or a base64 `data:` URI."""
+    """An image: a URL with `http` or `https`, or a base64 `data:` URI."""
 
     url: str
 

@@ -5,10 +5,11 @@ Each function raises a refusal for the first thing that is wrong; none changes a
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.core.content import DEPTH_LIMIT, Call, Data, Image, Json, Text, is_too_deep
+from dragoman.core.content import DEPTH_LIMIT, Call, Data, File, Image, Json, Text, is_too_deep
 from dragoman.core.events import EncryptedValue, SessionSettings, SettingsChange
 from dragoman.core.inputs import Answer, Result, StoredImage, UserInput
 from dragoman.core.refusals import (
@@ -27,6 +28,8 @@ from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 OPTION_LIMIT = 64 * 1024
 UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_WEB_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
+_DATA_FILE = re.compile(r"data:[^\s;,]*(?:;[^\s;,]+)*;base64,[A-Za-z0-9+/]*={0,2}", re.IGNORECASE)
 _DATA_IMAGE = re.compile(r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]*={0,2}", re.IGNORECASE)
 
 EncryptFunction = Callable[[str], EncryptedValue]
@@ -151,7 +154,7 @@ def check_options(spec: AgentSpec, values: dict[str, str], encrypt: EncryptFunct
 def check_content(
     spec: AgentSpec, content: str | Sequence[object], limits: InputLimits, path: str = "messages"
 ) -> None:
-    """Check the size of texts, the number and depth of blocks, and whether the agent accepts the images."""
+    """Check the size of texts, the number and depth of blocks, the URLs, and whether the agent accepts the images."""
     if not isinstance(content, str) and len(content) > limits.blocks:
         raise LimitExceeded("the number of a message's blocks", limits.blocks, path=path)
     texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
@@ -160,6 +163,12 @@ def check_content(
     for place, block in enumerate(() if isinstance(content, str) else content):
         if isinstance(block, Image):
             check_image(spec, block)
+        elif isinstance(block, File):
+            if not (is_web_url(block.url) or _DATA_FILE.fullmatch(block.url)):
+                raise Invalid(
+                    "expected a file's URL with http or https and a host, or a base64 data: URI",
+                    path=f"{path}.content[{place}]",
+                )
         elif isinstance(block, StoredImage):
             _check_stored_image(spec)
         elif isinstance(block, Call):
@@ -187,16 +196,28 @@ def _check_depth(value: Json, path: str) -> None:
         raise Invalid(f"at most {DEPTH_LIMIT} levels of lists and objects were expected", path=path)
 
 
+def is_web_url(url: str) -> bool:
+    """Whether a URL has the scheme `http` or `https`, and a host."""
+    if _WEB_URL.fullmatch(url) is None:
+        return False
+    try:
+        return bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
+
+
 def check_image(spec: AgentSpec, image: Image) -> None:
     """Check that the agent accepts an image of that form."""
-    if image.url.startswith("https://"):
+    if is_web_url(image.url):
         is_accepted = spec.capabilities.image_http
         form = "images by URL"
     elif _DATA_IMAGE.fullmatch(image.url):
         is_accepted = spec.capabilities.image_data
         form = "images as data URIs"
     else:
-        raise ImageUnsupported("an image's url is an https:// URL or a base64 data: URI of an image")
+        raise ImageUnsupported(
+            "expected an image's URL with http or https and a host, or a base64 data: URI of an image"
+        )
     if not is_accepted:
         raise ImageUnsupported(f"agent {spec.name!r} takes no {form}")
 

@@ -276,6 +276,8 @@ async def test_three_stars_change_no_secret_and_give_none(aap_client: AapClient)
     assert (await session.run(play, agent={"options": {"token": "***", "style": "loud"}})).text == "set(5);"
     assert (await session.info())["agent"]["options"] == {"style": "loud", "token": "***"}
     assert (await session.run(play, agent={"options": {"token": "****"}})).text == "set(4);"
+    assert (await session.run(play, agent={"options": {"token": ""}})).text == "unset;"
+    assert (await session.info())["agent"]["options"]["token"] == ""
     given_none = await aap_client.create(options={"token": "***", "greeting": "***"})
     assert (await given_none.info())["agent"]["options"] == {"greeting": "***"}
     assert (await given_none.run(requires_options("token", "greeting"))).text == "unset;***;"
@@ -508,6 +510,8 @@ async def test_an_image_in_a_result_needs_the_capability_too(aap_client: AapClie
     "url",
     [
         "http://images.example/a.png",
+        "https://",
+        "https:///a.png",
         "ftp://images.example/a.png",
         "file:///etc/passwd",
         "javascript:alert(1)",

@@ -267,6 +267,7 @@ async def test_every_content_reaches_the_agent(alice: AgentScopeClient) -> None:
     contents = [
         {"type": "text", "text": "a", "status": "created", "object": "content", "index": 0},
         {"type": "image", "image_url": "https://example.org/a.png"},
+        {"type": "image", "image_url": "http://example.org/a.png"},
         {"type": "data", "data": {"k": 1}},
         {"type": "audio", "data": "AAAA", "format": "mp3"},
         {"type": "audio", "data": "https://example.org/a.wav"},
@@ -279,6 +280,7 @@ async def test_every_content_reaches_the_agent(alice: AgentScopeClient) -> None:
     assert echoed == [
         {"type": "text", "text": "a"},
         {"type": "image", "url": "https://example.org/a.png"},
+        {"type": "image", "url": "http://example.org/a.png"},
         {"type": "data", "data": {"k": 1}},
         {
             "type": "file",
@@ -320,12 +322,17 @@ async def test_a_content_of_unknown_type_is_refused(alice: AgentScopeClient, con
     [
         {"type": "image"},
         {"type": "image", "image_url": "ftp://example.org/a.png"},
+        {"type": "image", "image_url": "https://"},
+        {"type": "video", "video_url": "https://"},
+        {"type": "file", "file_url": "file:///etc/passwd"},
+        {"type": "file", "file_data": "no base64!"},
+        {"type": "audio", "data": "ftp://example.org/a.wav"},
         {"type": "audio"},
         {"type": "video"},
         {"type": "file", "file_id": "f-1"},
     ],
 )
-async def test_a_content_without_a_value_is_refused(alice: AgentScopeClient, content: Json) -> None:
+async def test_a_content_without_a_value_or_with_a_wrong_url_is_refused(alice: AgentScopeClient, content: Json) -> None:
     assert (
         await alice.assert_refused("POST", "/process", request_body({"role": "user", "content": [content]}))
         == "INVALID_REQUEST"

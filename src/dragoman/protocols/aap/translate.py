@@ -16,7 +16,6 @@ from dragoman.core.events import (
     BlockClosed,
     CallOpened,
     CallSettled,
-    EncryptedValue,
     LoggedEvent,
     RunStarted,
     RunStopped,
@@ -27,7 +26,14 @@ from dragoman.core.events import StopReason as CoreStop
 from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
-from dragoman.core.refusals import AgentNotChangeable, Invalid, SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.refusals import (
+    AgentNotChangeable,
+    ImageUnsupported,
+    Invalid,
+    SessionNotFound,
+    ShuttingDown,
+    StoreUnavailable,
+)
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.stream import Piece, Record
@@ -74,6 +80,7 @@ def submit_from(body: wire.PostTurn, agent: str) -> Submit:
 
     Raises:
         Invalid: an answer follows a user message.
+        ImageUnsupported: an image has an `http://` URL.
         AgentNotChangeable: the turn names another agent.
     """
     override = body.agent or wire.AgentOverride()
@@ -141,7 +148,14 @@ def _tools_from(tools: Sequence[wire.ToolSpec] | None) -> tuple[CoreToolSpec, ..
 def _content_from(content: str | tuple[wire.InputBlock, ...]) -> str | tuple[core.InputBlock, ...]:
     if isinstance(content, str):
         return content
-    return tuple(core.Text(each.text) if isinstance(each, wire.TextBlock) else core.Image(each.url) for each in content)
+    return tuple(core.Text(each.text) if isinstance(each, wire.TextBlock) else _image_from(each) for each in content)
+
+
+def _image_from(block: wire.ImageBlock) -> core.Image:
+    """Translate an image. AAP has no `http://` URLs; the core checks everything else about it."""
+    if block.url[:7].lower() == "http://":
+        raise ImageUnsupported("expected an image's URL with https, or a base64 data: URI of an image")
+    return core.Image(block.url)
 
 
 def _block_from(block: wire.AnswerBlock) -> core.Block:
@@ -152,8 +166,8 @@ def _block_from(block: wire.AnswerBlock) -> core.Block:
             return core.Thinking(thinking)
         case wire.ToolUseBlock(tool_call_id=call_id, name=name):
             return core.Call(CallId(call_id), name, block.input)
-        case wire.ImageBlock(url=url):
-            return core.Image(url)
+        case wire.ImageBlock():
+            return _image_from(block)
         case _ as never:
             assert_never(never)
 
@@ -222,7 +236,7 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
             name=state.agent,
             tools=_server_tools_in_force(settings, spec),
             options={
-                name: REDACTED if isinstance(value, EncryptedValue) else value
+                name: value if isinstance(value, str) else REDACTED if value.length else ""
                 for name, value in settings.options.items()
             }
             or None,
