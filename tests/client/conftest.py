@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.client import AsyncClient
 from dragoman.client.connection import Backoff
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests.servers import SocketServer, running_socket_server
 
 
@@ -18,7 +18,7 @@ async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @pytest.fixture
-async def client(socket_server: SocketServer, protocol: ProtocolName) -> AsyncIterator[AsyncClient]:
+async def client(socket_server: SocketServer, protocol: ClientProtocol) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol=protocol) as client:
         yield client
 

@@ -26,7 +26,7 @@ from dragoman.client import (
     ToolResult,
 )
 from dragoman.client import Result as ToolAnswer
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests import conversations as c
 from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import CuttingProxy
@@ -36,13 +36,13 @@ TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, run_s=3 * DEADLINE_
 EVERYTHING: frozenset[c.Feature] = frozenset(
     {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
 )
-FEATURES: dict[ProtocolName, frozenset[c.Feature]] = {
+FEATURES: dict[ClientProtocol, frozenset[c.Feature]] = {
     "aap": EVERYTHING,
     "ag-ui": EVERYTHING - {"delete"},
     "agentscope": EVERYTHING - {"delete", "history"},
     "blade": EVERYTHING - {"client tools"},
 }
-OBSERVABLE: dict[ProtocolName, frozenset[type]] = {
+OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
     "aap": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
     "ag-ui": frozenset(
         {c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult, c.ObservedPlan}
@@ -61,11 +61,11 @@ class ClientDriver:
 
     stops: dict[c.Stop, c.Stop] = {}  # noqa: RUF012  # a constant of the class
 
-    def __init__(self, protocol: ProtocolName, proxy: CuttingProxy) -> None:
+    def __init__(self, protocol: ClientProtocol, proxy: CuttingProxy) -> None:
         self.features = FEATURES[protocol]
         self.observable = OBSERVABLE[protocol]
         self.reconnected = 0
-        self._protocol: ProtocolName = protocol
+        self._protocol: ClientProtocol = protocol
         self._proxy = proxy
         self._client: AsyncClient | None = None
         self._session: AsyncSession

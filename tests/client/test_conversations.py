@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests.client.cutting_proxy import at_random, cutting_proxy
 from tests.client.driver import FEATURES, ClientDriver
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.servers import SocketServer, server_process
 
-PROTOCOLS: list[ProtocolName] = list(FEATURES)
+PROTOCOLS: list[ClientProtocol] = list(FEATURES)
 
 
 def names(value: object) -> str:
     return value.name.replace(" ", "-") if isinstance(value, Conversation) else str(value)
 
 
-def cases() -> list[tuple[ProtocolName, Conversation]]:
+def cases() -> list[tuple[ClientProtocol, Conversation]]:
     return [
         (protocol, each)
         for protocol in PROTOCOLS
@@ -28,7 +28,7 @@ def cases() -> list[tuple[ProtocolName, Conversation]]:
 
 @pytest.mark.parametrize(("protocol", "conversation"), cases(), ids=names)
 async def test_a_conversation_survives_cut_connections(
-    socket_server: SocketServer, protocol: ProtocolName, conversation: Conversation
+    socket_server: SocketServer, protocol: ClientProtocol, conversation: Conversation
 ) -> None:
     async with cutting_proxy(socket_server.connection.url, at_random(seed=len(conversation.name))) as proxy:
         driver = ClientDriver(protocol, proxy)

@@ -5,10 +5,10 @@ import pytest
 
 from dragoman.client import Allow, AsyncClient, Deny, Ended, Text, ToolResult
 from dragoman.client.pending import UnmatchedAnswer
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests.conversations import call, calls, script
 
-ALL: list[ProtocolName] = ["aap", "ag-ui", "agentscope", "blade"]
+ALL: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "blade"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 TWO_STAMPS = script(calls(("stamp", {"text": "a"}), ("stamp", {"text": "b"})), {"say": "{results}"})
 

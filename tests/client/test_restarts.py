@@ -6,13 +6,13 @@ import pytest
 
 from dragoman.client import AsyncClient, Ended, Message, Reply, Restarted, Text, Thinking
 from dragoman.client.events import Event
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests.client.cutting_proxy import cutting_proxy
 from tests.client.driver import FEATURES, TIMEOUTS
 from tests.conversations import script
 from tests.servers import server_process
 
-PROTOCOLS: list[ProtocolName] = list(FEATURES)
+PROTOCOLS: list[ClientProtocol] = list(FEATURES)
 STORY = script(
     {"say": "First. "},
     {"step": True},
@@ -24,7 +24,9 @@ STORY = script(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_words_that_a_kill_cut_off_are_not_part_of_the_answer(tmp_path: Path, protocol: ProtocolName) -> None:
+async def test_the_words_that_a_kill_cut_off_are_not_part_of_the_answer(
+    tmp_path: Path, protocol: ClientProtocol
+) -> None:
     async with (
         server_process(tmp_path) as server,
         cutting_proxy(server.connection.url, lambda: None) as proxy,
@@ -58,7 +60,7 @@ async def test_the_words_that_a_kill_cut_off_are_not_part_of_the_answer(tmp_path
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_words_of_a_run_that_is_stopped_stay(tmp_path: Path, protocol: ProtocolName) -> None:
+async def test_the_words_of_a_run_that_is_stopped_stay(tmp_path: Path, protocol: ClientProtocol) -> None:
     async with (
         server_process(tmp_path) as server,
         AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client,

@@ -35,14 +35,14 @@ from dragoman.client import (
     Unsupported,
 )
 from dragoman.client.pending import UnmatchedAnswer
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from dragoman.core.agent import ToolContext
 from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import call, calls, script
 from tests.servers import SocketServer, running_socket_server
 
-ALL: list[ProtocolName] = ["aap", "ag-ui", "agentscope", "blade"]
-WITH_TOOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
+ALL: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "blade"]
+WITH_TOOLS: list[ClientProtocol] = ["aap", "ag-ui", "agentscope"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 FOREVER = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
@@ -290,7 +290,7 @@ async def test_resuming_a_finished_run_yields_its_events_again(client: AsyncClie
 
 @pytest.mark.parametrize("protocol", ["aap"])
 async def test_a_run_that_exceeds_its_time_limit_continues_on_the_server(
-    socket_server: SocketServer, protocol: ProtocolName
+    socket_server: SocketServer, protocol: ClientProtocol
 ) -> None:
     url, key = socket_server.connection.url, socket_server.key("alice")
     async with AsyncClient(url, key=key, protocol=protocol, timeouts=Timeouts(run_s=600)) as client:
@@ -309,7 +309,7 @@ async def test_a_run_that_exceeds_its_time_limit_continues_on_the_server(
 
 @pytest.mark.parametrize(("protocol", "count"), [("aap", 52), ("blade", 102)])
 async def test_sessions_are_listed_newest_first_over_all_pages(
-    tmp_path: Path, protocol: ProtocolName, count: int
+    tmp_path: Path, protocol: ClientProtocol, count: int
 ) -> None:
     async with (
         running_socket_server(tmp_path) as server,
@@ -324,7 +324,7 @@ async def test_sessions_are_listed_newest_first_over_all_pages(
 
 @pytest.mark.parametrize("protocol", ["aap", "blade"])
 async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
-    socket_server: SocketServer, protocol: ProtocolName
+    socket_server: SocketServer, protocol: ClientProtocol
 ) -> None:
     cut_after: list[int] = []
     async with (
@@ -386,7 +386,7 @@ async def test_a_failed_run_raises_only_from_ask_and_reply(client: AsyncClient) 
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_a_wrong_key_is_unauthorized(socket_server: SocketServer, protocol: ProtocolName) -> None:
+async def test_a_wrong_key_is_unauthorized(socket_server: SocketServer, protocol: ClientProtocol) -> None:
     async with AsyncClient(socket_server.connection.url, key="wrong", protocol=protocol) as client:
         with pytest.raises(Unauthorized) as refused:
             await (await client.create("rehearsal")).ask("hello")
@@ -394,7 +394,7 @@ async def test_a_wrong_key_is_unauthorized(socket_server: SocketServer, protocol
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_an_unreachable_address_is_reported_at_once(protocol: ProtocolName) -> None:
+async def test_an_unreachable_address_is_reported_at_once(protocol: ClientProtocol) -> None:
     async with AsyncClient("http://127.0.0.1:9", key="k", protocol=protocol) as client:
         async with asyncio.timeout(5):
             with pytest.raises(Unreachable) as unreachable:
@@ -460,7 +460,9 @@ async def test_without_the_extra_blade_has_sessions_and_histories_but_no_chats(
 
 
 @pytest.mark.parametrize("protocol", ALL)
-async def test_the_blocking_client_yields_the_same_events(socket_server: SocketServer, protocol: ProtocolName) -> None:
+async def test_the_blocking_client_yields_the_same_events(
+    socket_server: SocketServer, protocol: ClientProtocol
+) -> None:
     def program() -> None:
         callback_threads: list[str] = []
 

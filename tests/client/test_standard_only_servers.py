@@ -12,13 +12,13 @@ from dragoman.client.agui import AguiCodec
 from dragoman.client.codec import SessionConfig, Turn, UserInput
 from dragoman.client.events import Event
 from dragoman.client.sse import Frame
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import cutting_proxy
 from tests.client.standard_only_server import standard_only_server
 from tests.conversations import call, script
 
-PROTOCOLS: list[ProtocolName] = ["aap", "ag-ui", "agentscope"]
+PROTOCOLS: list[ClientProtocol] = ["aap", "ag-ui", "agentscope"]
 STAMP = script({"say": "Wait. "}, call("paint", colour="red"), call("stamp", text="x"), {"say": "so: {results}"})
 
 
@@ -34,7 +34,7 @@ async def standard_only(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_conversation_needs_no_extension(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
+async def test_a_conversation_needs_no_extension(standard_only: tuple[str, str], protocol: ClientProtocol) -> None:
     async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal", tools=[paint], on_permission=lambda permission: True)
         reply = await session.ask(STAMP)
@@ -45,7 +45,7 @@ async def test_a_conversation_needs_no_extension(standard_only: tuple[str, str],
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_cut_stream_cannot_be_resumed(standard_only: tuple[str, str], protocol: ProtocolName) -> None:
+async def test_a_cut_stream_cannot_be_resumed(standard_only: tuple[str, str], protocol: ClientProtocol) -> None:
     async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
         session = await client.create("rehearsal")
         async with cutting_proxy(standard_only[0], lambda: 3000) as proxy:
@@ -56,7 +56,7 @@ async def test_a_cut_stream_cannot_be_resumed(standard_only: tuple[str, str], pr
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_message_that_may_have_arrived_is_not_sent_again(
-    standard_only: tuple[str, str], protocol: ProtocolName
+    standard_only: tuple[str, str], protocol: ClientProtocol
 ) -> None:
     bounds = [0, None]
     async with AsyncClient(standard_only[0], key=standard_only[1], protocol=protocol) as client:
@@ -146,7 +146,7 @@ def test_a_server_that_is_shutting_down_is_waited_for() -> None:
 
 @pytest.mark.parametrize("protocol", ["ag-ui", "agentscope"])
 @pytest.mark.parametrize("kind", ["text/html", "application/json"])
-async def test_a_response_that_is_no_run_is_invalid_and_not_retried(protocol: ProtocolName, kind: str) -> None:
+async def test_a_response_that_is_no_run_is_invalid_and_not_retried(protocol: ClientProtocol, kind: str) -> None:
     """For example a proxy's page: the request behind it may have run, so it is not sent again."""
     requests: list[bytes] = []
     body = b"<h1>Please log in</h1>" if kind == "text/html" else b"{}"

@@ -74,7 +74,9 @@ class SchedulerFixture:
 
     async def start(self, *, max_runs_per_user: int = 0, **options: Any) -> None:
         self.engine = await self.world.start(max_runs_per_user=max_runs_per_user)
-        self.schedules = Scheduler(self.store, self.engine, self.world.clock, self.world.ids, **options)
+        self.schedules = Scheduler(
+            self.store, self.engine, self.world.clock, self.world.ids, protocol="blade", **options
+        )
         await self.schedules.start(run_timer=False)
 
     async def stop(self) -> None:
@@ -187,7 +189,11 @@ async def test_a_due_time_fires_once_however_often_it_is_checked(scheduler_fixtu
 async def test_a_due_time_that_another_server_claimed_does_not_fire_again(scheduler_fixture: SchedulerFixture) -> None:
     schedule = await scheduler_fixture.daily()
     other = Scheduler(
-        scheduler_fixture.store, scheduler_fixture.engine, scheduler_fixture.world.clock, scheduler_fixture.world.ids
+        scheduler_fixture.store,
+        scheduler_fixture.engine,
+        scheduler_fixture.world.clock,
+        scheduler_fixture.world.ids,
+        protocol="blade",
     )
     await other.start(run_timer=False)
     await scheduler_fixture.advance_to(NINE)
@@ -317,6 +323,7 @@ async def test_of_many_that_are_due_at_once_a_few_run_and_what_waits_for_its_use
         scheduler_fixture.engine,
         scheduler_fixture.world.clock,
         scheduler_fixture.world.ids,
+        protocol="blade",
         max_concurrent_fires=2,
     )
     await book.start(run_timer=False)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dragoman.agents.loading import load
 from dragoman.cli.main import PROTOCOLS, commands
 from dragoman.client import AsyncClient
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from tests.servers import SocketServer
 from tests.terminal.pseudo_terminal import at_terminal, in_pipe
 
@@ -62,4 +62,4 @@ async def test_sessions_are_a_table_in_a_terminal_and_lines_of_json_in_a_pipe(
 
 def test_the_command_line_lists_the_clients_protocols() -> None:
     """It has a list of its own, so that `--help` and `serve` start without the client library."""
-    assert tuple(PROTOCOLS.choices) == get_args(ProtocolName)
+    assert tuple(PROTOCOLS.choices) == get_args(ClientProtocol)

@@ -25,7 +25,7 @@ from dragoman.settings import (
 
 if TYPE_CHECKING:
     from dragoman.client import Client
-    from dragoman.client.transports import ProtocolName
+    from dragoman.client.transports import ClientProtocol
 
 F = TypeVar("F", bound=Callable[..., Any])
 FlagValue = str | bool | None
@@ -139,7 +139,7 @@ PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade"])
 @settings_flags("data")
 def chat(
     url: str | None,
-    protocol: "ProtocolName",
+    protocol: "ClientProtocol",
     agent: str,
     key: str | None,
     session: str,

@@ -37,7 +37,7 @@ from dragoman.client.events import (
 from dragoman.client.images import ImageLike, to_image_urls
 from dragoman.client.pending import match_answers
 from dragoman.client.tools import Toolbox, ToolLike
-from dragoman.client.transports import ProtocolName, Transport, create_transport
+from dragoman.client.transports import ClientProtocol, Transport, create_transport
 
 Decision = Allow | Deny | bool | None
 """What `on_permission` returns. None: no decision, so the run ends and stays pending."""
@@ -71,7 +71,7 @@ class AsyncClient:
         url: str,
         *,
         key: str | None = None,
-        protocol: ProtocolName = "aap",
+        protocol: ClientProtocol = "aap",
         timeouts: Timeouts = Timeouts(),  # noqa: B008  # frozen
     ) -> None:
         self.url = url

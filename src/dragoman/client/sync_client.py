@@ -19,7 +19,7 @@ from dragoman.client.errors import ClientError
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, Reply, SessionInfo
 from dragoman.client.images import ImageLike
 from dragoman.client.tools import ToolLike
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 
 Value = TypeVar("Value")
 
@@ -119,7 +119,7 @@ class Client:
         url: str,
         *,
         key: str | None = None,
-        protocol: ProtocolName = "aap",
+        protocol: ClientProtocol = "aap",
         timeouts: Timeouts = Timeouts(),  # noqa: B008  # frozen
     ) -> None:
         self.protocol = protocol

@@ -15,7 +15,7 @@ from dragoman.client.connection import ServerConnection, Timeouts
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
 
-ProtocolName = Literal["aap", "ag-ui", "agentscope", "blade"]
+ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade"]
 
 
 class Transport(Protocol):
@@ -137,7 +137,7 @@ class HttpTransport:
             await self.agents()
 
 
-def create_transport(protocol: ProtocolName, url: str, key: str | None, timeouts: Timeouts) -> Transport:
+def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts) -> Transport:
     """Create the transport for a protocol. Raises ClientError if the URL or the protocol's name is invalid."""
     address = urlsplit(url)
     if address.scheme not in ("http", "https") or not address.netloc:

@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from dragoman.core.events import RunStopped, SettingsChange
+from dragoman.core.events import ProtocolName, RunStopped, SettingsChange
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import Conflict, LimitReached, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
@@ -47,7 +47,6 @@ from dragoman.ports.accounts import ScheduleStore
 from dragoman.ports.cluster import ScheduleClaims
 from dragoman.ports.environment import Clock, Ids
 
-PROTOCOL = "blade"
 CHECK_INTERVAL_S = 30.0
 """How often the clock is checked, however far the next time is: the clock may be set."""
 CLUSTER_CHECK_INTERVAL_S = 5.0
@@ -80,6 +79,7 @@ class Scheduler:
         clock: Clock,
         ids: Ids,
         *,
+        protocol: ProtocolName,
         max_concurrent_fires: int = 50,
         memory_enabled: bool | None = True,
         cluster_store: ScheduleClaims | None = None,
@@ -89,6 +89,7 @@ class Scheduler:
         engine: runs them.
         clock: decides what is due.
         ids: for schedules, fires and sessions.
+        protocol: the one through which users see the sessions of fires.
         max_concurrent_fires: further fires wait.
         memory_enabled: whether memory is on in their sessions, if the agent does not declare it.
         cluster_store: the other servers on the store; None if there can be none.
@@ -100,6 +101,7 @@ class Scheduler:
         self._engine = engine
         self._clock = clock
         self._ids = ids
+        self._protocol = protocol
         self._memory_enabled = memory_enabled
         self._slots = asyncio.Semaphore(max_concurrent_fires)
         self._schedules: dict[ScheduleId, Schedule] = {}
@@ -355,7 +357,7 @@ class Scheduler:
         except SessionNotFound:
             memory = engine.agent(engine.default_agent).spec.memory
             create = Create(
-                protocol=PROTOCOL,
+                protocol=self._protocol,
                 agent=engine.default_agent,
                 session_id=session_id,
                 tools="all",
@@ -367,7 +369,7 @@ class Scheduler:
             live, state = to_live_session(session), session.state
             if state.last_run is None and state.run is None and not state.queue:
                 prompt = Submit(
-                    protocol=PROTOCOL,
+                    protocol=self._protocol,
                     messages=(UserInput(content=schedule.prompt),),
                     metadata=RunMetadata(internal=True),
                 )
@@ -408,7 +410,7 @@ class Scheduler:
     async def _answer(self, live: LiveSession, user: UserId) -> None:
         answers = tuple(_unattended_answer(call) for call in live.state.waiting_calls())
         with suppress(SessionBusy):  # another answer was faster
-            await self._engine.start_run(live, Submit(protocol=PROTOCOL, answers=answers), by=user)
+            await self._engine.start_run(live, Submit(protocol=self._protocol, answers=answers), by=user)
 
 
 def _unattended_answer(call: OpenCall) -> Answer:

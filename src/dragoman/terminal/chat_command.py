@@ -8,7 +8,7 @@ import msgspec
 
 from dragoman.client import Client, ClientError, Ended, Unsupported
 from dragoman.client.images import to_image_urls
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from dragoman.terminal.chat import Chat, SessionSelection, UserLeft, describe_error
 from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.saved_sessions import SavedSession, load_last_session, save_last_session
@@ -41,7 +41,7 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     key: str | None
-    protocol: ProtocolName
+    protocol: ClientProtocol
     resume_command: str
     state_folder: Path
     agent: str = ""

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from dragoman.client import Client, ClientError, Message, SessionInfo, Unsupported
-from dragoman.client.transports import ProtocolName
+from dragoman.client.transports import ClientProtocol
 from dragoman.terminal.chat import describe_error
 from dragoman.terminal.formatting import pending_line, strip_control_characters
 from dragoman.terminal.screen import Screen
@@ -28,7 +28,7 @@ class SessionExport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def open_client(url: str, key: str | None, protocol: ProtocolName) -> Iterator[Client]:
+def open_client(url: str, key: str | None, protocol: ClientProtocol) -> Iterator[Client]:
     """Open a client. All its errors are raised as CommandError."""
     check_reachable(url)
     try:

@@ -1,0 +1,75 @@
+"""Every event of the core is shown by each protocol, or listed here as one that the protocol has no form for.
+
+The translators ignore events that they do not name, because a later release may write others. So that none is forgotten
+by accident, this page says which ones they ignore on purpose.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from dragoman.core.events import Event
+
+PROTOCOLS = Path(__file__).parent.parent.parent / "src" / "dragoman" / "protocols"
+EVENTS = {each.__name__ for each in get_args(Event)}
+SERVERS_OWN = {"RunResumed", "RunParked", "UnknownEvent"}
+"""What a session records for the server alone."""
+
+TRANSLATORS: dict[str, tuple[str, ...]] = {
+    "AAP": ("aap/translate.py", "aap/streams.py"),
+    "AG-UI": ("agui/translate.py", "agui/messages.py"),
+    "run service": ("agui/translate.py", "agui/run_service/translate.py"),
+    "Agent API": ("agentscope/translate.py",),
+    "Blade": ("blade/projection/projection.py",),
+}
+NOT_IN_STREAMS = {
+    "SessionCreated",
+    "SettingsChanged",
+    "Branched",
+    "CompactionMade",
+    "MemoriesInjected",
+    "CallStarted",
+    "AnswerGiven",  # the result of its call follows
+}
+"""What clients read of the session itself, if at all."""
+IGNORED: dict[str, set[str]] = {
+    "AAP": {
+        *NOT_IN_STREAMS,
+        *("MessageAdded", "MessageOpened", "MessageClosed", "RunQueued"),
+        "CallParked",  # in the session's `pending`
+        *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in AAP
+    },
+    "AG-UI": {*NOT_IN_STREAMS, "RunQueued"},
+    "run service": NOT_IN_STREAMS,
+    "Agent API": {
+        *NOT_IN_STREAMS,
+        *("MessageAdded", "MessageOpened", "RunQueued"),
+        *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in the Agent API
+    },
+    "Blade": {"RunQueued", "CardUpdated", "StageChanged", "SharedStateReplaced"},  # its own cards are in results
+}
+
+
+def named_events(path: str) -> Iterator[str]:
+    """The core's events that a module names in a pattern or in a check of a type."""
+    for node in ast.walk(ast.parse((PROTOCOLS / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.MatchClass):
+            yield from names_in(node.cls)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            yield from names_in(node.args[1])
+
+
+def names_in(kinds: ast.expr) -> Iterator[str]:
+    """The names that stand alone: an attribute, as in `wire.RunStarted`, is a protocol's own."""
+    owned = {each.value for each in ast.walk(kinds) if isinstance(each, ast.Attribute)}
+    return (each.id for each in ast.walk(kinds) if isinstance(each, ast.Name) and each not in owned)
+
+
+@pytest.mark.parametrize("protocol", TRANSLATORS)
+def test_every_event_is_shown_or_ignored_on_purpose(protocol: str) -> None:
+    shown = {name for path in TRANSLATORS[protocol] for name in named_events(path)} & EVENTS
+    ignored = SERVERS_OWN | IGNORED[protocol]
+    assert (shown & ignored, EVENTS - shown) == (set(), ignored)
