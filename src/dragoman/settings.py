@@ -155,6 +155,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blade_level: Annotated[
         str, doc("level of Blade that is reported to clients; clients with the same major number are compatible")
     ] = "2608.0.4"
+    blade_full_content: Annotated[
+        bool,
+        doc(
+            "repeat the whole text in every patch of a growing block over Blade; "
+            "otherwise only some patches of texts beyond 4,096 characters do"
+        ),
+    ] = False
     blade_sync_patch_ms: Annotated[
         int,
         doc("interval at which growing turns are also sent whole over Blade, as `sync` patches; 0 for never", ge=0),

@@ -12,6 +12,7 @@ REQUIREMENTS = (
     # --- patches ------------------------------------------------------------------------------------------------------
     Requirement("blade:patches:fold", "Folding a turn's patches gives its end, value for value", "blade §7 G1"),
     Requirement("blade:patches:end-equals-messages", "A turn's end is the entry in the messages", "blade §7 G2"),
+    Requirement("blade:patches:content", "Where it is switched on, every patch of a text holds all of it", "blade §7"),
     Requirement(
         "blade:patches:sync",
         "Where it is switched on, `sync` patches hold growing turns whole, and disturb nobody who folds",

@@ -174,6 +174,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
     except ModuleNotFoundError as error:
         log.warning("Blade is not served", reason=str(error), hint="install the extra `blade`")
         return None
+    from dragoman.protocols.blade.projection.emitter import PatchOptions
     from dragoman.protocols.blade.rest.archives import ArchiveHandlers
     from dragoman.protocols.blade.rest.keys import KeyHandlers
     from dragoman.protocols.blade.rest.memories import MemoryHandlers
@@ -208,7 +209,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
             ),
         ),
         admit_stream=access.admit_stream,
-        sync_patch_interval_s=settings.blade_sync_patch_ms / 1000,
+        patches=PatchOptions(settings.blade_full_content, settings.blade_sync_patch_ms / 1000),
     )
     return MountedProtocol(
         routes=[Mount("/socket.io", app=blade.socket_server), Mount("/api", app=context.guard(blade.rest, "blade"))],

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
+from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.rest.endpoints import API, BladeHandlers, write_error
 from dragoman.protocols.blade.rest.replays import ReplayHandlers
 from dragoman.protocols.blade.rest.server import ServerHandlers
@@ -12,6 +13,7 @@ from dragoman.protocols.blade.rest.server import ServerInfo as ServerInfo
 from dragoman.protocols.blade.rest.sessions import SessionHandlers
 from dragoman.protocols.blade.rest.turns import TurnHandlers
 from dragoman.protocols.blade.socket.inbox import Inbox
+from dragoman.protocols.blade.socket.room import DEFAULT_OPTIONS
 from dragoman.protocols.blade.socket.rooms import Rooms
 from dragoman.protocols.blade.socket.server import SocketServer
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
@@ -32,7 +34,7 @@ class Blade:
         *,
         areas: Sequence[BladeHandlers] = (),
         admit_stream: AdmitStream = admit_all,
-        sync_patch_interval_s: float = 0.0,
+        patches: PatchOptions = DEFAULT_OPTIONS,
     ) -> None:
         """Put the protocol together.
 
@@ -43,7 +45,7 @@ class Blade:
             server_info: what the server reports about itself.
             areas: the endpoints of REST besides those of sessions.
             admit_stream: counts a connection against its user's limit.
-            sync_patch_interval_s: how often growing turns are sent whole, as `sync` patches; 0 for never.
+            patches: how growing turns are sent.
         """
         areas = (
             ServerHandlers(engine, server_info),
@@ -55,7 +57,7 @@ class Blade:
         self.openapi_routes = API.routes(*map(type, areas))
         routes = [route for area in areas for route in area.routes()]
         self.rest = ProtocolApp("blade", routes, ERROR_TABLE, authenticate, write_error=write_error)
-        self._rooms = rooms = Rooms(engine, sync_patch_interval_s)
+        self._rooms = rooms = Rooms(engine, patches)
         self.socket_server = SocketServer(
             authenticator,
             Inbox(engine, rooms).handlers(),

@@ -69,3 +69,24 @@ async def test_nothing_is_sent_twice_for_a_turn_that_does_not_grow(tmp_path: Pat
             await socket.call("chat:stop", {"session_id": session})
             rest = await socket.until("chat:end")
     assert [name for name, payload in rest if is_sync(name, payload)] == []
+
+
+@requirement("blade:patches:content")
+@pytest.mark.parametrize("is_full", [True, False])
+async def test_a_client_that_reads_only_content_sees_all_of_a_long_answer_grow(tmp_path: Path, is_full: bool) -> None:
+    answer = script({"emit": {"count": 100, "text": "0123456789" * 10}}, {"step": True})
+    async with running_socket_server(tmp_path, blade_full_content=is_full) as app_server:
+        alice = RestClient(url_of(app_server), app_server.key("alice"))
+        session = await alice.session()
+        async with socket_client(alice.url, alice.key) as socket:
+            events = await socket.send(session, answer)
+            changes = [payload["data"] for name, payload in events if name == "turn:patch"]
+            await socket.call("session:subscribe", {"session_id": session, "after_sequence": -1})
+            again = await socket.until("chat:end")
+    text = ""
+    for change in changes:
+        text += change["text_delta"]
+        assert change.get("content", text) == text
+    assert len(text) == 10_000
+    assert all("content" in change for change in changes) is is_full
+    assert [payload["data"] for name, payload in again if name == "turn:patch"] == changes

@@ -11,6 +11,18 @@ from dragoman.protocols.blade.wire.chat import Patch, Turn
 _ENCODER = msgspec.json.Encoder()
 
 
+class PatchOptions(NamedTuple):
+    """How growing turns are sent to sockets.
+
+    Attributes:
+        repeats_content: every patch of a text contains all of it so far. If not, only some of a long text do.
+        sync_interval_s: how often growing turns are also sent whole, as `sync` patches; 0 for never.
+    """
+
+    repeats_content: bool = False
+    sync_interval_s: float = 0.0
+
+
 class OutgoingEvent(NamedTuple):
     """An event of the server.
 
@@ -42,6 +54,8 @@ class Emitter:
         """The number of the last event."""
         self.is_quiet = False
         """Whether events are counted but not made."""
+        self.repeats_content = False
+        """Whether every patch of a growing text contains all of it so far."""
         self.payload_prefix = _ENCODER.encode({"session_id": session_id})[:-1]
         """The beginning of every payload."""
         self._events: list[OutgoingEvent] = []

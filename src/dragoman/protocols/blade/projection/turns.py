@@ -15,7 +15,7 @@ from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.chat import Block, CallStatus, ChatEnd, QuestionRef, ToolCall, Turn, TurnStatus
 
 FULL_CONTENT_MAX_CHARS = 4096
-"""The length up to which every patch repeats the whole content of a growing block."""
+"""The length up to which every patch repeats the whole content of a growing block (`PatchOptions`)."""
 FULL_CONTENT_EVERY_PATCHES = 16
 """How often the patches of a longer block do."""
 
@@ -73,7 +73,8 @@ class TurnBuilder:
         self._char_count += len(text)
         self._delta_count += 1
         data: JsonObject = {"type": kind, "block_index": self._block_position, "text_delta": text}
-        if self._char_count <= FULL_CONTENT_MAX_CHARS or self._delta_count % FULL_CONTENT_EVERY_PATCHES == 0:
+        is_short = self._char_count <= FULL_CONTENT_MAX_CHARS
+        if is_short or self._delta_count % FULL_CONTENT_EVERY_PATCHES == 0 or self._emitter.repeats_content:
             data["content"] = self.join_text()
         self._patch("add_content", data)
 

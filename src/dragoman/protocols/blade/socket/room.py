@@ -15,7 +15,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.stream import START, Cursor, Record, cursor_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.blade.projection.emitter import OutgoingEvent
+from dragoman.protocols.blade.projection.emitter import OutgoingEvent, PatchOptions
 from dragoman.protocols.blade.projection.loader import tool_titles
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.socket.server import Socket, event_packet
@@ -24,6 +24,7 @@ BATCHED_EVENTS = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"
 """Events that raw sockets get in batches (specification, section 16)."""
 FLATTENED_EVENTS = frozenset({"turn:start", "turn:end"})
 """Of those, the ones whose fields are repeated at the item's top level."""
+DEFAULT_OPTIONS = PatchOptions()
 RELOAD_DELAY_S = 0.5
 """How long to wait before a session that left the memory is loaded again."""
 
@@ -38,15 +39,15 @@ class Room:
         engine: Engine,
         live: SessionView,
         on_updated: Callable[["Room", OutgoingEvent], None],
-        sync_interval_s: float = 0.0,
+        options: PatchOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.session_id: SessionId = live.state.session_id
         self.owner = live.state.owner
-        self.projection = new_projection(engine, live)
+        self._options = options
+        self.projection = new_projection(engine, live, options)
         self._engine = engine
         self._live = live
         self._on_updated = on_updated
-        self._sync_interval_s = sync_interval_s
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sockets: dict[str, Socket] = {}
         self._raw_sids: set[str] = set()
@@ -168,7 +169,7 @@ class Room:
         if chat is None or chat.first_number > up_to:
             return []
         first = max(after + 1, chat.first_number)
-        projection = new_projection(self._engine, self._live)
+        projection = new_projection(self._engine, self._live, self._options)
         emitter = projection.emitter
         emitter.is_quiet = True
         missed: list[OutgoingEvent] = []
@@ -200,7 +201,7 @@ class Room:
                     return
                 except StoreUnavailable:
                     continue
-                self.projection = new_projection(self._engine, self._live)
+                self.projection = new_projection(self._engine, self._live, self._options)
         finally:
             self._notify_sent()
 
@@ -225,8 +226,10 @@ class Room:
         if events:
             self._sent_number = events[-1].number
             self._send(events)
-            if self._sync_interval_s and self._sync_timer is None:
-                self._sync_timer = asyncio.get_running_loop().call_later(self._sync_interval_s, self._send_syncs)
+            if self._options.sync_interval_s and self._sync_timer is None:
+                self._sync_timer = asyncio.get_running_loop().call_later(
+                    self._options.sync_interval_s, self._send_syncs
+                )
         if records:
             self._sent_cursor = max(self._sent_cursor, cursor_of(records[-1]))
         self._notify_sent()
@@ -328,6 +331,8 @@ def _raw_item(event: OutgoingEvent) -> bytes:
     return item + b"}"
 
 
-def new_projection(engine: Engine, live: SessionView) -> Projection:
+def new_projection(engine: Engine, live: SessionView, options: PatchOptions) -> Projection:
     """Return a projection of a session that has seen nothing yet."""
-    return Projection(live.state.session_id, tool_titles(engine, live))
+    projection = Projection(live.state.session_id, tool_titles(engine, live))
+    projection.emitter.repeats_content = options.repeats_content
+    return projection

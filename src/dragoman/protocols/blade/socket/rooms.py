@@ -22,8 +22,8 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.chat import replay_state_of, updated_fields
-from dragoman.protocols.blade.projection.emitter import OutgoingEvent
-from dragoman.protocols.blade.socket.room import Room
+from dragoman.protocols.blade.projection.emitter import OutgoingEvent, PatchOptions
+from dragoman.protocols.blade.socket.room import DEFAULT_OPTIONS, Room
 from dragoman.protocols.blade.socket.server import Socket, event_packet
 from dragoman.protocols.blade.translate import status_of
 from dragoman.protocols.blade.wire.chat import public_session_id
@@ -35,9 +35,9 @@ LIST_UPDATE_INTERVAL_S = 1.0
 class Rooms:
     """The open rooms, and all sockets."""
 
-    def __init__(self, engine: Engine, sync_interval_s: float = 0.0) -> None:
+    def __init__(self, engine: Engine, options: PatchOptions = DEFAULT_OPTIONS) -> None:
         self._engine = engine
-        self._sync_interval_s = sync_interval_s
+        self._options = options
         self._rooms: dict[SessionId, Room] = {}
         self._open_locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
@@ -73,7 +73,7 @@ class Rooms:
             await self.wait_until_sent(live)
             room = self._rooms.get(session_id)
             if room is None or room.has_ended:
-                room = Room(self._engine, live, self._on_updated, self._sync_interval_s)
+                room = Room(self._engine, live, self._on_updated, self._options)
                 await room.start()
                 self._rooms[session_id] = room
         return room
