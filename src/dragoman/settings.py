@@ -94,6 +94,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
 
     body_bytes: Annotated[int, doc("largest request body", ge=1024)] = 16 * 1024 * 1024
+    bodies_bytes: Annotated[
+        int, doc("memory for large request bodies that arrive at the same time; one user gets half", ge=1024 * 1024)
+    ] = 128 * 1024 * 1024
     text_chars: Annotated[int, doc("longest text block, in characters", ge=1)] = 1024 * 1024
     seeds: Annotated[int, doc("most messages that a session may be created with", ge=0)] = 1000
     client_tools: Annotated[int, doc("most tools that an application may declare in a session", ge=0)] = 128

@@ -29,7 +29,7 @@ from dragoman.engine.instrumentation import metrics
 from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.engine.scheduler import Scheduler
 from dragoman.engine.services.keys import KEYS_CHANGED_SUBJECT, KeyRing
-from dragoman.engine.services.limits import RateLimit
+from dragoman.engine.services.limits import REQUEST_MEMORY, RateLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
@@ -140,6 +140,7 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
+        REQUEST_MEMORY.total_bytes = settings.bodies_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
         _warn_if_others_can_read(settings)

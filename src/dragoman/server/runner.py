@@ -35,6 +35,7 @@ from dragoman.stores.sqlite.database import warn_about_old_sqlite
 
 KEEP_ALIVE_TIMEOUT_S = 75
 """Longer than the minute after which most proxies close idle connections, so that the proxy closes them first."""
+WEBSOCKET_CONNECTION = "dragoman.asgi.websocket_connection:WebSocketConnection"
 MAX_WEBSOCKET_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest WebSocket message."""
 GRACEFUL_SHUTDOWN_TIMEOUT_S = 5
@@ -272,7 +273,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,
-        ws="websockets-sansio" if settings.blade and find_spec("websockets") else "none",
+        ws=WEBSOCKET_CONNECTION if settings.blade and find_spec("websockets") else "none",
         ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
         ws_per_message_deflate=False,

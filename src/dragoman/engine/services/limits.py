@@ -1,4 +1,4 @@
-"""Limits for each caller: rates and concurrency. A refusal says after what time to try again."""
+"""Limits for each caller: rates, concurrency and memory. A refusal says after what time to try again."""
 
 import math
 import time
@@ -10,6 +10,10 @@ from dragoman.core.refusals import LimitReached
 
 MAX_TRACKED_CALLERS = 10_000
 """Callers remembered before those with a full allowance are forgotten."""
+
+
+SMALL_REQUEST_BYTES = 64 * 1024
+"""The part of each request that does not count."""
 
 
 class RateLimit:
@@ -101,6 +105,72 @@ class _Slot:
         in_use[self._who] -= 1
         if not in_use[self._who]:
             del in_use[self._who]
+
+
+class MemoryBudget:
+    """How much memory the process uses for requests that it is receiving or decoding.
+
+    One user may use half of it. A single request always fits, as do small ones, so that large ones keep nobody out.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.used_bytes = 0
+        self.used_by_user: dict[str, int] = {}
+
+    def open(self, user: str | None = None) -> "MemoryReservation":
+        """Begin to receive a request.
+
+        Args:
+            user: whose request it is, if that is known.
+        """
+        return MemoryReservation(self, user)
+
+
+class MemoryReservation:
+    """The part of the budget that one request uses."""
+
+    __slots__ = ("_budget", "_counted_bytes", "_size_bytes", "_user")
+
+    def __init__(self, budget: MemoryBudget, user: str | None) -> None:
+        self._budget = budget
+        self._user = user
+        self._size_bytes = 0
+        self._counted_bytes = 0
+
+    def grow(self, size_bytes: int) -> None:
+        """Count what has arrived. Raises LimitReached if there is no room for it."""
+        self._size_bytes += size_bytes
+        more = self._size_bytes - SMALL_REQUEST_BYTES - self._counted_bytes
+        if more <= 0:
+            return
+        budget, user = self._budget, self._user
+        _require_room(budget.used_bytes, self._counted_bytes, more, budget.total_bytes)
+        budget.used_bytes += more
+        self._counted_bytes += more
+        if user is not None:
+            used = budget.used_by_user[user] = budget.used_by_user.get(user, 0) + more
+            _require_room(used - more, self._counted_bytes - more, more, budget.total_bytes // 2)
+
+    def release(self) -> None:
+        """Give everything back. Further calls do nothing."""
+        counted, self._counted_bytes, self._size_bytes = self._counted_bytes, 0, 0
+        if not counted:
+            return
+        self._budget.used_bytes -= counted
+        if self._user is not None:
+            self._budget.used_by_user[self._user] -= counted
+            if not self._budget.used_by_user[self._user]:
+                del self._budget.used_by_user[self._user]
+
+
+def _require_room(used: int, own: int, more: int, limit: int) -> None:
+    if used > own and used + more > limit:
+        raise LimitReached("too many large requests at the same time", retry_after_s=1)
+
+
+REQUEST_MEMORY = MemoryBudget(128 * 1024 * 1024)
+"""The budget of this process. The setting `bodies_bytes` changes it."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from dragoman.core.principal import CALLER, Principal
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
-from dragoman.protocols.kit.body import header, json_response
+from dragoman.protocols.kit.body import header, json_response, release_body
 from dragoman.protocols.kit.errors import (
     ErrorResponse,
     ErrorTable,
@@ -96,6 +96,8 @@ class ProtocolApp:
             return
         except Exception as error:  # noqa: BLE001  # the root of a request: every failure is answered
             response = self._respond_to_error(error)
+        finally:
+            release_body(scope)
         await response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:

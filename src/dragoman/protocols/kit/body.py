@@ -10,6 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from dragoman.core.principal import Principal
+from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe
 
@@ -45,6 +47,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     Raises:
         BodyTooLarge: it is longer; no more than the limit was read.
         BodyTooSlow: it took longer than `BODY_TIMEOUT_S`.
+        LimitReached: other bodies use the memory. What this one uses is released by `release_body`.
         ClientDisconnect: the client left before the end.
     """
     declared = header(request.scope, b"content-length") or ""
@@ -66,9 +69,19 @@ async def read_json_body(request: Request, limit: int) -> bytes:
     return await read_body(request, limit)
 
 
+def release_body(scope: Scope) -> None:
+    """Give the memory of a request's body back. A request whose body was not read has none."""
+    reservation: MemoryReservation | None = scope.pop("body_memory", None)
+    if reservation is not None:
+        reservation.release()
+
+
 async def _receive_body(request: Request, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
+    principal: Principal | None = request.scope.get("principal")
+    reservation = REQUEST_MEMORY.open(None if principal is None else principal.user)
+    request.scope["body_memory"] = reservation
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
@@ -77,6 +90,7 @@ async def _receive_body(request: Request, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise BodyTooLarge(limit)
+        reservation.grow(len(part))
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -24,12 +24,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Refused
+from dragoman.core.refusals import LimitReached, Refused
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.rest.endpoints import write_error
-from dragoman.protocols.kit.body import read_body
+from dragoman.protocols.kit.body import read_body, release_body
 from dragoman.protocols.kit.decoding import replace_lone_surrogates
 from dragoman.protocols.kit.errors import ErrorResponse, RequestError
 
@@ -322,15 +322,20 @@ class SocketServer:
         elif scope["method"] == "POST":
             try:
                 scope, receive = await self._buffer_body(Request(scope, receive))
-            except RequestError as error:
+            except (RequestError, LimitReached) as error:
+                release_body(scope)
                 await write_error(ERROR_TABLE.to_response(error))(scope, receive, send)
                 return
             except InvalidPacket:
                 await write_error(INVALID_PACKET_ERROR)(scope, receive, send)
                 return
             except ClientDisconnect:
+                release_body(scope)
                 return
-        await self._server.handle_request(scope, receive, send)
+        try:
+            await self._server.handle_request(scope, receive, send)
+        finally:
+            release_body(scope)
 
     async def _buffer_body(self, request: Request) -> tuple[Scope, Receive]:
         """Read a polling client's packets before the library sees them.

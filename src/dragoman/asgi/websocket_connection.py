@@ -1,0 +1,79 @@
+"""WebSocket connections: uvicorn's, within the memory budget of requests, and quiet about invalid text.
+
+Imported only where the package `websockets` is installed.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from dragoman.core.refusals import LimitReached
+from dragoman.engine.services.limits import REQUEST_MEMORY
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIReceiveEvent
+    from websockets.frames import Frame
+
+INVALID_TEXT = 1007
+TRY_AGAIN_LATER = 1013
+
+log = structlog.get_logger(__name__)
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket. What has arrived and the app has not taken yet counts as memory of requests."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401  # uvicorn's own
+        super().__init__(*args, **options)
+        self._memory = REQUEST_MEMORY.open()
+
+    def data_received(self, data: bytes) -> None:
+        """Count and parse what arrived. Without memory for it, the connection is closed."""
+        try:
+            self._memory.grow(len(data))
+        except LimitReached as refused:
+            self._close(TRY_AGAIN_LATER, str(refused))
+            return
+        super().data_received(data)
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a whole message on, unless it is invalid text."""
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError as error:
+                log.info("WebSocket text is not UTF-8", client=self.client, reason=error.reason)
+                self.frames = []
+                self._close(INVALID_TEXT, "")
+                return
+        super().send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        """Answer a ping."""
+        self._forget_control_frame()
+        super().handle_ping()
+
+    def handle_pong(self, event: "Frame") -> None:
+        """Note a pong."""
+        self._forget_control_frame()
+        super().handle_pong(event)
+
+    async def receive(self) -> "ASGIReceiveEvent":
+        """Return the next message to the app, which has decoded the one before."""
+        if self.queue.empty():
+            self._memory.release()
+        return await super().receive()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the memory."""
+        self._memory.release()
+        super().connection_lost(exc)
+
+    def _forget_control_frame(self) -> None:
+        if not self.frames and self.queue.empty():
+            self._memory.release()
+
+    def _close(self, code: int, reason: str) -> None:
+        self.conn.send_close(code, reason)
+        self.handle_parser_exception()
