@@ -1,7 +1,7 @@
 """Schedules, which send a prompt at certain times: their validation, and what is due. Pure."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Literal, NewType
 from zoneinfo import ZoneInfo
@@ -21,6 +21,7 @@ FireStatus = Literal["running", "completed", "failed"]
 MAX_TITLE_LENGTH = MAX_MODEL_LENGTH = 200
 MISFIRE_GRACE_TIME = timedelta(minutes=5)
 """How late a fire may start after its due time, such as after downtime of the server."""
+MAX_CALENDAR_SPAN = timedelta(days=366)
 ANSWER_TIMEOUT = timedelta(hours=24)
 """How long a fire waits for its user to answer."""
 MISSED = "missed: server was not running"
@@ -80,6 +81,31 @@ def validate(schedule: Schedule, now: datetime) -> Schedule:
         _check("model", schedule.model, MAX_MODEL_LENGTH)
     cron, zone = _parse(schedule.cron, schedule.time_zone)
     return msgspec.structs.replace(schedule, next_at=next_time(cron, zone, now))
+
+
+def check_expiry(at: datetime | None, now: datetime) -> datetime | None:
+    """The time at which a schedule is to expire, in UTC. Raises Invalid if it has passed."""
+    if at is not None and (at := to_utc(at, "expires_at")) <= now:
+        raise Invalid("must be in the future", path="expires_at")
+    return at
+
+
+def check_span(first: datetime, end: datetime) -> tuple[datetime, datetime]:
+    """A span of the calendar. Raises Invalid if it is empty, or longer than 366 days."""
+    if not timedelta(0) < end - first <= MAX_CALENDAR_SPAN:
+        raise Invalid(f"must be after from, by at most {MAX_CALENDAR_SPAN.days} days", path="to")
+    return first, end
+
+
+def to_utc(at: datetime, name: str) -> datetime:
+    """A time in UTC. Raises Invalid if it is too far away to be computed with."""
+    try:
+        moment = at.astimezone(UTC)
+    except OverflowError as error:
+        raise Invalid("is out of range", path=name) from error
+    if not 1970 <= moment.year <= 9000:
+        raise Invalid("is out of range", path=name)
+    return moment
 
 
 def upcoming_times(cron: str, time_zone: str, now: datetime, count: int) -> list[datetime]:

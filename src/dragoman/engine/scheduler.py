@@ -34,6 +34,7 @@ from dragoman.core.schedules import (
     FireStatus,
     Schedule,
     ScheduleId,
+    check_expiry,
     due_action,
     fire_result,
     occurrences,
@@ -163,7 +164,12 @@ class Scheduler:
         now = self._clock.now()
         created = validate(
             msgspec.structs.replace(
-                schedule, schedule_id=ScheduleId(self._ids.new()), created_at=now, updated_at=now, last_at=None
+                schedule,
+                schedule_id=ScheduleId(self._ids.new()),
+                expires_at=check_expiry(schedule.expires_at, now),
+                created_at=now,
+                updated_at=now,
+                last_at=None,
             ),
             now,
         )
@@ -197,6 +203,8 @@ class Scheduler:
             now = self._clock.now()
             before = self.get(user, schedule_id)
             after = msgspec.structs.replace(before, **changes)
+            if changes.get("expires_at") is not None:
+                after = msgspec.structs.replace(after, expires_at=check_expiry(after.expires_at, now))
             if changes.get("enabled") and after.is_expired(now):
                 raise Conflict("this scheduled task has expired")
             is_moved = (after.cron, after.time_zone, after.enabled) != (before.cron, before.time_zone, before.enabled)

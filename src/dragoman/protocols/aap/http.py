@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
+from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotFound, Invalid, InvalidCursor, NotFound, SessionUnreadable
 from dragoman.core.stream import Cursor
@@ -23,7 +24,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.protocols.aap import translate, wire
-from dragoman.protocols.aap.cursors import page_cursor, parse_page_cursor, parse_turn_cursor
+from dragoman.protocols.aap.cursors import parse_turn_cursor
 from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
 from dragoman.protocols.aap.flat_calls import flatten
 from dragoman.protocols.aap.streams import SessionFrames, mode_of

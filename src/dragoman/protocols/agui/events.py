@@ -208,32 +208,13 @@ class SubagentError(_Event, frozen=True, kw_only=True, tag="SUBAGENT_ERROR", tag
     code: str | None = None
 
 
-Event = (
-    RunStarted
-    | RunFinished
-    | RunError
-    | StepStarted
-    | StepFinished
-    | TextMessageStart
-    | TextMessageContent
-    | TextMessageEnd
-    | ReasoningStart
-    | ReasoningMessageStart
-    | ReasoningMessageContent
-    | ReasoningMessageEnd
-    | ReasoningEnd
-    | ToolCallStart
-    | ToolCallArgs
-    | ToolCallEnd
-    | ToolCallResult
-    | StateSnapshot
-    | MessagesSnapshot
-    | ActivitySnapshot
-    | Custom
-    | SubagentStarted
-    | SubagentFinished
-    | SubagentError
-)
+RunEvent = RunStarted | RunFinished | RunError | StepStarted | StepFinished
+TextEvent = TextMessageStart | TextMessageContent | TextMessageEnd
+ReasoningEvent = ReasoningStart | ReasoningMessageStart | ReasoningMessageContent | ReasoningMessageEnd | ReasoningEnd
+ToolEvent = ToolCallStart | ToolCallArgs | ToolCallEnd | ToolCallResult
+SideEvent = StateSnapshot | MessagesSnapshot | ActivitySnapshot | Custom
+SubagentEvent = SubagentStarted | SubagentFinished | SubagentError
+Event = RunEvent | TextEvent | ReasoningEvent | ToolEvent | SideEvent | SubagentEvent
 
 _ENCODE = msgspec.json.Encoder().encode
 

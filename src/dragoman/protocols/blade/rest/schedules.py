@@ -94,7 +94,7 @@ class ScheduleHandlers(BladeHandlers):
     @endpoint("PATCH", _TASK, example={"cron": "0 10 * * *"}, body_limit=BODY_LIMIT)
     async def change(self, principal: Principal, task: str, body: TaskChanges) -> TaskInfo:
         """Change a scheduled task."""
-        return await self._change(principal, task, wire.changes_of(body, self._clock.now()))
+        return await self._change(principal, task, wire.changes_of(body))
 
     @endpoint("DELETE", _TASK)
     async def remove(self, principal: Principal, task: str) -> None:

@@ -1,7 +1,7 @@
 """Blade's scheduled tasks on the wire. Pure. Source: specification, sections 3.5 and 13."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -9,10 +9,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import Invalid
-from dragoman.core.schedules import Fire, FireStatus, Schedule, ScheduleId
+from dragoman.core.schedules import Fire, FireStatus, Schedule, ScheduleId, check_span, to_utc
 from dragoman.protocols.blade.wire.chat import public_session_id
 
-MAX_CALENDAR_SPAN = timedelta(days=366)
 _ID_PREFIX = "task_"
 _Instant = Annotated[datetime, Meta(tz=True)]
 
@@ -122,14 +121,7 @@ def to_task_run(fire: Fire) -> TaskRun:
 
 
 def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -> Schedule:
-    """Return a new schedule, without its id and its times. Raises Invalid if it has expired.
-
-    Args:
-        body: the request's body.
-        user: the owner.
-        time_zone: used if the body names none.
-        now: the time of the creation.
-    """
+    """Return a new schedule, without its id and its times; `time_zone` is used if the body names none."""
     return Schedule(
         schedule_id=ScheduleId(""),
         user=user,
@@ -138,7 +130,7 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
         cron=body.cron,
         time_zone=time_zone if body.timezone is None else body.timezone,
         enabled=body.enabled is not False,
-        expires_at=_check_future(body.expires_at, now),
+        expires_at=body.expires_at,
         skip_confirmations=bool(body.skip_confirmations),
         model=body.model or None,
         created_at=now,
@@ -146,49 +138,28 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
     )
 
 
-def changes_of(body: TaskChanges, now: datetime) -> dict[str, object]:
-    """Return the changed fields under the schedule's own names. Raises Invalid if it would have expired."""
+def changes_of(body: TaskChanges) -> dict[str, object]:
+    """Return the changed fields under the schedule's own names."""
     changes: dict[str, object] = {
         "time_zone" if name == "timezone" else name: value
         for name in ("title", "prompt", "cron", "timezone", "enabled", "skip_confirmations")
         if (value := getattr(body, name)) is not None
     }
     if body.expires_at is not UNSET:
-        changes["expires_at"] = _check_future(body.expires_at, now)
+        changes["expires_at"] = body.expires_at
     if body.model is not UNSET:
         changes["model"] = body.model or None
     return changes
 
 
 def parse_span(query: Mapping[str, str]) -> tuple[datetime, datetime]:
-    """Read the span of the calendar. Raises Invalid if it is absent, empty, or longer than 366 days."""
-    first, end = _parse_instant(query, "from"), _parse_instant(query, "to")
-    if not timedelta(0) < end - first <= MAX_CALENDAR_SPAN:
-        raise Invalid(f"must be after from, by at most {MAX_CALENDAR_SPAN.days} days", path="to")
-    return first, end
+    """Read the span of the calendar. Raises Invalid if it is absent, or as `core.schedules.check_span` does."""
+    return check_span(_parse_instant(query, "from"), _parse_instant(query, "to"))
 
 
 def _parse_instant(query: Mapping[str, str], name: str) -> datetime:
     text = query.get(name, "").strip().replace(" ", "+")  # an unescaped plus sign arrives as a space
     try:
-        return _to_utc(msgspec.convert(text, _Instant), name)
+        return to_utc(msgspec.convert(text, _Instant), name)
     except msgspec.ValidationError as error:
         raise Invalid("must be a time with an offset, as in 2026-01-01T00:00:00Z", path=name) from error
-
-
-def _check_future(at: datetime | None, now: datetime) -> datetime | None:
-    if at is None:
-        return None
-    if (moment := _to_utc(at, "expires_at")) <= now:
-        raise Invalid("must be in the future", path="expires_at")
-    return moment
-
-
-def _to_utc(at: datetime, name: str) -> datetime:
-    try:
-        moment = at.astimezone(UTC)
-    except OverflowError as error:
-        raise Invalid("is out of range", path=name) from error
-    if not 1970 <= moment.year <= 9000:
-        raise Invalid("is out of range", path=name)
-    return moment
