@@ -93,11 +93,7 @@ $(INSTALLED)-%: requirements/%.txt | $(INSTALLED)-venv
 
 $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(INSTALLED)-console
 	@echo "building the console"
-	@cd web && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
-		{ test node_modules/.installed -nt package-lock.json || \
-		{ npm ci --ignore-scripts --no-audit --no-fund --silent && touch node_modules/.installed; }; } && \
-		node_modules/.bin/vite build --logLevel warn
-	@touch $@
+	@$(BIN)/python tools/build_backend.py
 
 # After the lists, because the build uses the setuptools that they pin.
 $(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv

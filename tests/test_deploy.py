@@ -204,7 +204,7 @@ def test_the_image_installs_lists_that_exist_and_copies_what_is_there() -> None:
     match = re.search(r"for list in ([\w ]+);", text)
     assert match is not None
     assert all((PROJECT_ROOT / "requirements" / f"{name}.txt").is_file() for name in match[1].split())
-    assert {"postgres", "nats", "s3", "blade"} <= set(match[1].split())
+    assert {"postgres", "nats", "s3"} <= set(match[1].split())
     assert re.search(r"^console:", (PROJECT_ROOT / "Makefile").read_text(), re.MULTILINE)
     user = dict(instructions())["USER"]
     assert pod()["securityContext"]["runAsUser"] == int(user) != 0

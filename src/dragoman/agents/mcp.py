@@ -145,7 +145,7 @@ class McpServer:
         if find_spec("mcp") is None:
             raise StartFailed(
                 f"MCP server {self.label}: the extra `mcp` is not installed: "
-                "make run EXTRAS=mcp, or pip install '.[mcp]'"
+                "pip install 'dragoman[mcp]', or in a checkout make run EXTRAS=mcp"
             )
         if self._reference_count == 0:
             try:

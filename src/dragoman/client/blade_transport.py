@@ -4,7 +4,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -25,9 +24,6 @@ from dragoman.client.events import Agent, Ended, Event, Message, Notice, Pending
 from dragoman.core.content import Json, JsonObject
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-MISSING_EXTRA_MESSAGE = (
-    "chats over Blade need the extra `blade`: pip install '.[blade]'. Sessions and histories work without it"
-)
 
 
 class ConnectionLost(Exception):
@@ -241,9 +237,10 @@ class BladeTransport:
     @asynccontextmanager
     async def _open_socket(self) -> AsyncIterator[BladeSocket]:
         """Open and authenticate a connection. Raises ConnectionLost and Unauthorized."""
-        library = _import_websockets()
+        import websockets  # here, because only chats need it
+
         try:
-            async with library.connect(
+            async with websockets.connect(
                 self._url,
                 open_timeout=self._timeouts.connect_s,
                 close_timeout=1,
@@ -256,8 +253,8 @@ class BladeTransport:
                 if packet.kind == "refused":
                     raise _to_unauthorized(packet.body)
                 yield socket
-        except (OSError, EOFError, TimeoutError, library.exceptions.WebSocketException) as error:
-            message = f"cannot connect to {self._url} ({error or type(error).__name__})"
+        except (OSError, EOFError, TimeoutError, websockets.exceptions.WebSocketException) as error:
+            message = f"cannot connect to {self._url} ({str(error) or type(error).__name__})"
             raise ConnectionLost(Unreachable(message, may_retry=True)) from error
 
 
@@ -282,12 +279,3 @@ def _check_user_message(turn: BladeTurn, payload: JsonObject) -> None:
 def _to_unauthorized(body: Json) -> ClientError:
     message = str(body.get("message")) if isinstance(body, dict) else "the server refused the connection"
     return Unauthorized(message, status=401, code="unauthorized")
-
-
-def _import_websockets() -> ModuleType:
-    """Import the WebSocket library. Raises Unsupported if the extra is not installed."""
-    try:
-        import websockets
-    except ImportError as error:
-        raise Unsupported(MISSING_EXTRA_MESSAGE) from error
-    return websockets

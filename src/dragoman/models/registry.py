@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-from dragoman.models.optional_dependencies import is_installed
+from dragoman.models.optional_dependencies import is_embedded_model_installed, is_installed
 from dragoman.ports.models import ModelEvent, ModelRequest
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -127,18 +127,21 @@ def default_model(env: Mapping[str, str]) -> tuple[str, str]:
     """The model for agents that specify none, and the reason for it as text.
 
     It is the model of the first provider whose key is set and whose packages are installed, or else the embedded model.
-    The reason mentions keys that are set but cannot be used.
+    The reason mentions keys that are set but cannot be used. If the embedded model is not installed either, it is the
+    model of such a key, because its error says how to install what is missing.
     """
-    unused: list[str] = []
+    unused: list[tuple[str, str]] = []
     for key, name in DEFAULT_MODELS:
         if not env.get(key):
             continue
         if name.startswith("openai:") or is_installed("pydantic_ai"):
             return name, f"{key} is set"
-        unused.append(key)
-    if unused:
-        return "embedded", f"{', '.join(unused)} is set, but the extra `models` is not installed"
-    return "embedded", "no provider's key is set"
+        unused.append((key, name))
+    if not unused:
+        return "embedded", "no provider's key is set"
+    if not is_embedded_model_installed():
+        return unused[0][1], f"{unused[0][0]} is set"
+    return "embedded", f"{', '.join(key for key, _ in unused)} is set, but the extra `models` is not installed"
 
 
 def _embedded(rest: str, progress: Callable[[str], None] | None) -> ManagedModel:

@@ -8,6 +8,7 @@ import structlog
 
 from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
+from dragoman.models.optional_dependencies import INSTALL_HINTS, is_embedded_model_installed
 from dragoman.models.registry import ManagedModel, default_model, resolve
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Model
@@ -87,11 +88,22 @@ async def prepare_agents(
     agents = [*extra_agents, *_load_agents(settings.agents)]
     if settings.rehearsal:
         agents += _rehearsal_agents(settings.folder, clock)
+    models = ModelPool(environ, progress)
+    default_model_name = models.default_name(settings.default_model)
+    if (
+        not (agents or settings.default_model)
+        and default_model_name == "embedded"
+        and not is_embedded_model_installed()
+    ):
+        log.warning(
+            "no model is installed, serving the rehearsal agent",
+            hint=f"set a provider's key, such as OPENAI_API_KEY, or install a model: {INSTALL_HINTS['embedded']}",
+        )
+        agents = _rehearsal_agents(settings.folder, clock)
     if not agents:
         agents = [_default_assistant()]
-    models = ModelPool(environ, progress)
     stack.push_async_callback(models.close)
-    serving.bind(agents, models.get, models.default_name(settings.default_model))
+    serving.bind(agents, models.get, default_model_name)
     await models.start()
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)

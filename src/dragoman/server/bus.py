@@ -51,7 +51,8 @@ def _make_nats_bus(settings: Settings, url: str) -> "NatsBus":
         from dragoman.buses.nats import NatsBus
     except ModuleNotFoundError as error:
         raise SettingsError(
-            "NATS is configured, but its driver is not installed: make run EXTRAS=nats, or pip install '.[nats]'"
+            "NATS is configured, but its driver is not installed: pip install 'dragoman[nats]', or in a checkout"
+            " make run EXTRAS=nats"
         ) from error
     key = load_or_create_key(settings.folder / "secrets.key")
     credentials = _check_nats_credentials(settings)

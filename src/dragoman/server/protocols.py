@@ -6,7 +6,6 @@ Each factory imports its protocol only if the settings turn it on.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-import structlog
 from starlette.routing import BaseRoute, Mount, Route
 
 from dragoman.asgi.routing import StreamGuard
@@ -25,8 +24,6 @@ from dragoman.server.access_control import AccessControl, reserve_for_user
 from dragoman.server.lazy_import import lazy_imports
 from dragoman.settings import Settings
 from dragoman.stores.encryption import load_or_create_key
-
-log = structlog.get_logger(__name__)
 
 
 class ServerContext(NamedTuple):
@@ -65,7 +62,7 @@ class MountedProtocol(NamedTuple):
 
 
 ProtocolFactory = Callable[[ServerContext], MountedProtocol | None]
-"""Builds a protocol; returns None if it is turned off or not installed."""
+"""Builds a protocol; returns None if it is turned off."""
 
 
 def mount_aap(context: ServerContext) -> MountedProtocol | None:
@@ -168,12 +165,8 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
     settings, access = context.settings, context.access
     if not settings.blade:
         return None
-    try:
-        with lazy_imports("aiohttp", "requests", "websocket"):  # for the Socket.IO library's client only; takes 0.2 s
-            from dragoman.protocols.blade import http
-    except ModuleNotFoundError as error:
-        log.warning("Blade is not served", reason=str(error), hint="install the extra `blade`")
-        return None
+    with lazy_imports("aiohttp", "requests", "websocket"):  # for the Socket.IO library's client only; takes 0.2 s
+        from dragoman.protocols.blade import http
     from dragoman.protocols.blade.projection.emitter import PatchOptions
     from dragoman.protocols.blade.rest.archives import ArchiveHandlers
     from dragoman.protocols.blade.rest.keys import KeyHandlers

@@ -13,7 +13,6 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from importlib.util import find_spec
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -273,7 +272,7 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,
-        ws=WEBSOCKET_CONNECTION if settings.blade and find_spec("websockets") else "none",
+        ws=WEBSOCKET_CONNECTION if settings.blade else "none",
         ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
         ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
         ws_per_message_deflate=False,
@@ -304,7 +303,8 @@ def _start_tracing(settings: Settings) -> Callable[[], Any]:
         end = configure_tracing(endpoint=settings.otel_endpoint, headers=settings.otel_headers, version=VERSION)
     except ImportError as error:
         raise CannotStart(
-            "OpenTelemetry is turned on, but not installed: make run EXTRAS=otel, or pip install '.[otel]'"
+            "OpenTelemetry is turned on, but not installed: pip install 'dragoman[otel]', or in a checkout"
+            " make run EXTRAS=otel"
         ) from error
     tracing.enable()
     return end

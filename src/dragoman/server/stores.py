@@ -131,8 +131,8 @@ def open_postgres(url: str, *, access: "Access" = "exclusive") -> "Postgres":
         from dragoman.stores.postgres.database import Database as Postgres
     except ModuleNotFoundError as error:
         raise SettingsError(
-            "a PostgreSQL database is configured, but its driver is not installed: make run EXTRAS=postgres, or"
-            " pip install '.[postgres]'"
+            "a PostgreSQL database is configured, but its driver is not installed: pip install 'dragoman[postgres]', or"
+            " in a checkout make run EXTRAS=postgres"
         ) from error
     return Postgres(url, access=access)
 
@@ -218,8 +218,8 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
             blobs = s3_blobs.open_bucket(address)
         except ModuleNotFoundError as error:
             raise SettingsError(
-                "a bucket for blobs is configured, but its driver is not installed: make run EXTRAS=s3, or"
-                " pip install '.[s3]'"
+                "a bucket for blobs is configured, but its driver is not installed: pip install 'dragoman[s3]', or"
+                " in a checkout make run EXTRAS=s3"
             ) from error
         except (ValueError, StoreUnavailable) as error:
             raise SettingsError(f"setting blobs: {error}") from error
