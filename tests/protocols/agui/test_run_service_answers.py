@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation, check, decode_run
 from dragoman.protocols.agui.run_service.wire import (
-    InvalidBody,
     decode_answers,
     decode_profile,
     parse_day,
     parse_event_id,
 )
+from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -268,7 +268,7 @@ def test_any_bytes_decode_as_a_run_or_break_a_rule(raw: bytes) -> None:
     with suppress(RuleViolation):
         check(decode_run(raw), WORLD)
     for decode in (decode_answers, decode_profile):
-        with suppress(InvalidBody):
+        with suppress(InvalidJson, InvalidBody):
             decode(raw)
     text = raw.decode("utf-8", "replace")
     parse_day(text)

@@ -5,7 +5,6 @@ repeated id, the session and its user, a running response, the answers. Each of 
 stream has begun, it ends with one terminal response.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -26,11 +25,10 @@ from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
-from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.errors import ErrorResponse, path_steps
 from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
 from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, resume_stream
 
-_PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 QUEUE = "dragoman"
 """The name of the only queue of tasks. The protocol requires one."""
 MODE = "standalone"
@@ -309,8 +307,7 @@ def _write_error(error: ErrorResponse) -> Response:
     """Write an error with its code and message, and the path of the wrong field as FastAPI's errors have it."""
     detail = None
     if path := error.facts.get("path"):
-        steps = [int(index) if index else name for index, name in _PATH_STEP.findall(str(path))]
-        detail = [Detail(["body", *steps], str(error.facts.get("message", error.message)))]
+        detail = [Detail(["body", *path_steps(str(path))], str(error.facts.get("message", error.message)))]
     body = AgentScopeError(error=wire.Error(error.code, error.message), detail=detail)
     return json_response(body, error.status, error.headers)
 

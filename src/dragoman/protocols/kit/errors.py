@@ -14,6 +14,7 @@ MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
 """Of a decoder's own message, which may quote what the client sent."""
 _PATH_SUFFIX = re.compile(r" - at `\$\.?(.*)`$")
+_PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
 
@@ -175,3 +176,8 @@ def parse_validation_error(message: str, prefix: str = "") -> tuple[str, str]:
     if missing := _MISSING_FIELD.fullmatch(sentence):
         return "this field is required", ".".join(filter(None, (prefix, path, missing[1])))
     return sentence, ".".join(filter(None, (prefix, path)))
+
+
+def path_steps(path: str) -> list[str | int]:
+    """The names and the indexes that a path such as `messages[0].content` consists of."""
+    return [int(index) if index else name for index, name in _PATH_STEP.findall(path)]

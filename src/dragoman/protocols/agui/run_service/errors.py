@@ -13,7 +13,7 @@ from dragoman.core import refusals
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import SessionId, parse_session_id
 from dragoman.protocols.kit import errors as kit
-from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError, path_steps
 
 MEDIA_TYPE = "application/problem+json"
 INPUT_INVALID = "AGENT_RUN_INPUT_INVALID"
@@ -45,7 +45,17 @@ class Problem(RequestError):
 
 class _ProblemTable(ErrorTable):
     def to_response(self, error: Exception) -> ErrorResponse:
-        return error.response if isinstance(error, Problem) else super().to_response(error)
+        if isinstance(error, Problem):
+            return error.response
+        response = super().to_response(error)
+        if isinstance(error, kit.InvalidJson | kit.InvalidBody):
+            return response._replace(facts={"errors": [{"loc": location_of(error)}]})
+        return response
+
+
+def location_of(error: kit.InvalidJson | kit.InvalidBody) -> list[str | int]:
+    """The path of the field at fault; empty for the whole body."""
+    return path_steps(error.path) if isinstance(error, kit.InvalidBody) else []
 
 
 ERRORS = _ProblemTable(
@@ -88,7 +98,7 @@ ERRORS = _ProblemTable(
         kit.BodyTooLarge: ErrorRow(413, INPUT_INVALID),
         kit.BodyTooSlow: ErrorRow(408, INPUT_INVALID),
         kit.InvalidJson: ErrorRow(422, INPUT_INVALID),
-        kit.InvalidBody: ErrorRow(422, INPUT_INVALID),
+        kit.InvalidBody: ErrorRow(422, INPUT_INVALID, "the body does not have the expected shape"),
         kit.InternalError: ErrorRow(500, "AGENT_INTERNAL"),
     }
 )

@@ -16,14 +16,15 @@ from dragoman.protocols.agui.run_service.errors import (
     INPUT_INVALID,
     MESSAGES_INVALID,
     Problem,
+    location_of,
 )
 from dragoman.protocols.agui.run_service.wire import (
     BinaryPart,
-    InvalidBody,
     RunAgentInput,
     UserMessage,
     decode_input,
 )
+from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 
 BODY_LIMIT = 262_144
 RUN_ID_LIMIT = 128
@@ -216,8 +217,8 @@ def decode_run(raw: bytes) -> RunAgentInput:
         raise RuleViolation(SIZE_RULE)
     try:
         return decode_input(raw)
-    except InvalidBody as error:
-        raise RuleViolation(SHAPE_RULE, error.locations) from error
+    except (InvalidJson, InvalidBody) as error:
+        raise RuleViolation(SHAPE_RULE, [location_of(error)]) from error
 
 
 def check(body: RunAgentInput, context: RuleContext) -> None:

@@ -14,12 +14,11 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from dragoman.core.content import Json, JsonObject, is_too_deep
+from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
 from dragoman.core.ids import SessionId
 from dragoman.protocols.agui import wire as agui
-from dragoman.protocols.agui.run_service.errors import INPUT_INVALID, Problem
-from dragoman.protocols.kit.decoding import decode_json
-from dragoman.protocols.kit.errors import InvalidJson
+from dragoman.protocols.kit.decoding import convert_value, decode_json
+from dragoman.protocols.kit.errors import InvalidBody
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -192,32 +191,23 @@ def image_of(part: BinaryPart | ImagePart) -> BinaryPart:
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 
-class InvalidBody(Problem):
-    """A body is not JSON, or not of the expected shape. `location` is the path of the field at fault."""
-
-    def __init__(
-        self, location: Sequence[str | int], message: str = "the body does not have the expected shape"
-    ) -> None:
-        super().__init__(422, INPUT_INVALID, message, locations=[location])
-
-
 def decode_input(raw: bytes) -> RunAgentInput:
-    """Decode the body of `POST /runs`, before its rules are checked. Raises InvalidBody."""
+    """Decode the body of `POST /runs`, before its rules are checked. Raises InvalidJson or InvalidBody."""
     return _decode(raw, RunAgentInput, _normalize_run)
 
 
 def decode_answers(raw: bytes) -> "Answers":
-    """Decode the body of `POST /runs/{thread_id}/answers`. Raises InvalidBody."""
+    """Decode the body of `POST /runs/{thread_id}/answers`. Raises InvalidJson or InvalidBody."""
     return _decode(raw, Answers, lambda body: _map_member(body, "answers", _to_camel_case))
 
 
 def decode_profile(raw: bytes) -> "ProfileChange":
-    """Decode the body of `PATCH /profile`. Raises InvalidBody."""
+    """Decode the body of `PATCH /profile`. Raises InvalidJson or InvalidBody."""
     return _decode(raw, ProfileChange, lambda body: body)
 
 
 def canonical_json(raw: bytes) -> bytes:
-    """A body as JSON with sorted members, so that equal requests are equal bytes. Raises InvalidBody."""
+    """A body as JSON with sorted members, so that equal requests are equal bytes. Raises InvalidJson or InvalidBody."""
     return msgspec.json.encode(_read(raw), order="deterministic")
 
 
@@ -225,32 +215,14 @@ Body = TypeVar("Body")
 
 
 def _decode(raw: bytes, kind: type[Body], normalize: Callable[[Json], Json]) -> Body:
-    try:
-        return msgspec.convert(normalize(_read(raw)), kind)
-    except msgspec.ValidationError as error:
-        raise InvalidBody(location_of(str(error))) from error
+    return convert_value(normalize(_read(raw)), kind)
 
 
 def _read(raw: bytes) -> Json:
-    try:
-        value = decode_json(raw)
-    except InvalidJson as error:
-        raise InvalidBody([], str(error)) from error
+    value = decode_json(raw)
     if is_too_deep(value):
-        raise InvalidBody([])
+        raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
     return value
-
-
-_PATH = re.compile(r" - at `\$(.*)`$")
-_MISSING = re.compile(r"missing required field `([^`]*)`")
-_PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
-
-
-def location_of(text: str) -> list[str | int]:
-    """The path of the field at fault, from a decoder's message. The message itself is not shown."""
-    path, missing = _PATH.search(text), _MISSING.search(text)
-    location: list[str | int] = [name or int(index) for name, index in _PATH_STEP.findall(path[1] if path else "")]
-    return [*location, missing[1]] if missing else location
 
 
 # --- spelling ---------------------------------------------------------------------------------------------------------
