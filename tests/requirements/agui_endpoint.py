@@ -46,6 +46,11 @@ REQUIREMENTS = (
         "Hydration and `connect` give a client what it has after the streams: messages, cards, images, files, data",
         "ag-ui B.9; rule 13",
     ),
+    Requirement(
+        "ag-ui-b:history:incomplete",
+        "Messages that were stopped, failed or were cut off are marked, in the stream and in hydration",
+        "ag-ui B.8; rule 25",
+    ),
     Requirement("ag-ui-b:hydrate:interrupts", "Hydration ends with the interrupts that are open", "ag-ui B.9"),
     Requirement("ag-ui-b:state:hydrated", "The state that a client sent last is returned with the thread", "ag-ui B.9"),
     Requirement(

@@ -101,6 +101,9 @@ REQUIREMENTS = (
     Requirement("runs:history:newest", "Without a thread id: the newest thread, or none", "seed 002"),
     Requirement("runs:ui-schema:same-compiler", "Event and history have the same tree", "ag-ui A.8"),
     Requirement("runs:ui-schema:seed", "The seed's example compiles to itself", "seed 002"),
+    Requirement(
+        "runs:history:incomplete", "Answers that were stopped, failed or were cut off are marked", "ag-ui A.6; rule 25"
+    ),
     Requirement("runs:state:shared", "The state of a run is the thread's, on every protocol", "seed 002; rule 11"),
     Requirement("runs:ui-schema:belongs", "A card belongs to the open answer, else to the next", "ag-ui A.8 [chosen]"),
     Requirement("runs:ui-schema:alone", "A card without text is an answer with an empty text", "ag-ui A.8 [chosen]"),

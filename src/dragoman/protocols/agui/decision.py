@@ -118,6 +118,11 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, s
         answers=() if placement.branch.before_seq is not None else answers,
         client_run_id=run.run_id,
         client_tools=tools_of(run.tools),
-        metadata=run_metadata_from(run, unknown, resends_history=bool(placement.new) and begins_answered(sent)),
+        metadata=run_metadata_from(
+            run,
+            unknown,
+            resends_history=bool(placement.new) and begins_answered(sent),
+            replaces_answer=placement.again is not None and not sent[-1].is_user,
+        ),
     )
     return StartRun(submit, *placement.branch, dropped=tuple(mapper.dropped))

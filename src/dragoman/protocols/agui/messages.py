@@ -4,7 +4,7 @@ Source: specification of AG-UI, B.3, B.5, B.9; shared rules, 12 to 16.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -64,6 +64,14 @@ def subagent_run_id(loop: LoopId | None) -> str | None:
 def metadata_of(**values: core.Json) -> core.JsonObject:
     """The `metadata` of an event or message with this server's own members."""
     return {METADATA_KEY: values}
+
+
+STATUS_METADATA: Mapping[core.MessageStatus, core.JsonObject] = {
+    "interrupted": metadata_of(interrupted=True),
+    "cut": metadata_of(interrupted=True, cut=True),
+    "failed": metadata_of(failed=True),
+}
+"""The metadata of a message that is not complete. The step of a cut one is repeated as another message."""
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
@@ -249,8 +257,10 @@ class Transcript:
                     self._shown.append(block_event(closed, at))
             case CallOpened(loop=loop) if loop in self._steps:
                 self._steps[loop].begin_message((logged.seq, 0), has_text=False)
-            case MessageClosed(loop=loop):
+            case MessageClosed(loop=loop, status=status):
                 step = self._steps.pop(loop, step)
+                if status == "cut" and step.reasoning:
+                    step.begin_message((logged.seq, 0))
             case PlanUpdated() as plan:
                 self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, logged.seq)
             case CardUpdated(loop=loop) as update if (card := card_event(update, at)) is not None:
@@ -367,7 +377,7 @@ def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> wire.A
         content=core.text_of(step.content) if has_text else None,
         tool_calls=tuple(tool_call(block) for block in blocks if isinstance(block, core.Call)) or None,
         subagent_run_id=subagent_run_id(step.loop),
-        metadata=metadata_of(interrupted=True) if step.status in ("cut", "interrupted") else None,
+        metadata=STATUS_METADATA.get(step.status),
     )
 
 

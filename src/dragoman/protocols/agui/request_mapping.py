@@ -142,8 +142,16 @@ def tools_of(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
     )
 
 
+REPLACES_ANSWER = "replaces_answer"
+"""The member of a run's metadata that says that its client still shows an answer that the run replaces."""
+
+
 def run_metadata_from(
-    run: RunInput, unknown_interrupts: Sequence[str] = (), *, resends_history: bool = False
+    run: RunInput,
+    unknown_interrupts: Sequence[str] = (),
+    *,
+    resends_history: bool = False,
+    replaces_answer: bool = False,
 ) -> RunMetadata:
     """What the agent may read about the request, and what later replays of the run show of it."""
     forwarded = run.forwarded_props
@@ -151,6 +159,7 @@ def run_metadata_from(
     own: dict[str, core.Json] = {
         "parent_run_id": run.parent_run_id,
         "unknown_interrupts": list(unknown_interrupts) or None,
+        REPLACES_ANSWER: replaces_answer or None,
     }
     return RunMetadata(
         state=msgspec.UNSET if run.state == {} else run.state,  # clients without state send {}

@@ -12,8 +12,11 @@ from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record, cursor_of
 from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui.content import Message
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position
+from dragoman.protocols.agui.messages import fit_newest_messages
+from dragoman.protocols.agui.request_mapping import REPLACES_ANSWER
 from dragoman.protocols.agui.translate import Translator
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 from dragoman.protocols.kit.sse import fixed_stream
@@ -46,9 +49,18 @@ class RunEncoder:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, translator: Translator, generation: Generation) -> None:
+    def __init__(self, translator: Translator, generation: Generation, question: Sequence[Message] = ()) -> None:
+        """Begin before the run's first record.
+
+        Args:
+            translator: makes the run's events.
+            generation: the version of the client.
+            question: the client's history up to the user's last message. It replaces what the client shows, if the
+                run is a new answer to that message and the client still shows the failed one.
+        """
         self._translator = translator
         self._generation: Generation = generation
+        self._question = question
 
     @property
     def is_over(self) -> bool:
@@ -60,9 +72,18 @@ class RunEncoder:
         events = self._translator.feed(record)
         if not events:
             return b""
+        if self._question and isinstance(record, LoggedEvent) and isinstance(record.event, RunStarted):
+            events += self._restored_question(record.event)
         if self._generation != "1.0":
             events = downgrade_events(events, self._generation)
         return _encode_frames(record, events)
+
+    def _restored_question(self, started: RunStarted) -> list[wire.Event]:
+        """The snapshot that removes a failed answer from the client; the log is not needed for it."""
+        question, self._question = self._question, ()
+        if not started.metadata.protocol.get(REPLACES_ANSWER) or len(fit_newest_messages(question)) < len(question):
+            return []
+        return [wire.MessagesSnapshot(messages=tuple(question))]
 
     def close(self, error: Exception) -> bytes:
         """The frame that ends the stream before its run."""

@@ -37,6 +37,7 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as wire
+from dragoman.protocols.agui.content import Message, UserMessage
 from dragoman.protocols.agui.decision import StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
@@ -174,7 +175,8 @@ class Threads:
         """Stream a run from its start."""
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
         reader = self._engine.follow(live, Cursor(first_seq - 1))
-        return await open_stream(reader, RunEncoder(translator, request.generation), on_close=on_close)
+        encoder = RunEncoder(translator, request.generation, question=_up_to_question(request.run.messages))
+        return await open_stream(reader, encoder, on_close=on_close)
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -324,3 +326,9 @@ class Threads:
         if agent != live.state.agent and self._engine.agent(agent).spec.name != live.state.agent:
             raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")
         return live
+
+
+def _up_to_question(messages: Sequence[Message]) -> Sequence[Message]:
+    """A client's history up to its last user message."""
+    last = max((index for index, each in enumerate(messages) if isinstance(each, UserMessage)), default=-1)
+    return messages[: last + 1]

@@ -55,6 +55,7 @@ from dragoman.protocols.agui.content import (
     TokenUsage,
 )
 from dragoman.protocols.agui.messages import (
+    STATUS_METADATA,
     activity_id,
     block_event,
     card_event,
@@ -120,13 +121,14 @@ class PendingCall(NamedTuple):
 class _Step:
     """The model step that a loop has open."""
 
-    __slots__ = ("at", "message_id", "thinking")
+    __slots__ = ("at", "has_reasoned", "message_id", "thinking")
 
     def __init__(self, message_id: MessageId, at: int) -> None:
         self.message_id = message_id
         self.at = at
         self.thinking: str | None = None
         """The id of the open reasoning message."""
+        self.has_reasoned = False
 
 
 class _Stamp(TypedDict):
@@ -277,10 +279,8 @@ class Translator:
                 return self._on_block_closed(closed, at)
             case CallOpened() as opened:
                 return self._on_call_opened(opened, at)
-            case MessageClosed(loop=loop, status=status, model=model):
-                self._models.add(model)
-                self._steps.pop(loop, None)
-                return self._end_text(loop, at, is_cut=status in ("cut", "interrupted"))
+            case MessageClosed() as closed:
+                return self._on_message_closed(closed, at)
             case CallSettled() as settled:
                 return self._on_call_settled(settled, at)
             case CallParked(call_id=call_id):
@@ -335,7 +335,7 @@ class Translator:
         thought = wire.ReasoningMessageContent(message_id=own, delta=piece.text, subagent_run_id=tag)
         if step.thinking == own:
             return [thought]
-        step.thinking = own
+        step.thinking, step.has_reasoned = own, True
         return [
             wire.ReasoningStart(**stamp, message_id=own),
             wire.ReasoningMessageStart(**stamp, message_id=own, role="reasoning"),
@@ -362,11 +362,19 @@ class Translator:
         self._texts[loop] = step.message_id
         return [wire.TextMessageStart(**_stamp(step.at, loop), message_id=step.message_id, role="assistant")]
 
-    def _end_text(self, loop: LoopId, at: int, *, is_cut: bool = False) -> list[wire.Event]:
+    def _on_message_closed(self, closed: MessageClosed, at: int) -> list[wire.Event]:
+        """The end of a step's text. A cut step without text gets an empty one, if its reasoning was shown."""
+        self._models.add(closed.model)
+        step = self._steps.get(closed.loop)
+        is_mark_needed = closed.status == "cut" and step is not None and step.has_reasoned
+        begun = self._begin_text(closed.loop) if is_mark_needed else []
+        self._steps.pop(closed.loop, None)
+        return [*begun, *self._end_text(closed.loop, at, STATUS_METADATA.get(closed.status))]
+
+    def _end_text(self, loop: LoopId, at: int, metadata: core.JsonObject | None = None) -> list[wire.Event]:
         message_id = self._texts.pop(loop, None)
         if message_id is None:
             return []
-        metadata = metadata_of(interrupted=True) if is_cut else None
         return [wire.TextMessageEnd(**_stamp(at, loop), metadata=metadata, message_id=message_id)]
 
     def _on_call_opened(self, opened: CallOpened, at: int) -> list[wire.Event]:

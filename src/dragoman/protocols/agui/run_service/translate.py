@@ -6,7 +6,7 @@ rules, 16).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -34,7 +34,7 @@ from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui import translate as agui_translate
 from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome
-from dragoman.protocols.agui.messages import metadata_of
+from dragoman.protocols.agui.messages import STATUS_METADATA, metadata_of
 from dragoman.protocols.agui.request_mapping import tools_of
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.rules import client_time_of
@@ -43,8 +43,7 @@ from dragoman.protocols.agui.translate import VERSION, Translator
 PROTOCOL = "runs"
 FAILED_MESSAGE = "runtime execution failed"
 
-MESSAGE_STATUS: Mapping[core.MessageStatus, str] = {
-    "completed": "success",
+INCOMPLETE_STATUS: Mapping[core.MessageStatus, Literal["partial_success", "failed"]] = {
     "interrupted": "partial_success",
     "cut": "partial_success",
     "failed": "failed",
@@ -142,12 +141,15 @@ def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.His
     """A message as the history shows it. `link` makes a link to an uploaded object from its path."""
     at, content = entry.logged.at, entry.message.content
     if isinstance(entry.message, core.AssistantMessage):
+        status = entry.message.status
         return wire.HistoryAssistant(
             id=entry.message.id,
             seq=entry.ordinal,
             content=core.text_of(content),
             ui_schema=entry.schema,
             timestamp=at,
+            status=INCOMPLETE_STATUS.get(status, msgspec.UNSET),
+            metadata=STATUS_METADATA.get(status, msgspec.UNSET),
         )
     blocks = (core.Text(content),) if isinstance(content, str) else content
     return wire.HistoryUser(
@@ -318,7 +320,9 @@ class RunEvents:
             case agui.TextMessageStart(message_id=message_id):
                 self._texts[message_id] = []
             case agui.TextMessageEnd(message_id=message_id):
-                status = MESSAGE_STATUS[logged.status] if isinstance(logged, MessageClosed) else "success"
+                status = (
+                    INCOMPLETE_STATUS.get(logged.status, "success") if isinstance(logged, MessageClosed) else "success"
+                )
                 body |= {"role": "assistant", "status": status, "answer": "".join(self._texts.pop(message_id))}
                 body["key_points"] = []
                 if (schema := self._cards.take_schema()) is not None:

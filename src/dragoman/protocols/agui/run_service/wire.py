@@ -336,13 +336,16 @@ class HistoryUser(_Out, frozen=True, kw_only=True, tag="user", tag_field="role")
 
 
 class HistoryAssistant(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role"):
-    """An assistant message."""
+    """An assistant message. `status` and `metadata` are absent if it is complete."""
 
     id: str
     seq: int
     content: str
     ui_schema: JsonObject | None
     timestamp: datetime
+    status: Literal["partial_success", "failed"] | UnsetType = UNSET
+    metadata: JsonObject | UnsetType = UNSET
+    """The same as in the event that ended the message."""
 
 
 HistoryMessage = HistoryUser | HistoryAssistant
