@@ -35,6 +35,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     default_agent: Annotated[str | None, doc("agent for clients that name none; not set: the first one served")] = None
     default_model: Annotated[str | None, doc("model for agents that name none, such as `openai:gpt-5-mini`")] = None
+    fallback_models: Annotated[
+        tuple[str, ...], doc("models that answer, in this order, if an agent's own model fails before its first word")
+    ] = ()
+    model_retries: Annotated[
+        int, doc("how often a call of a model that is unavailable is repeated before its first word", ge=0, le=10)
+    ] = 2
+    model_retry_max_s: Annotated[
+        float, doc("longest delay before a retry; a model that asks for more by `Retry-After` is not retried", ge=0)
+    ] = 60.0
+    model_error_details: Annotated[
+        bool | None,
+        doc("send the messages of a model's errors to clients; not set: only on a loopback address without proxies"),
+    ] = None
     rehearsal: Annotated[bool, doc("also serve the two rehearsal agents, which need no model")] = False
 
     host: Annotated[str, doc("address to listen on")] = "127.0.0.1"

@@ -35,17 +35,8 @@ async def server() -> AsyncIterator[FakeOpenAIServer]:
 
 
 @pytest.fixture
-async def retry_delays() -> list[float]:
-    """The delays before retries in seconds, recorded instead of waited for."""
-    return []
-
-
-@pytest.fixture
-async def model(server: FakeOpenAIServer, retry_delays: list[float]) -> AsyncIterator[OpenAIModel]:
-    async def pause(seconds: float) -> None:
-        retry_delays.append(seconds)
-
-    model = OpenAIModel("gpt-x", base_url=server.base_url, api_key=KEY, sleep=pause)
+async def model(server: FakeOpenAIServer) -> AsyncIterator[OpenAIModel]:
+    model = OpenAIModel("gpt-x", base_url=server.base_url, api_key=KEY)
     yield model
     await model.aclose()
 
@@ -121,61 +112,10 @@ async def test_concurrent_conversations_do_not_mix(model: OpenAIModel, server: F
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_busy_server_is_retried_once_after_the_requested_delay(
-    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float]
-) -> None:
-    server.answers = [refusal(429, {"error": {"message": "slow down"}}, **{"retry-after": "2.5"}), HELLO]
-    assert await events_of(model, a_request()) == HELLO_EVENTS
-    assert retry_delays == [2.5]
-
-
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
-async def test_a_server_that_stays_busy_is_unavailable_after_one_retry(
-    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], status: int
-) -> None:
-    server.answers = [refusal(status, b"busy"), refusal(status, b"busy")]
-    with pytest.raises(ModelUnavailable, match=f"status {status}: busy"):
-        await events_of(model, a_request())
-    assert (retry_delays, server.answers) == ([openai.BACKOFF_S], [])
-
-
-async def test_a_server_that_requests_a_long_delay_is_not_retried(
-    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float]
-) -> None:
-    server.answers = [refusal(429, b"tomorrow", **{"retry-after": "86400"})]
-    with pytest.raises(ModelUnavailable):
-        await events_of(model, a_request())
-    assert retry_delays == []
-
-
-async def test_a_connection_closed_by_the_server_is_replaced(model: OpenAIModel, server: FakeOpenAIServer) -> None:
-    server.connections_to_drop = 1
-    server.answers = [HELLO]
-    assert await events_of(model, a_request()) == HELLO_EVENTS
-
-
-async def test_an_unreachable_server_is_unavailable(retry_delays: list[float]) -> None:
-    async def pause(seconds: float) -> None:
-        retry_delays.append(seconds)
-
-    async with fake_openai_server() as server:
-        base_url = server.base_url
-    model = OpenAIModel("gpt-x", base_url=base_url, sleep=pause)
-    with pytest.raises(ModelUnavailable, match="cannot reach"):
-        await events_of(model, a_request())
-    assert retry_delays == [openai.BACKOFF_S]
-    await model.aclose()
-
-
-async def test_a_silent_server_is_unavailable_and_not_retried(
-    retry_delays: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_server_is_unavailable_and_not_to_be_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server may still be working, and a retry would double its load."""
     monkeypatch.setattr(openai, "READ_TIMEOUT_S", 0.05)
     released = asyncio.Event()
-
-    async def pause(seconds: float) -> None:
-        retry_delays.append(seconds)
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await released.wait()
@@ -184,10 +124,10 @@ async def test_a_silent_server_is_unavailable_and_not_retried(
     silent = await asyncio.start_server(hold, "127.0.0.1", 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]
-        impatient = OpenAIModel("gpt-x", base_url=f"http://127.0.0.1:{port}/v1", sleep=pause)
-        with pytest.raises(ModelUnavailable, match="no answer within"):
+        impatient = OpenAIModel("gpt-x", base_url=f"http://127.0.0.1:{port}/v1")
+        with pytest.raises(ModelUnavailable, match="no answer within") as failed:
             await events_of(impatient, a_request())
-        assert retry_delays == []
+        assert not failed.value.may_retry
         released.set()
         await impatient.aclose()
 
@@ -201,13 +141,11 @@ async def test_a_request_that_exceeds_the_context_window_is_reported(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 422])
-async def test_a_rejected_request_fails_without_a_retry(
-    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], status: int
-) -> None:
+async def test_a_rejected_request_fails(model: OpenAIModel, server: FakeOpenAIServer, status: int) -> None:
     server.answers = [refusal(status, {"error": {"message": "no"}})]
     with pytest.raises(ModelFailed, match=f"status {status}: no") as failed:
         await events_of(model, a_request())
-    assert (type(failed.value), retry_delays) == (ModelFailed, [])
+    assert type(failed.value) is ModelFailed
 
 
 async def test_an_endless_error_body_is_read_only_in_part(model: OpenAIModel, server: FakeOpenAIServer) -> None:
@@ -222,7 +160,6 @@ async def test_an_endless_error_body_is_read_only_in_part(model: OpenAIModel, se
     [
         pytest.param(Answer([chunk({"content": "Hel"})], is_cut=True), id="cut in the text"),
         pytest.param(Answer([chunk({"content": "Hel"})]), id="ended without a reason"),
-        pytest.param(Answer([chunk({"content": "Hel"}), DONE]), id="done without a reason"),
         pytest.param(
             Answer([chunk({"content": "Hel"}), chunk(call_delta(0, '{"a": ', id="c", name="add"))], is_cut=True),
             id="cut in a call's arguments",
@@ -231,12 +168,37 @@ async def test_an_endless_error_body_is_read_only_in_part(model: OpenAIModel, se
         pytest.param(Answer([chunk({"content": "Hel"}), b'data: {"error": {"message": "boom"}}\n\n']), id="an error"),
     ],
 )
-async def test_an_interrupted_answer_fails_and_is_not_retried(
-    model: OpenAIModel, server: FakeOpenAIServer, retry_delays: list[float], answer: Answer
-) -> None:
+async def test_an_interrupted_answer_fails(model: OpenAIModel, server: FakeOpenAIServer, answer: Answer) -> None:
     server.answers = [answer]
     events, failed = await events_and_failure(model, a_request())
-    assert (type(failed), events, retry_delays) == (ModelFailed, [TextDelta("Hel")], [])
+    assert (isinstance(failed, ModelUnavailable), events) == (False, [TextDelta("Hel")])
+
+
+async def test_an_answer_interrupted_before_its_first_word_is_unavailable(
+    model: OpenAIModel, server: FakeOpenAIServer
+) -> None:
+    server.answers = [Answer([chunk({"role": "assistant"})], is_cut=True), Answer([])]
+    for _ in range(2):
+        with pytest.raises(ModelUnavailable):
+            await events_of(model, a_request())
+
+
+async def test_a_server_that_refuses_stream_options_is_asked_without_them(
+    model: OpenAIModel, server: FakeOpenAIServer
+) -> None:
+    error = {"detail": [{"loc": ["body", "stream_options"], "msg": "extra fields not permitted"}]}
+    server.answers = [refusal(422, error), HELLO, HELLO]
+    for _ in range(2):
+        assert await events_of(model, a_request()) == HELLO_EVENTS
+    assert ["stream_options" in each.body for each in server.received] == [True, False, False]
+
+
+async def test_a_connection_left_open_after_done_does_not_delay_the_answer(
+    model: OpenAIModel, server: FakeOpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai, "TAIL_TIMEOUT_S", 0.01)
+    server.answers = [Answer([chunk({"content": "Hello"}), DONE, asyncio.Event()])]
+    assert await events_of(model, a_request()) == [TextDelta("Hello"), Finished(stop="end_turn")]
 
 
 async def test_an_answer_interrupted_after_its_finish_reason_is_complete(

@@ -158,7 +158,7 @@ def test_further_choices_are_ignored() -> None:
     assert read(other, chunk({"content": "yes"}, "stop")) == [TextDelta("yes"), Finished(stop="end_turn")]
 
 
-@pytest.mark.parametrize("chunks", [[], [chunk({"content": "Hel"})], [chunk({"content": "Hel"}), DONE]])
+@pytest.mark.parametrize("chunks", [[], [chunk({"content": "Hel"})]])
 def test_an_answer_without_a_finish_reason_is_a_failure(chunks: list[bytes]) -> None:
     with pytest.raises(ModelFailed, match="without a finish reason"):
         read(*chunks)
@@ -267,3 +267,48 @@ def test_any_chunk_yields_events_or_a_failure(value: object) -> None:
     except ModelFailed:
         return
     assert isinstance(events[-1], Finished)
+
+
+# --- what local servers do --------------------------------------------------------------------------------------------
+
+
+def test_done_without_a_finish_reason_ends_the_answer() -> None:
+    assert read(chunk({"content": "Hi"}), DONE) == [TextDelta("Hi"), Finished(stop="end_turn")]
+    assert read(chunk(call_delta(0, "{}", id="c", name="add")), DONE) == [
+        call_requested("c", "{}"),
+        Finished(stop="tool_use"),
+    ]
+
+
+def test_a_legacy_function_call_is_a_call() -> None:
+    assert read(
+        chunk({"function_call": {"name": "add", "arguments": ""}}),
+        chunk({"function_call": {"arguments": '{"a": 1'}}),
+        chunk({"function_call": {"arguments": "}"}}),
+        chunk({}, "function_call"),
+    ) == [call_requested("new", '{"a": 1}'), Finished(stop="tool_use")]
+
+
+THOUGHT = "<think>\nHm, a < b.\n</think>\n\nThe answer <think> is 5."
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_reasoning_in_tags_at_the_beginning_of_the_text_is_reasoning(size: int) -> None:
+    parts = [THOUGHT[start : start + size] for start in range(0, len(THOUGHT), size)]
+    events = read(*(chunk({"content": part}) for part in parts), chunk({}, "stop"))
+    thinking = "".join(each.text for each in events if isinstance(each, ThinkingDelta))
+    text = "".join(each.text for each in events if isinstance(each, TextDelta))
+    assert (thinking, text) == ("\nHm, a < b.\n", "The answer <think> is 5.")
+
+
+@pytest.mark.parametrize("text", ["<thin", "<b>bold</b>", " plain", "<", "x <think>y</think>"])
+def test_other_text_is_not_changed(text: str) -> None:
+    events = read(*(chunk({"content": letter}) for letter in text), chunk({}, "stop"))
+    assert "".join(each.text for each in events if isinstance(each, TextDelta)) == text
+
+
+def test_reasoning_that_never_ends_is_reasoning() -> None:
+    assert read(chunk({"content": "<think>Hm"}), chunk({}, "length")) == [
+        ThinkingDelta("Hm"),
+        Finished(stop="max_tokens"),
+    ]

@@ -103,7 +103,7 @@ class ModelLoop:
             if self._compactor.usage != Usage():  # summaries written for this step
                 usage = (usage or Usage()) + self._compactor.usage
                 self._compactor.usage = Usage()
-            await run.end_step(usage=usage, model=self._agent.model_name)
+            await run.end_step(usage=usage, model=finished.model or self._agent.model_name)
             if not calls:
                 return "end_turn" if finished.stop == "tool_use" else finished.stop
             self._run_usage += usage or Usage()
@@ -278,8 +278,10 @@ class ModelLoop:
 
 
 def _to_agent_error(error: ModelFailed) -> AgentError:
-    """The error for clients. The provider's message goes only to the log."""
+    """The error for clients. The provider's message goes to the log, and to clients only if the model says so."""
     log.warning("model failed", code=error.code, error=str(error))
+    if error.shown_message is not None:
+        return AgentError(error.code, error.shown_message)
     if isinstance(error, ModelUnavailable):
         return AgentError(error.code, "The model is currently unavailable")
     if isinstance(error, ContextTooLong):

@@ -1,13 +1,14 @@
 """A model on an OpenAI-compatible Chat Completions server, over HTTP. `openai_wire` builds the requests."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import httpx2
+import msgspec
 
-from dragoman.models.openai_answer import AnswerReader, classify_error_body, excerpt
+from dragoman.models.openai_answer import AnswerInterrupted, AnswerReader, classify_error_body, excerpt
 from dragoman.models.openai_wire import Dialect, request_body
 from dragoman.models.sse import EventReader, EventTooLong
 from dragoman.ports.models import ModelEvent, ModelFailed, ModelRequest, ModelUnavailable
@@ -19,9 +20,6 @@ TAIL_TIMEOUT_S = 5.0
 """Maximum time for what follows the finish reason: usage and the end of the body. The answer is complete without."""
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
-BACKOFF_S = 0.5
-MAX_BACKOFF_S = 10.0
-"""If the server asks for a longer delay, the call is not retried."""
 UNLIMITED = httpx2.Limits(max_connections=None)
 """The engine limits the number of runs; a second limit here would only make them wait for each other."""
 
@@ -29,8 +27,8 @@ UNLIMITED = httpx2.Limits(max_connections=None)
 class OpenAIModel:
     """A model on an OpenAI-compatible server.
 
-    A call that fails as unavailable before its first event is retried once. The object pools connections; `aclose`
-    closes them. The API key never appears in errors or representations.
+    A server that refuses `stream_options` is asked again without. The object pools connections; `aclose` closes them.
+    The API key never appears in errors or representations.
 
     Args:
         name: the server's name for the model. A request's `model` is our own name, and is not sent.
@@ -39,7 +37,6 @@ class OpenAIModel:
         dialect: what the server supports.
         context_window: the model's context window in tokens; None if it is not known.
         transport: replaces the TCP transport.
-        sleep: waits the given number of seconds before a retry.
 
     Raises:
         ValueError: the address or the key is not valid.
@@ -54,13 +51,11 @@ class OpenAIModel:
         dialect: Dialect | None = None,
         context_window: int | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.name = name
         self.context_window = context_window
         self._api_key = api_key
         self._dialect = dialect or Dialect()
-        self._sleep = sleep
         self._client = httpx2.AsyncClient(
             base_url=_parse_url(base_url),
             headers=_headers(api_key),
@@ -81,25 +76,27 @@ class OpenAIModel:
         """Call the model, and stream its answer."""
         if self._client.is_closed:
             raise ModelUnavailable(f"the model {self.name} has been closed")
-        body = request_body(self.name, request, self._dialect)
-        for is_last_try in (False, True):
-            has_begun = False
+        has_begun = False
+        while True:
+            dialect = self._dialect
             try:
-                async with self._open_response(body) as response:
+                async with self._open_response(request_body(self.name, request, dialect)) as response:
                     while events := await response.next():
                         has_begun = True
                         for event in events:
                             yield event
                 return
             except ModelFailed as error:
-                error.args = (self._redact_key(str(error)),)
-                if isinstance(error, _RetryLater):
-                    delay_s = error.retry_after_s
-                else:
-                    delay_s = BACKOFF_S if isinstance(error, ModelUnavailable) else None
-                if has_begun or is_last_try or delay_s is None:
+                text = self._redact_key(str(error))
+                error.args = (text,)
+                if has_begun:
                     raise
-            await self._sleep(delay_s)
+                if isinstance(error, AnswerInterrupted):
+                    is_slow = isinstance(error.__cause__, httpx2.ReadTimeout)  # it may still be working on it
+                    raise ModelUnavailable(text, may_retry=not is_slow) from error
+                if not dialect.usage or isinstance(error, ModelUnavailable) or "stream_options" not in text:
+                    raise
+                self._dialect = msgspec.structs.replace(dialect, usage=False)
 
     async def aclose(self) -> None:
         """Close the connections. Calls that are still streaming fail."""
@@ -108,13 +105,7 @@ class OpenAIModel:
     @asynccontextmanager
     async def _open_response(self, body: bytes) -> AsyncIterator["_ResponseStream"]:
         """Send the request. The body of the response is open inside the block."""
-        request = self._client.build_request("POST", "chat/completions", content=body)
-        try:
-            response = await self._client.send(request, stream=True)
-        except httpx2.ReadTimeout as error:  # the server may still be working: a retry would double its load
-            raise _RetryLater(f"no answer within {READ_TIMEOUT_S:.0f} s", None) from error
-        except httpx2.TransportError as error:  # unreachable, or the server had closed a pooled connection
-            raise _RetryLater(f"cannot reach {self.base_url}: {_describe_error(error)}", BACKOFF_S) from error
+        response = await self._send(body, is_retry=False)
         try:
             if response.status_code != httpx2.codes.OK:
                 raise await _read_error(response)
@@ -124,6 +115,18 @@ class OpenAIModel:
             yield _ResponseStream(response)
         finally:
             await response.aclose()
+
+    async def _send(self, body: bytes, *, is_retry: bool) -> httpx2.Response:
+        """Send the request. A pooled connection that the server had closed is replaced once."""
+        request = self._client.build_request("POST", "chat/completions", content=body)
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx2.ReadTimeout as error:  # the server may still be working: a retry would double its load
+            raise ModelUnavailable(f"no answer within {READ_TIMEOUT_S:.0f} s", may_retry=False) from error
+        except httpx2.TransportError as error:
+            if is_retry or isinstance(error, httpx2.ConnectError | httpx2.TimeoutException):
+                raise ModelUnavailable(f"cannot reach {self.base_url}: {_describe_error(error)}") from error
+        return await self._send(body, is_retry=True)
 
     def _redact_key(self, text: str) -> str:
         """Remove the API key, because servers tend to repeat a key that they reject."""
@@ -164,17 +167,9 @@ class _ResponseStream:
             return self._sse_reader.close()
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             if not self._answer_reader.is_finished:
-                raise ModelFailed(f"the answer was interrupted: {_describe_error(error)}") from error
+                raise AnswerInterrupted(f"the answer was interrupted: {_describe_error(error)}") from error
             self._has_ended = True
             return []
-
-
-class _RetryLater(ModelUnavailable):
-    """The model is unavailable. `retry_after_s` is the delay before a retry; None: do not retry."""
-
-    def __init__(self, text: str, retry_after_s: float | None) -> None:
-        super().__init__(text)
-        self.retry_after_s = retry_after_s
 
 
 async def _read_error(response: httpx2.Response) -> ModelFailed:
@@ -189,17 +184,17 @@ async def _read_error(response: httpx2.Response) -> ModelFailed:
         pass  # the status is sufficient
     failed = classify_error_body(response.status_code, body[:MAX_ERROR_BYTES])
     if isinstance(failed, ModelUnavailable):
-        return _RetryLater(str(failed), _retry_after_s(response.headers))
+        failed.retry_after_s = _retry_after_s(response.headers)
     return failed
 
 
 def _retry_after_s(headers: httpx2.Headers) -> float | None:
-    """The delay that the server asks for in seconds; None if it is too long to wait here."""
+    """The delay that the server asks for in seconds. A date is ignored: too rare among these servers."""
     try:
-        delay_s = float(headers.get("retry-after", BACKOFF_S))
-    except ValueError:  # a date: too rare among these servers to support
-        return BACKOFF_S
-    return delay_s if 0 <= delay_s <= MAX_BACKOFF_S else None
+        delay_s = float(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return delay_s if delay_s >= 0 else None
 
 
 def _describe_error(error: Exception) -> str:

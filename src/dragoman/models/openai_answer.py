@@ -3,7 +3,8 @@
 The input is not trusted: it is decoded strictly, bounded, and rejected with `ModelFailed`.
 
     open ──finish_reason──▶ finished ──[DONE] or end of body──▶ done
-      └──[DONE] or end of body──▶ ModelFailed
+      ├──[DONE]──▶ done, if there was an answer: some servers send no finish reason
+      └──end of body──▶ AnswerInterrupted
 
 Source: the OpenAI API reference, "Chat Completions", streaming. Deviations of servers are noted where they are handled.
 """
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from dragoman.core.content import Json, JsonObject, Usage
+from dragoman.models.think_tags import ThinkTags
 from dragoman.ports.models import (
     CallRequested,
     ContextTooLong,
@@ -72,6 +74,8 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[_CallDelta] | None = None
+    function_call: _Function | None = None
+    """The only call of an answer, as older servers send it."""
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -111,6 +115,10 @@ class _OpenCall:
         return CallRequested(id=self.id, name=self.name, input=parse_arguments(raw), raw=raw)
 
 
+class AnswerInterrupted(ModelFailed):
+    """The answer ended before the model had finished."""
+
+
 class AnswerReader:
     """Reads the events of one streamed answer. Calls are returned together when the answer is finished.
 
@@ -118,7 +126,17 @@ class AnswerReader:
         new_id: creates ids for calls that have none from the server.
     """
 
-    __slots__ = ("_argument_chars", "_calls", "_is_refusal", "_new_id", "_open", "_stop", "_usage", "is_done")
+    __slots__ = (
+        "_argument_chars",
+        "_calls",
+        "_is_refusal",
+        "_new_id",
+        "_open",
+        "_stop",
+        "_think_tags",
+        "_usage",
+        "is_done",
+    )
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self.is_done = False
@@ -130,11 +148,12 @@ class AnswerReader:
         self._stop: ModelStop | None = None
         self._is_refusal = False
         self._usage: Usage | None = None
+        self._think_tags = ThinkTags()
 
     @property
     def is_finished(self) -> bool:
         """Whether the model has stopped. Its usage may still follow."""
-        return self._stop is not None
+        return self._stop is not None or self.is_done
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Convert the data of one server-sent event.
@@ -165,10 +184,12 @@ class AnswerReader:
         """The last events of the answer: its calls and `Finished`. Call this at the end of the body or after `is_done`.
 
         Raises:
-            ModelFailed: the model has not finished.
+            AnswerInterrupted: the model has not finished.
         """
+        if self._stop is None and self.is_done:
+            self._stop = "refusal" if self._is_refusal else "end_turn"
         if self._stop is None:
-            raise ModelFailed("the answer ended without a finish reason")
+            raise AnswerInterrupted("the answer ended without a finish reason")
         closed = [call.close() for call in self._calls]
         stop = self._stop
         if stop not in {"end_turn", "tool_use"} and closed and not (closed[-1].raw and closed[-1].input is not None):
@@ -177,7 +198,7 @@ class AnswerReader:
             stop = "tool_use"
         elif stop == "tool_use" and not closed:
             stop = "end_turn"
-        return [*closed, Finished(stop=stop, usage=self._usage)]
+        return [*self._think_tags.close(), *closed, Finished(stop=stop, usage=self._usage)]
 
     def _add_choice(self, choice: _Choice, events: list[ModelEvent]) -> None:
         delta = choice.delta
@@ -186,12 +207,14 @@ class AnswerReader:
             if thinking := delta.reasoning_content or delta.reasoning:
                 events.append(ThinkingDelta(thinking))
             if delta.content:
-                events.append(TextDelta(delta.content))
+                events += self._think_tags.feed(delta.content)
             if delta.refusal:
                 self._is_refusal = True
                 events.append(TextDelta(delta.refusal))
             for call in delta.tool_calls or ():
                 self._add_call_delta(call)
+            if delta.function_call is not None:
+                self._add_call_delta(_CallDelta(index=-1, function=delta.function_call))
         if choice.finish_reason:
             if choice.finish_reason in _ABORTED_REASONS:
                 raise ModelFailed(f"the model aborted its answer: {choice.finish_reason}")

@@ -45,6 +45,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         images: whether `image_url` parts are supported. If not, a note takes the place of the image.
         files: whether `file` and `input_audio` parts are supported. If not, a note takes the place of the file.
         tools: whether tools are supported.
+        usage: whether `stream_options` is supported, which asks for the number of tokens.
         instructions: the system message of conversations that have none.
         defaults: parameters of requests that do not set them.
     """
@@ -53,6 +54,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     images: bool = True
     files: bool = False
     tools: bool = True
+    usage: bool = True
     instructions: str = ""
     defaults: JsonObject = msgspec.field(default_factory=dict)
 
@@ -73,7 +75,8 @@ def request_body(model: str, request: ModelRequest, dialect: Dialect) -> bytes:
     body["model"] = model
     body["messages"] = wire_messages(request.instructions, request.messages, dialect)
     body["stream"] = True
-    body["stream_options"] = {"include_usage": True}
+    if dialect.usage:
+        body["stream_options"] = {"include_usage": True}
     if request.tools and dialect.tools:
         body["tools"] = [_wire_tool(tool) for tool in request.tools]
     return _encode(body)

@@ -54,6 +54,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
     stop: ModelStop
     usage: Usage | None = None
+    model: str | None = None
+    """The model that answered, if it is another one than the request names."""
 
 
 ModelEvent = TextDelta | ThinkingDelta | CallRequested | Finished
@@ -80,12 +82,25 @@ class ModelFailed(Exception):
     """A model call failed. The message is for the log; `code` is for clients."""
 
     code = "model_error"
+    shown_message: str | None = None
+    """The message for clients; None: a general one, because the other may contain details of the installation."""
 
 
 class ModelUnavailable(ModelFailed):
-    """The model cannot be reached now."""
+    """The model cannot be reached now.
+
+    Args:
+        text: the message for the log.
+        retry_after_s: the delay that the model's server asks for before a retry.
+        may_retry: False if the server may still be working on the call, so that a retry would double its load.
+    """
 
     code = "model_unavailable"
+
+    def __init__(self, text: str, *, retry_after_s: float | None = None, may_retry: bool = True) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+        self.may_retry = may_retry
 
 
 class ContextTooLong(ModelFailed):

@@ -10,6 +10,7 @@ from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
 from dragoman.models.optional_dependencies import INSTALL_HINTS, is_embedded_model_installed
 from dragoman.models.registry import ManagedModel, default_model, resolve
+from dragoman.models.retrying import NamedModel, RetryingModel
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Model
 from dragoman.settings import Settings, SettingsError
@@ -22,7 +23,8 @@ log = structlog.get_logger(__name__)
 class ModelPool:
     """The models that agents use; each is created once."""
 
-    def __init__(self, environ: Mapping[str, str], progress: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, environ: Mapping[str, str], progress: Callable[[str], None]) -> None:
+        self._settings = settings
         self._environ = environ
         self._progress = progress
         self._models: dict[str, ManagedModel] = {}
@@ -35,16 +37,28 @@ class ModelPool:
         return name
 
     def get(self, name: str) -> Model:
-        """Return the model of that name; `start` starts it. Raises ModelNameError and MissingExtra."""
+        """Return the model of that name, with its fallbacks; `start` starts it. Raises ModelNameError, MissingExtra."""
+        settings = self._settings
+        shows_errors = settings.model_error_details
+        if shows_errors is None:  # development: nobody else can reach the server
+            shows_errors = settings.is_loopback and not settings.trusted_proxies
+        return RetryingModel(
+            [self._get(each) for each in dict.fromkeys((name, *settings.fallback_models))],
+            retries=settings.model_retries,
+            max_delay_s=settings.model_retry_max_s,
+            shows_errors=shows_errors,
+        )
+
+    def _get(self, name: str) -> NamedModel:
         model = self._models.get(name)
         if model is None:
             model = self._models[name] = resolve(name, self._environ, self._progress)
             log.info(
                 "model chosen",
                 model=_loggable_name(name),
-                reason=self._selection_reasons.get(name, "named by an agent"),
+                reason=self._selection_reasons.get(name, "named by an agent or in fallback_models"),
             )
-        return CountedModel(model, _loggable_name(name))
+        return NamedModel(_loggable_name(name), CountedModel(model, _loggable_name(name)))
 
     async def start(self) -> None:
         """Start all models. Raises ModelFailed."""
@@ -88,7 +102,7 @@ async def prepare_agents(
     agents = [*extra_agents, *_load_agents(settings.agents)]
     if settings.rehearsal:
         agents += _rehearsal_agents(settings.folder, clock)
-    models = ModelPool(environ, progress)
+    models = ModelPool(settings, environ, progress)
     default_model_name = models.default_name(settings.default_model)
     if (
         not (agents or settings.default_model)
