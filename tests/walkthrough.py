@@ -1,7 +1,7 @@
 """Runs the shell commands of a page of the documentation as they are printed, and compares their output.
 
-A section of a page is one session of a shell. Each block `sh` is executed. A block `text` after it is its expected output, in
-which `…` stands for any text within a line.
+A section of a page is one session of a shell. Each block `sh` is executed. A block `text` after it is its expected
+output, in which `…` stands for any text within a line.
 """
 
 import asyncio
