@@ -39,6 +39,21 @@ def test_importing_the_public_package_imports_neither_server_nor_client() -> Non
     assert done.stdout.strip() == "[]"
 
 
+class TextModel(ScriptedModel):
+    """A model that gets neither images nor files."""
+
+    accepts_images = accepts_files = False
+
+
+def test_an_agent_declares_only_images_and_files_that_its_model_can_get() -> None:
+    for model, expected in ((ScriptedModel(), True), (TextModel(), False)):
+        for given in (None, model):
+            an_agent = Agent("a", model=given, images=True)
+            serving.bind([an_agent], lambda name, model=model: model)  # type: ignore[misc]  # the default binds the loop's
+            declared = an_agent.spec.capabilities
+            assert (declared.image_http, declared.image_data, declared.files) == (expected,) * 3
+
+
 # --- loading ----------------------------------------------------------------------------------------------------------
 
 APP = """

@@ -63,6 +63,7 @@ REQUIREMENTS = (
         ("session:uuid", "A UUID from the client becomes the session's id"),
         ("session:foreign", "Another owner's session id is only a name for the caller"),
         ("session:any-protocol", "A session's name is found through the other protocols too"),
+        ("errors:unsupported", "Tools or images for an agent without them are refused before the run"),
         ("errors:agent-not-served", "A request in a session whose agent is gone is 409 `AGENT_NOT_SERVED`"),
         ("session:busy", "A second request while a response runs is 409 `SESSION_BUSY`"),
         ("session:anonymous", "Requests without `session_id` never block each other"),

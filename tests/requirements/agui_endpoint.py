@@ -90,7 +90,7 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:input:unknown", "Unknown members, roles and newer minor versions are served", "ag-ui B.3"),
     Requirement("ag-ui-b:input:snake-case", "snake_case spellings are read", "ag-ui B.3"),
     Requirement("ag-ui-b:input:parts", "Unknown parts are left out, the retired `binary` is mapped", "ag-ui B.3"),
-    Requirement("ag-ui-b:input:unusable", "Content that the agent cannot use is dropped, not refused", "ag-ui B.3"),
+    Requirement("ag-ui-b:input:unusable", "Content and tools that the agent does not support are refused", "rule 17"),
     Requirement(
         "ag-ui-b:input:malformed", "Broken JSON and known fields of wrong types are 400 with the path", "ag-ui B.3"
     ),

@@ -144,6 +144,7 @@ REQUIREMENTS = (
     Requirement("runs:answers:one-by-one", "Answers are accepted one by one; the last one starts the run", "rule 20"),
     Requirement("runs:answers:once", "Each answer is accepted once", "rule 20; design, 3"),
     Requirement("runs:answers:wrong", "An answer to no open call is refused and executes nothing", "design, 3"),
+    Requirement("runs:errors:unsupported", "Front-end tools for an agent without them are 422", "rule 17"),
     Requirement("runs:errors:agent-not-served", "A run on a thread whose agent is gone is 409", "rule 4"),
     Requirement("runs:answers:busy", "Answers are refused while a run is active", "rule 10"),
     Requirement("runs:answers:question", "A question accepts selections or free text", "rule 21, 22"),

@@ -55,6 +55,7 @@ REQUIREMENTS = (
     Requirement("blade:chats:order", "The events of a chat come in their documented order", "blade §§6, 6.2"),
     Requirement("blade:chats:acknowledged", "`chat:send` is acknowledged with its `chat_run_id`", "blade §6.1 [sdk]"),
     Requirement("blade:chats:sender-is-subscribed", "Who sends is subscribed", "blade §6 [chosen]"),
+    Requirement("blade:errors:unsupported", "An image for an agent without them is refused", "rule 17"),
     Requirement("blade:errors:agent-not-served", "A chat of a session whose agent is gone is refused", "rule 4"),
     Requirement("blade:chats:busy", "A second message is `session_busy`, to its sender alone", "blade §4.1"),
     Requirement("blade:chats:refused", "What is refused is acknowledged and announced", "blade §§6.1, 15"),

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Unpack
 
+import msgspec
+
 from dragoman.agents.base import ModelResolver, ServableAgent
 from dragoman.agents.compaction import Compactor, find_last_cut_index
 from dragoman.agents.model_loop import Instructions, ModelLoop
@@ -75,6 +77,22 @@ class Agent(ServableAgent):
         if self._model_argument is None or isinstance(self._model_argument, str):
             self.model_name = self._model_argument or default
             self._model = resolve(self.model_name)
+        self._limit_capabilities()
+
+    def _limit_capabilities(self) -> None:
+        """Declare only those images and files that the model can get."""
+        declared = self._base_spec.capabilities
+        images = getattr(self._model, "accepts_images", True)
+        self._base_spec = msgspec.structs.replace(
+            self._base_spec,
+            capabilities=msgspec.structs.replace(
+                declared,
+                image_http=declared.image_http and images,
+                image_data=declared.image_data and images,
+                files=declared.files and getattr(self._model, "accepts_files", True),
+            ),
+        )
+        self._collect_tools()
 
     async def summarize(self, messages: Sequence[Message], previous_summary: str | None) -> contract.Summary | None:
         """Summarize all but the newest messages with the agent's model; None if there is nothing to summarize."""

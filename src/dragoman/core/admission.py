@@ -224,18 +224,6 @@ def check_settings_change(state: SessionState, change: SettingsChange) -> None:
         raise SessionBusy("a run of this session is active")
 
 
-def _keep_run_options(state: SessionState, request: Submit) -> Submit:
-    """The request with what it does not name of the run whose calls it answers: its tools and model parameters."""
-    asking = state.asking_options
-    if asking is None or not request.answers:
-        return request
-    return msgspec.structs.replace(
-        request,
-        client_tools=asking.client_tools if request.client_tools is None else request.client_tools,
-        parameters={**asking.parameters, **request.parameters},
-    )
-
-
 def queue_run(
     state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
 ) -> Admission:
@@ -294,8 +282,11 @@ def admit(
         UnknownCall, CallAlreadySettled, ResultsMissing, InvalidAnswer: the answers do not fit the open calls.
         LimitExceeded, DuplicateToolName, Invalid: a tool of the run is wrong, or there is no input.
     """
-    request = _keep_run_options(state, request)
     own_tools, dropped_tools = tools_of_run(spec, request.client_tools or (), limits)
+    parameters, asking = request.parameters, state.asking_options
+    if asking is not None and request.answers:  # the run that continues keeps what the application does not name
+        own_tools = asking.client_tools if request.client_tools is None else own_tools
+        parameters = {**asking.parameters, **parameters}
     if is_busy(state):
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:
@@ -321,7 +312,7 @@ def admit(
         client_run_id=request.client_run_id,
         client_tools=own_tools,
         dropped_tools=dropped_tools,
-        parameters=request.parameters,
+        parameters=parameters,
         metadata=request.metadata,
     )
     added = [] if has_calls_to_run else [MessageAdded(message=message) for message in messages]

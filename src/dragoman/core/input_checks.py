@@ -15,6 +15,7 @@ from dragoman.core.inputs import Answer, Result, StoredImage, UserInput
 from dragoman.core.refusals import (
     ClientToolsUnsupported,
     DuplicateToolName,
+    FileUnsupported,
     ImageUnsupported,
     Invalid,
     InvalidOptionValue,
@@ -75,8 +76,7 @@ def check_change(
 
 def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits) -> None:
     """Check the application's tools: whether the agent accepts any, their number, and that names are unique."""
-    if tools and not spec.capabilities.client_tools:
-        raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's")
+    _require_client_tools(spec, tools)
     _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)
 
 
@@ -85,16 +85,22 @@ def tools_of_run(
 ) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     """The tools that an application provides for one run, and the names of those that are left out.
 
-    A tool with the name of one of the agent's, or that the agent does not accept, is left out rather than refused:
-    front ends send the same list to every agent.
+    A tool with the name of one of the agent's is left out rather than refused: front ends repeat the agent's tools.
 
     Raises:
+        ClientToolsUnsupported: the agent accepts no tools of the application.
         Invalid: a tool is wrong for every agent.
     """
     _check_client_tools(tools, set(), limits)
     own = {tool.spec.name for tool in spec.tools} | spec.builtins
-    accepted = tuple(tool for tool in tools if spec.capabilities.client_tools and tool.name not in own)
+    accepted = tuple(tool for tool in tools if tool.name not in own)
+    _require_client_tools(spec, accepted)
     return accepted, tuple(tool.name for tool in tools if tool not in accepted)
+
+
+def _require_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec]) -> None:
+    if tools and not spec.capabilities.client_tools:
+        raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's", path="tools")
 
 
 def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: InputLimits) -> None:
@@ -154,7 +160,7 @@ def check_options(spec: AgentSpec, values: dict[str, str], encrypt: EncryptFunct
 def check_content(
     spec: AgentSpec, content: str | Sequence[object], limits: InputLimits, path: str = "messages"
 ) -> None:
-    """Check the size of texts, the number and depth of blocks, the URLs, and whether the agent accepts the images."""
+    """Check the size of texts, the number and depth of blocks, the URLs, and what the agent accepts."""
     if not isinstance(content, str) and len(content) > limits.blocks:
         raise LimitExceeded("the number of a message's blocks", limits.blocks, path=path)
     texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
@@ -162,13 +168,9 @@ def check_content(
         raise LimitExceeded("a message's text", limits.text_chars, path=path)
     for place, block in enumerate(() if isinstance(content, str) else content):
         if isinstance(block, Image):
-            check_image(spec, block)
+            _check_image(spec, block, f"{path}.content[{place}]")
         elif isinstance(block, File):
-            if not (is_web_url(block.url) or _DATA_FILE.fullmatch(block.url)):
-                raise Invalid(
-                    "expected a file's URL with http or https and a host, or a base64 data: URI",
-                    path=f"{path}.content[{place}]",
-                )
+            _check_file(spec, block, f"{path}.content[{place}]")
         elif isinstance(block, StoredImage):
             _check_stored_image(spec)
         elif isinstance(block, Call):
@@ -206,8 +208,16 @@ def is_web_url(url: str) -> bool:
         return False
 
 
-def check_image(spec: AgentSpec, image: Image) -> None:
-    """Check that the agent accepts an image of that form."""
+def _check_file(spec: AgentSpec, file: File, path: str) -> None:
+    if is_web_url(file.url):
+        return
+    if not _DATA_FILE.fullmatch(file.url):
+        raise Invalid("expected a file's URL with http or https and a host, or a base64 data: URI", path=path)
+    if not spec.capabilities.files:
+        raise FileUnsupported(f"agent {spec.name!r} takes no files", path=path)
+
+
+def _check_image(spec: AgentSpec, image: Image, path: str) -> None:
     if is_web_url(image.url):
         is_accepted = spec.capabilities.image_http
         form = "images by URL"
@@ -216,10 +226,10 @@ def check_image(spec: AgentSpec, image: Image) -> None:
         form = "images as data URIs"
     else:
         raise ImageUnsupported(
-            "expected an image's URL with http or https and a host, or a base64 data: URI of an image"
+            "expected an image's URL with http or https and a host, or a base64 data: URI of an image", path=path
         )
     if not is_accepted:
-        raise ImageUnsupported(f"agent {spec.name!r} takes no {form}")
+        raise ImageUnsupported(f"agent {spec.name!r} takes no {form}", path=path)
 
 
 def _check_stored_image(spec: AgentSpec) -> None:

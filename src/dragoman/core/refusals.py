@@ -103,6 +103,10 @@ class ImageUnsupported(Invalid):
     """The agent does not accept such an image."""
 
 
+class FileUnsupported(Invalid):
+    """The agent does not accept the contents of files."""
+
+
 class UnknownCall(Invalid):
     """An answer names a call that does not exist in this session, or does not wait for this kind of `answer`."""
 

@@ -93,6 +93,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     client_tools: bool = False
     image_http: bool = False
     image_data: bool = False
+    files: bool = True
+    """Whether the contents of audio, video and other files can be sent. Addresses of files are always accepted."""
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):

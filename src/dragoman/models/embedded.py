@@ -79,6 +79,7 @@ class EmbeddedModel:
         if not self._weights.is_file():
             raise ValueError(f"expected a file with model weights, got {self._weights}")
         self._dialect = CUSTOM_WEIGHTS_DIALECT if weights else SMOLLM2_DIALECT
+        self.accepts_images, self.accepts_files = self._dialect.images, self._dialect.files
         self._max_conversations = max_conversations
         self._threads = threads or max(1, _core_count() - 1)
         self._progress = progress or (lambda _: None)

@@ -56,6 +56,7 @@ class OpenAIModel:
         self.context_window = context_window
         self._api_key = api_key
         self._dialect = dialect or Dialect()
+        self.accepts_images, self.accepts_files = self._dialect.images, self._dialect.files
         self._client = httpx2.AsyncClient(
             base_url=_parse_url(base_url),
             headers=_headers(api_key),

@@ -62,6 +62,9 @@ class RetryingModel:
         self._max_delay_s = max_delay_s
         self._shows_errors = shows_errors
         self._sleep = sleep
+        first = models[0].model
+        self.accepts_images: bool = getattr(first, "accepts_images", True)
+        self.accepts_files: bool = getattr(first, "accepts_files", True)
 
     @property
     def context_window(self) -> int | None:

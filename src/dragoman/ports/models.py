@@ -62,7 +62,10 @@ ModelEvent = TextDelta | ThinkingDelta | CallRequested | Finished
 
 
 class Model(Protocol):
-    """A language model."""
+    """A language model.
+
+    Its optional attributes `accepts_images` and `accepts_files` are False if it cannot get them.
+    """
 
     @property
     def context_window(self) -> int | None:

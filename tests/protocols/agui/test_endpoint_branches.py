@@ -67,7 +67,7 @@ class Thread:
         """Take a request. Returns the answer as its client receives it."""
         run = decode_run(json.dumps(an_input(messages=shown)).encode()).run
         sent = sent_messages(run, AGENT)
-        decision = decide(run, sent, self.history(sent), AGENT)
+        decision = decide(run, sent, self.history(sent))
         assert isinstance(decision, StartRun), decision
         if decision.before_seq is not None:
             base = self.state.hidden_ranges if decision.hidden_before is None else decision.hidden_before

@@ -81,7 +81,7 @@ class Thread:
         run, state = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run, self.state()
         known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
         history = StoredHistory(state, known, stored_messages(self.log, state))
-        return decide(run, sent_messages(run, SPEC), history, SPEC)
+        return decide(run, sent_messages(run, SPEC), history)
 
 
 def a_call(kind: Json) -> CallOpened:

@@ -353,15 +353,6 @@ async def test_content_parts_that_cannot_be_used_are_dropped(
     ]
 
 
-@requirement("ag-ui-b:input:unusable")
-async def test_an_image_for_a_model_without_vision_is_dropped(endpoint: Endpoint) -> None:
-    bare = Endpoint(endpoint.connection, endpoint.key, agent="rehearsal-bare")
-    image = {"type": "image", "source": {"type": "url", "value": "https://example.org/x.png"}}
-    reply = await bare.run(parts({"type": "text", "text": "hello"}, image) | {"tools": [PAINT]})
-    assert reply.text == HELLO
-    assert reply.events[0]["metadata"] == {"dragoman": {"droppedTools": ["paint"]}}
-
-
 @requirement("ag-ui-b:input:unknown")
 async def test_messages_with_unknown_roles_are_dropped(endpoint: Endpoint) -> None:
     strange = {"id": "s", "role": "oracle", "prophecy": True}

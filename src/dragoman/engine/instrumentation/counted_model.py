@@ -21,6 +21,8 @@ class CountedModel:
     def __init__(self, model: Model, name: str) -> None:
         self._model = model
         self._name = name
+        self.accepts_images: bool = getattr(model, "accepts_images", True)
+        self.accepts_files: bool = getattr(model, "accepts_files", True)
 
     @property
     def context_window(self) -> int | None:

@@ -45,6 +45,7 @@ ERRORS = ErrorTable(
         refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name"),
         refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported"),
         refusals.ImageUnsupported: ErrorRow(400, "image_unsupported"),
+        refusals.FileUnsupported: ErrorRow(400, "file_unsupported"),
         refusals.UnknownCall: ErrorRow(400, "unknown_tool_call"),
         refusals.CallAlreadySettled: ErrorRow(400, "tool_call_resolved"),
         refusals.ResultsMissing: ErrorRow(400, "tool_results_missing", facts=("missing",)),

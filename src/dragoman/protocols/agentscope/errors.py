@@ -35,6 +35,7 @@ ERROR_TABLE = ErrorTable(
         refusals.DuplicateToolName: _INVALID,
         refusals.ClientToolsUnsupported: _INVALID,
         refusals.ImageUnsupported: _INVALID,
+        refusals.FileUnsupported: _INVALID,
         refusals.UnknownCall: _NOTHING_PENDING,
         refusals.CallAlreadySettled: _NOTHING_PENDING,
         refusals.ResultsMissing: _NOTHING_PENDING,

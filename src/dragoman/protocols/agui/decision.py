@@ -21,12 +21,12 @@ from dragoman.core.tools import AgentSpec
 from dragoman.protocols.agui.content import UserMessage
 from dragoman.protocols.agui.downgrade import text_of
 from dragoman.protocols.agui.request_mapping import (
-    InputMapper,
     answers_of,
     is_same_content,
     run_metadata_from,
     tools_of,
     unknown_interrupts,
+    user_input,
 )
 from dragoman.protocols.agui.translate import PROTOCOL
 from dragoman.protocols.agui.wire import RunInput
@@ -57,13 +57,11 @@ class StartRun(NamedTuple):
         submit: the input.
         before_seq: the event before which it branches off; None continues the active branch.
         hidden_before: what that branch hides before the event; None: what the active branch hides.
-        dropped: what the agent cannot use.
     """
 
     submit: Submit
     before_seq: int | None
     hidden_before: Ranges | None
-    dropped: tuple[str, ...]
 
 
 Decision = ShowSnapshot | Join | StopActiveRun | Busy | StartRun
@@ -79,25 +77,24 @@ def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
     ]
 
 
-def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, spec: AgentSpec) -> Decision:
+def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -> Decision:
     """Decide what a run request does.
 
     Args:
         run: the request.
         sent: its messages, as `sent_messages` returns them.
         history: what is known of them.
-        spec: the thread's agent.
 
     Raises:
         ResultsMissing: an open interrupt is not covered although the request goes on.
         InvalidAnswer: a payload does not match its interrupt's schema.
     """
-    state, mapper = history.state, InputMapper(spec)
+    state = history.state
     placement = place(sent, history)
     if placement.again is not None and run.resume:
         placement = Placement()  # the request answers interrupts
     messages = {each.id: each for each in run.messages if isinstance(each, UserMessage)}
-    inputs = tuple(mapper.user_input(messages[each]) for each in placement.new)
+    inputs = tuple(user_input(messages[each]) for each in placement.new)
     if (again := placement.again) is not None:
         if state.run is not None and history.is_newest(again):
             return Join()
@@ -109,7 +106,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, s
         if run.resume:  # an answer that is sent twice must not end the run that the first one started
             return Busy()
     unknown = unknown_interrupts(run, state)
-    answers = answers_of(run, state, mapper, has_new_message=bool(inputs))
+    answers = answers_of(run, state, has_new_message=bool(inputs))
     if not inputs and not answers:
         return Join() if state.run is not None and run.messages else ShowSnapshot(unknown)
     submit = Submit(
@@ -125,4 +122,4 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, s
             replaces_answer=placement.again is not None and not sent[-1].is_user,
         ),
     )
-    return StartRun(submit, *placement.branch, dropped=tuple(mapper.dropped))
+    return StartRun(submit, *placement.branch)

@@ -27,6 +27,7 @@ ERRORS = ErrorTable(
         refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool_name", facts=PATH),
         refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported", facts=PATH),
         refusals.ImageUnsupported: ErrorRow(400, "image_unsupported", facts=PATH),
+        refusals.FileUnsupported: ErrorRow(400, "file_unsupported", facts=PATH),
         refusals.UnknownCall: ErrorRow(STREAM_EVENT, "interrupt_unknown"),
         refusals.CallAlreadySettled: ErrorRow(STREAM_EVENT, "interrupt_unknown"),
         refusals.ResultsMissing: ErrorRow(STREAM_EVENT, "interrupt_unanswered"),

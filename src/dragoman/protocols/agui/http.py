@@ -18,6 +18,7 @@ from dragoman.protocols.agui.downgrade import Generation
 from dragoman.protocols.agui.errors import ERRORS, STREAM_EVENT
 from dragoman.protocols.agui.events import RunError
 from dragoman.protocols.agui.frames import parse_position
+from dragoman.protocols.agui.request_mapping import unfetchable_parts
 from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream
 from dragoman.protocols.agui.threads import DisconnectPolicy, RunRequest, Threads
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
@@ -145,8 +146,8 @@ class _Handlers(Handlers):
     async def _read_request(self, request: Request) -> RunRequest:
         raw = await read_json_body(request, self._options.body_limit)
         request.scope["farewell"] = REVOKED_FRAME
-        run, dropped = wire.decode_run(raw)
-        if dropped:
+        run, unknown = wire.decode_run(raw)
+        if dropped := [*unknown, *unfetchable_parts(run)]:
             log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
         return RunRequest(
             principal=principal_of(request),

@@ -13,9 +13,9 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.answers import choice_from, compact_json
 from dragoman.core.ids import CallId, MessageId
-from dragoman.core.input_checks import check_image
+from dragoman.core.input_checks import InputLimits, check_content
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
-from dragoman.core.refusals import ImageUnsupported, InvalidAnswer, ResultsMissing
+from dragoman.core.refusals import Invalid, InvalidAnswer, ResultsMissing
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import AgentSpec, ToolSpec
@@ -30,87 +30,98 @@ FILE_MEDIA: dict[type[wire.Part], Literal["audio", "video"]] = {wire.AudioPart: 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-class InputMapper:
-    """Maps messages to input for one agent, and collects in `dropped` what that agent cannot use."""
+def user_input(message: wire.UserMessage) -> UserInput:
+    """A user message as input."""
+    return UserInput(content=content_of(message.content), client_id=message.id, name=message.name)
 
-    def __init__(self, spec: AgentSpec) -> None:
-        self.spec = spec
-        self.dropped: list[str] = []
 
-    def user_input(self, message: wire.UserMessage) -> UserInput:
-        """A user message as input."""
-        return UserInput(content=self.content(message.content), client_id=message.id, name=message.name)
+def content_of(content: wire.Content) -> str | tuple[core.InputBlock, ...]:
+    """Content as blocks, without the parts whose source nobody here can fetch (specification, B.3)."""
+    if isinstance(content, str):
+        return content
+    return tuple(block for part in content if (block := _block(part)) is not None)
 
-    def content(self, content: wire.Content) -> str | tuple[core.InputBlock, ...]:
-        """Content as blocks, without the parts that the agent cannot use."""
-        if isinstance(content, str):
-            return content
-        return tuple(block for part in content if (block := self._block(part)) is not None)
 
-    def seeds(self, messages: Sequence[wire.Message], new_id: NewId) -> tuple[core.Message, ...]:
-        """The history that a client brings to a new thread, as closed messages.
+def unfetchable_parts(run: RunInput) -> list[str]:
+    """The parts of messages that `content_of` leaves out, for the log."""
+    contents = [each.content for each in run.messages if isinstance(each, wire.UserMessage | wire.ToolMessage)]
+    parts = [part for content in contents if not isinstance(content, str) for part in content]
+    return [f"{type(part).__name__} without a source to fetch" for part in parts if _block(part) is None]
 
-        Calls without a result and results without a call are left out, so that the history leaves nothing open.
-        """
-        call_ids = {
-            call.id for each in messages if isinstance(each, wire.AssistantMessage) for call in each.tool_calls or ()
-        }
-        results = {call_id: each for call_id, each in _tool_results(messages).items() if call_id in call_ids}
-        seeds: list[core.Message] = []
-        for message in messages:
-            own = MessageId(new_id())
-            match message:
-                case wire.UserMessage(content=content, id=client_id, name=name):
-                    seeds.append(
-                        core.UserMessage(id=own, content=self.content(content), client_id=client_id, name=name)
-                    )
-                case wire.SystemMessage(content=text) | wire.DeveloperMessage(content=text):
-                    seeds.append(core.SystemMessage(id=own, content=text))
-                case wire.AssistantMessage(content=text, tool_calls=calls):
-                    answered = [(call, results.pop(call.id)) for call in calls or () if call.id in results]
-                    blocks = (*((core.Text(text),) if text else ()), *(_call(call) for call, _ in answered))
-                    if blocks:
-                        seeds.append(core.AssistantMessage(id=own, content=blocks))
-                    seeds += [self._result(result, call, new_id) for call, result in answered]
-                case _:
-                    pass  # results follow their calls; reasoning and activities come from the server alone
-        return tuple(seeds)
 
-    def _result(self, message: wire.ToolMessage, call: wire.ToolCall, new_id: NewId) -> core.ToolMessage:
-        return core.ToolMessage(
-            id=MessageId(new_id()),
-            call_id=CallId(call.id),
-            name=call.function.name,
-            content=self.content(message.content),
-            is_error=message.error is not None,
-        )
+def seeds_of(messages: Sequence[wire.Message], new_id: NewId) -> tuple[core.Message, ...]:
+    """The history that a client brings to a new thread, as closed messages.
 
-    def _block(self, part: wire.Part) -> core.InputBlock | None:
-        if isinstance(part, wire.TextPart):
-            return core.Text(part.text)
-        match part.source:
-            case wire.DataSource(value=value, mime_type=media_type):
-                url = f"data:{media_type};base64,{value}"
-            case wire.UrlSource(value=value):
-                url = value
+    Calls without a result and results without a call are left out, so that the history leaves nothing open.
+    """
+    call_ids = {
+        call.id for each in messages if isinstance(each, wire.AssistantMessage) for call in each.tool_calls or ()
+    }
+    results = {call_id: each for call_id, each in _tool_results(messages).items() if call_id in call_ids}
+    seeds: list[core.Message] = []
+    for message in messages:
+        own = MessageId(new_id())
+        match message:
+            case wire.UserMessage(content=content, id=client_id, name=name):
+                seeds.append(core.UserMessage(id=own, content=content_of(content), client_id=client_id, name=name))
+            case wire.SystemMessage(content=text) | wire.DeveloperMessage(content=text):
+                seeds.append(core.SystemMessage(id=own, content=text))
+            case wire.AssistantMessage(content=text, tool_calls=calls):
+                answered = [(call, results.pop(call.id)) for call in calls or () if call.id in results]
+                blocks = (*((core.Text(text),) if text else ()), *(_call(call) for call, _ in answered))
+                if blocks:
+                    seeds.append(core.AssistantMessage(id=own, content=blocks))
+                seeds += [_result(result, call, new_id) for call, result in answered]
             case _:
-                self.dropped.append("a file of another provider")
-                return None
-        if not isinstance(part, wire.ImagePart):
-            return core.File(url=url, media=FILE_MEDIA.get(type(part), "file"), media_type=part.source.mime_type)
-        try:
-            check_image(self.spec, core.Image(url))
-        except ImageUnsupported as error:
-            self.dropped.append(str(error))
-            return None
-        return core.Image(url)
+                pass  # results follow their calls; reasoning and activities come from the server alone
+    return tuple(seeds)
+
+
+def _result(message: wire.ToolMessage, call: wire.ToolCall, new_id: NewId) -> core.ToolMessage:
+    return core.ToolMessage(
+        id=MessageId(new_id()),
+        call_id=CallId(call.id),
+        name=call.function.name,
+        content=content_of(message.content),
+        is_error=message.error is not None,
+    )
+
+
+def _block(part: wire.Part) -> core.InputBlock | None:
+    if isinstance(part, wire.TextPart):
+        return core.Text(part.text)
+    match part.source:
+        case wire.DataSource(value=value, mime_type=media_type):
+            url = f"data:{media_type};base64,{value}"
+        case wire.UrlSource(value=value):
+            url = value
+        case _:
+            return None  # the handle of another provider
+    if not isinstance(part, wire.ImagePart):
+        return core.File(url=url, media=FILE_MEDIA.get(type(part), "file"), media_type=part.source.mime_type)
+    return core.Image(url) if url.startswith(("https:", "http:", "data:")) else None
 
 
 def is_same_content(content: wire.Content, stored: str | tuple[core.InputBlock, ...], spec: AgentSpec) -> bool:
     """Whether a client resends a message as it was stored or as it was shown."""
     if not isinstance(content, str) and wire.TextPart(text=OMITTED_FILE_TEXT) in content:
         return True  # the client never received all of it
-    return content == content_to_wire(stored) or InputMapper(spec).content(content) == stored
+    return content == content_to_wire(stored) or content_of(_accepted(content, spec)) == stored
+
+
+def _accepted(content: wire.Content, spec: AgentSpec) -> wire.Content:
+    """Content without what the agent does not accept, which earlier releases left out."""
+    if isinstance(content, str):
+        return content
+    return tuple(part for part in content if isinstance(part, wire.TextPart) or _is_accepted(part, spec))
+
+
+def _is_accepted(part: wire.Part, spec: AgentSpec) -> bool:
+    try:
+        check_content(spec, content_of((part,)), InputLimits())
+    except Invalid:
+        return False
+    return True
 
 
 def _tool_results(messages: Iterable[wire.Message]) -> dict[str, wire.ToolMessage]:
@@ -181,13 +192,12 @@ def unknown_interrupts(run: RunInput, state: SessionState) -> tuple[str, ...]:
     return tuple(each for each in answered if each not in open_calls)
 
 
-def answers_of(run: RunInput, state: SessionState, mapper: InputMapper, *, has_new_message: bool) -> tuple[Answer, ...]:
+def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> tuple[Answer, ...]:
     """The answers of a request to the calls that wait.
 
     Args:
         run: the request.
         state: the session as it is now.
-        mapper: maps the content of results.
         has_new_message: the request has a new user message, which itself closes calls that are only cancelled.
 
     Raises:
@@ -204,7 +214,7 @@ def answers_of(run: RunInput, state: SessionState, mapper: InputMapper, *, has_n
     for call_id, call in open_calls.items():
         if call.kind == "client" and not call.parked:
             if (message := results.get(call_id)) is not None:
-                content = mapper.content(message.content) or message.error or ""
+                content = content_of(message.content) or message.error or ""
                 answers.append(Result(call_id=call_id, content=content, is_error=message.error is not None))
         elif (entry_of_call := entries.get(call_id)) is None:
             missing.append(call_id)

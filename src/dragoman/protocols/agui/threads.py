@@ -42,7 +42,7 @@ from dragoman.protocols.agui.decision import StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
-from dragoman.protocols.agui.request_mapping import InputMapper
+from dragoman.protocols.agui.request_mapping import seeds_of
 from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
@@ -103,7 +103,7 @@ class Threads:
             protocol=PROTOCOL,
             agent=spec.name,
             tools="all",
-            seeds=InputMapper(spec).seeds(messages[:length], self._engine.ids.new),
+            seeds=seeds_of(messages[:length], self._engine.ids.new),
             session_id=session_id,
             name=None if session_id is not None else request.run.thread_id,
         )
@@ -126,7 +126,7 @@ class Threads:
             sent = decision.sent_messages(run, spec)
             known = reservation.known_messages
             history = await self._engine.history.compare(live, sent, known)
-            while isinstance(decided := decision.decide(run, sent, history, spec), decision.StopActiveRun):
+            while isinstance(decided := decision.decide(run, sent, history), decision.StopActiveRun):
                 await self._abandoned.stop_active(live)
             match decided:
                 case decision.ShowSnapshot(unknown_interrupts=unknown):
@@ -143,8 +143,6 @@ class Threads:
         self, request: RunRequest, live: SessionView, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
     ) -> Response:
         """Start a run and stream it."""
-        if start.dropped:
-            log.info("content that the agent cannot use", thread=request.run.thread_id, dropped=start.dropped[:20])
         submitted = await self._engine.start_run(
             live,
             start.submit,

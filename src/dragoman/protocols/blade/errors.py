@@ -42,6 +42,7 @@ ERROR_TABLE = ErrorTable(
         refusals.DuplicateToolName: _BAD_REQUEST,
         refusals.ClientToolsUnsupported: _BAD_REQUEST,
         refusals.ImageUnsupported: _BAD_REQUEST,
+        refusals.FileUnsupported: _BAD_REQUEST,
         refusals.UnknownCall: _NO_PENDING_QUESTION,
         refusals.CallAlreadySettled: _NO_PENDING_QUESTION,
         refusals.ResultsMissing: _INVALID_ANSWER,

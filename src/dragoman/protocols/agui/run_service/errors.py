@@ -73,6 +73,7 @@ ERRORS = _ProblemTable(
         refusals.DuplicateToolName: ErrorRow(422, INPUT_INVALID),
         refusals.ClientToolsUnsupported: ErrorRow(422, INPUT_INVALID),
         refusals.ImageUnsupported: ErrorRow(422, MESSAGES_INVALID),
+        refusals.FileUnsupported: ErrorRow(422, MESSAGES_INVALID),
         refusals.UnknownCall: ErrorRow(422, INPUT_INVALID),
         refusals.CallAlreadySettled: ErrorRow(409, "AGENT_RUN_CONFLICT"),
         refusals.ResultsMissing: ErrorRow(422, INPUT_INVALID),

@@ -1,0 +1,106 @@
+"""What an agent does not support is refused before the run, by every protocol in its own terms; nothing is left behind.
+
+`rehearsal-bare` accepts neither images nor tools of the application.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.protocols.aap.client import AapClient, assert_refusal, client_tool, user
+from tests.protocols.agentscope.client import AgentScopeClient, request_body, tool
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.agui.run_service import RunServiceClient, run_input
+from tests.protocols.blade.client import RestClient, socket_client
+from tests.protocols.blade.driver import url_of
+from tests.requirements import requirement
+from tests.servers import SocketServer, running_socket_server
+
+Json = Any
+URL = "https://example.org/x.png"
+PAINT = {"name": "paint", "description": "", "parameters": {"type": "object"}}
+
+
+@pytest.fixture(scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
+    async with running_socket_server(tmp_path_factory.mktemp("bare")) as server:
+        yield server
+
+
+async def session_count(server: SocketServer) -> int:
+    alice = RestClient(url_of(server), server.key("alice"))
+    return int((await alice.get("sessions"))["total"])
+
+
+@requirement("ag-ui-b:input:unusable")
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"tools": [PAINT]}, "client_tools_unsupported"),
+        (
+            {"content": [{"type": "text", "text": "see"}, {"type": "image", "source": {"type": "url", "value": URL}}]},
+            "image_unsupported",
+        ),
+        (
+            {"content": [{"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}]},
+            "image_unsupported",
+        ),
+    ],
+)
+async def test_ag_ui_refuses_it_with_400_and_makes_no_thread(server: SocketServer, fields: Json, code: str) -> None:
+    before = await session_count(server)
+    endpoint = Endpoint(server.connection, server.key("alice"), agent="rehearsal-bare")
+    body = an_input(fields.pop("content", "hello")) | fields
+    reply = await endpoint.run(body)
+    assert (reply.status, reply.json["code"]) == (400, code)
+    assert await session_count(server) == before
+
+
+@requirement("agentscope:errors:unsupported")
+@pytest.mark.parametrize(
+    "body",
+    [
+        request_body("hello", tools=[tool("paint")]),
+        request_body({"role": "user", "type": "message", "content": [{"type": "image", "image_url": URL}]}),
+    ],
+)
+async def test_the_agent_api_refuses_it_with_422_and_makes_no_session(server: SocketServer, body: Json) -> None:
+    before = await session_count(server)
+    client = AgentScopeClient(server.connection, server.key("alice"))
+    refused = await client.assert_refused("POST", "/process", {**body, "model": "rehearsal-bare"})
+    assert refused == "INVALID_REQUEST"
+    assert await session_count(server) == before
+
+
+@requirement("runs:errors:unsupported")
+async def test_the_run_service_refuses_client_tools_with_422(server: SocketServer) -> None:
+    before = await session_count(server)
+    service = RunServiceClient(server.connection, server.key("alice"))
+    body = run_input(str(uuid4()), tools=[PAINT], forwardedProps={"agent_type": "rehearsal-bare"})
+    refused = await service.post("/runs", body)
+    assert (refused.status, refused.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID")
+    assert "takes no tools" in refused.json["detail"]
+    assert await session_count(server) == before
+
+
+@requirement("aap:turn:image")
+async def test_aap_refuses_it_with_400(server: SocketServer) -> None:
+    client = AapClient(server.connection, server.key("alice"))
+    body = {"agent": {"name": "rehearsal-bare"}, "tools": [client_tool("paint")]}
+    assert_refusal(await client.post("/sessions", body), 400, "client_tools_unsupported")
+    session = await client.create("rehearsal-bare")
+    image = {"type": "image", "url": URL}
+    assert_refusal(await session.post([user([image])]), 400, "image_unsupported")
+
+
+@requirement("blade:errors:unsupported")
+async def test_blade_refuses_it_with_an_acknowledgement(server: SocketServer) -> None:
+    alice = RestClient(url_of(server), server.key("alice"))
+    session = await alice.session(solution_id="rehearsal-bare")
+    message = [{"type": "image_url", "image_url": {"url": URL}}]
+    async with socket_client(alice.url, alice.key) as socket:
+        answer = await socket.call("chat:send", {"session_id": session, "message": message})
+    assert (answer["status"], answer["code"]) == ("error", "bad_request"), json.dumps(answer)
