@@ -275,4 +275,9 @@ REQUIREMENTS = (
         ("suite:same-log", "Their histories are the same when read through AAP"),
         ("example", "The example client works"),
     ),
+    Requirement("agentscope:specification:query", "The specification's query is answered", "seed 004, usage examples"),
+    Requirement("agentscope:specification:request", "Every field of a request is accepted", "seed 004, request models"),
+    Requirement(
+        "agentscope:specification:stream", "A text is streamed as the specification's example", "seed 004, streaming"
+    ),
 )
