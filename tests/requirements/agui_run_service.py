@@ -59,6 +59,9 @@ REQUIREMENTS = (
     Requirement("runs:time:order", "The time zone: the tool's argument, the device, the profile, UTC", "seed 002"),
     Requirement("runs:time:visible", "`client_time` reaches the agent", "seed 002"),
     # --- events -------------------------------------------------------------------------------------------------------
+    Requirement("runs:specification:requests", "The contract's requests are accepted as written", "seed 002, Examples"),
+    Requirement("runs:specification:rules", "Each rule is refused with its own words", "seed 002, Validation Rules"),
+    Requirement("runs:specification:history", "A history has the members of the example", "seed 002, History API"),
     Requirement("runs:events:whole", "The stream is AG-UI's own sequence of events", "ag-ui A.5 [chosen]"),
     Requirement("runs:events:extras", "The events carry the additional fields of this service", "ag-ui A.5 [origin]"),
     Requirement("runs:events:no-figures", "Internal figures do not leave the server", "ag-ui A.5 [origin]"),
