@@ -8,6 +8,7 @@ never lives inside a request: the engine owns its task, and a stream is one of i
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -28,6 +29,7 @@ from dragoman.core.refusals import (
     AgentNotFound,
     AgentNotServed,
     Conflict,
+    Forbidden,
     IdTaken,
     SessionBusy,
     SessionNotFound,
@@ -278,22 +280,28 @@ class Engine:
             raise
         return live
 
-    def session(self, owner: UserId, name: str, *, include_shared: bool = False) -> SessionLease:
+    def session(
+        self, owner: UserId, name: str, *, include_shared: bool = False, tells_foreign: bool = False
+    ) -> SessionLease:
         """Find a session, in `async with`; it stays in memory until the block is left.
 
         Args:
             owner: the user who asks.
             name: its id, or the name that a client of the owner gave it over any protocol (shared rules, 1).
             include_shared: also find another owner's shared session by its id, for reading.
+            tells_foreign: tell another owner's session from none. Only for protocols that do (shared rules, 2).
 
         Raises:
             SessionNotFound: there is none, or it belongs to another owner.
+            Forbidden: it belongs to another owner, with `tells_foreign`.
         """
-        return FoundSession(self._find_session, owner, name, include_shared=include_shared)
+        return FoundSession(partial(self._find_session, owner, name, include_shared, tells_foreign))
 
-    async def find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> SessionView:
+    async def find_session(
+        self, owner: UserId, name: str, *, include_shared: bool = False, tells_foreign: bool = False
+    ) -> SessionView:
         """The session as `session` finds it, without a lease."""
-        return await self._find_session(owner, name, include_shared=include_shared)
+        return await self._find_session(owner, name, include_shared, tells_foreign)
 
     @contextmanager
     def lease(self, session: SessionView) -> Iterator[None]:
@@ -305,7 +313,9 @@ class Engine:
         finally:
             live.reference_count -= 1
 
-    async def _find_session(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
+    async def _find_session(
+        self, owner: UserId, name: str, include_shared: bool = False, tells_foreign: bool = False
+    ) -> LiveSession:
         session_id = parse_session_id(name)
         try:
             live = None if session_id is None else await self._load_by_id(session_id)
@@ -317,9 +327,11 @@ class Engine:
             return live
         named = await self.index.find_by_name(owner, name if session_id is None else session_id)
         live = None if named is None else await self._load_by_id(named)
-        if live is None:
-            raise SessionNotFound("there is no such session")
-        return live
+        if live is not None:
+            return live
+        if tells_foreign and session_id is not None and await self.exists_for_other_owner(owner, session_id):
+            raise Forbidden("this is another user's")
+        raise SessionNotFound("there is no such session")
 
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether another owner has a session with that id. Only for protocols that reveal it (shared rules, 2)."""

@@ -117,6 +117,7 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     from dragoman.protocols.agui.run_service.files import Files
 
     files = Files(
+        engine=context.engine,
         uploads=context.uploads,
         links=Links(load_or_create_key(settings.folder / "links.key")),
         clock=context.clock,

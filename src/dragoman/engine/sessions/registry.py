@@ -5,7 +5,7 @@ There is never a second object for a session, because each is the only writer of
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
@@ -32,13 +32,6 @@ MAX_RELOAD_ATTEMPTS = 1000
 """Attempts to reload: for most of a day."""
 
 log = structlog.get_logger(__name__)
-
-
-class FindSession(Protocol):
-    """Finds an owner's session by id or name, and loads it."""
-
-    async def __call__(self, owner: UserId, name: str, *, include_shared: bool = False) -> LiveSession:
-        """Raises SessionNotFound."""
 
 
 class ClusterView(Protocol):
@@ -266,15 +259,12 @@ class SessionRegistry:
 class FoundSession:
     """Finds a session and keeps it in memory while it is used, so that there is never a second writer."""
 
-    def __init__(self, find: FindSession, owner: UserId, name: str, *, include_shared: bool) -> None:
+    def __init__(self, find: Callable[[], Awaitable[LiveSession]]) -> None:
         self._find = find
-        self._owner = owner
-        self._name = name
-        self._include_shared = include_shared
         self._live: LiveSession | None = None
 
     async def __aenter__(self) -> SessionView:
-        self._live = live = await self._find(self._owner, self._name, include_shared=self._include_shared)
+        self._live = live = await self._find()
         live.reference_count += 1
         return live
 

@@ -314,12 +314,9 @@ class Threads:
             Forbidden: it is another user's (shared rules, 2).
         """
         try:
-            live = await self._engine.find_session(principal.user, thread_id)
-        except SessionNotFound:
+            live = await self._engine.find_session(principal.user, thread_id, tells_foreign=True)
+        except (SessionNotFound, Forbidden):
             self._engine.agent(agent)
-            session_id = parse_session_id(thread_id)
-            if session_id is not None and await self._engine.exists_for_other_owner(principal.user, session_id):
-                raise Forbidden("this thread is another user's") from None
             raise
         if agent != live.state.agent and self._engine.agent(agent).spec.name != live.state.agent:
             raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")

@@ -1,17 +1,18 @@
 """The run service's files: uploaded images behind signed links, and recordings to transcribe."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
-from typing import NamedTuple
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import Forbidden
+from dragoman.core.refusals import Forbidden, SessionNotFound
 from dragoman.core.upload_links import LIFETIME_S, Links
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type, wav_data_size
+from dragoman.engine.engine import Engine
 from dragoman.engine.services.uploads import Uploads
 from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber, TranscriptionFailed
@@ -50,12 +51,14 @@ class Files(Handlers):
     def __init__(
         self,
         *,
+        engine: Engine,
         uploads: Uploads,
         links: Links,
         clock: Clock,
         transcriber: Transcriber | None,
         public_url: str | None,
     ) -> None:
+        self._engine = engine
         self._uploads = uploads
         self._links = links
         self._clock = clock
@@ -83,9 +86,33 @@ class Files(Handlers):
 
     # --- images ---------------------------------------------------------------------------------------------------
 
-    async def store(self, request: Request, form: "UploadForm") -> wire.StoredObject:
-        """Store an image from a form whose thread is known to be the caller's."""
-        file = _require_single_file(form.parts, "AGENT_ATTACHMENT_INVALID", 422)
+    @endpoint(
+        "POST",
+        "/attachments",
+        status=201,
+        errors={413: "The file is too large.", 415: "The file is not an image, or not of its declared type."},
+    )
+    async def upload(self, request: Request) -> wire.StoredObject:
+        """Upload an image.
+
+        A form with one file in the field `file`, and optionally `threadId` and `runId`.
+        """
+        owner = principal_of(request).user
+        try:
+            parts = await read_form_body(request)
+        except BodyTooLarge:
+            raise _too_large(CLOSE) from None
+        except InvalidForm as error:
+            raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
+        fields = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
+        run = fields.get("runId") or None
+        if run is not None and len(run) > RUN_ID_LIMIT:
+            raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
+        thread = parse_thread(fields["threadId"]) if fields.get("threadId") else None
+        if thread is not None:
+            with suppress(SessionNotFound):  # images come before the thread's first run
+                await self._engine.find_session(owner, thread, tells_foreign=True)
+        file = _require_single_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
         declared = (file.content_type or "").partition(";")[0].strip().lower()
         if not file.content:
             raise Problem(422, "AGENT_ATTACHMENT_EMPTY", "the file is empty")
@@ -94,7 +121,7 @@ class Files(Handlers):
         if declared not in EXTENSIONS or sniff_image_type(file.content) != declared:
             kinds = ", ".join(EXTENSIONS)
             raise Problem(415, "AGENT_ATTACHMENT_TYPE", f"the file must be of its declared type, and one of {kinds}")
-        path = await self._uploads.put(principal_of(request).user, form.thread, form.run, file.content, declared)
+        path = await self._uploads.put(owner, thread, run, file.content, declared)
         return self._stored_object(request, path)
 
     @endpoint("GET", "/attachments")
@@ -185,29 +212,6 @@ class Files(Handlers):
             log.warning("transcription failed", error=str(error))
             raise Problem(502, "AGENT_ASR_UNAVAILABLE", "the transcription backend failed") from error
         return wire.Transcript(text=text)
-
-
-class UploadForm(NamedTuple):
-    """The form of an upload, and what it belongs to."""
-
-    parts: list[Part]
-    thread: SessionId | None
-    run: str | None
-
-
-async def read_upload(request: Request) -> UploadForm:
-    """Read the form of an upload."""
-    try:
-        parts = await read_form_body(request)
-    except BodyTooLarge:
-        raise _too_large(CLOSE) from None
-    except InvalidForm as error:
-        raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
-    fields = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
-    thread, run = fields.get("threadId") or None, fields.get("runId") or None
-    if run is not None and len(run) > RUN_ID_LIMIT:
-        raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
-    return UploadForm(parts, None if thread is None else parse_thread(thread), run)
 
 
 async def read_form_body(request: Request) -> list[Part]:

@@ -3,8 +3,6 @@
 Source: seed 002; the run service's specification, A.1, A.2, A.6, A.7; shared rules, 2, 3, 6.
 """
 
-from contextlib import suppress
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,8 +17,8 @@ from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui.run_service import rules, wire
 from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, ProblemBody, parse_thread, problem_body
-from dragoman.protocols.agui.run_service.files import Files, read_upload
-from dragoman.protocols.agui.run_service.runs import RunHandlers, open_thread, thread_of_path
+from dragoman.protocols.agui.run_service.files import Files
+from dragoman.protocols.agui.run_service.runs import RunHandlers, thread_of_path
 from dragoman.protocols.agui.run_service.translate import history_message
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
@@ -94,7 +92,7 @@ class _Handlers(Handlers):
             if not newest:
                 return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
-        async with open_thread(self._engine, caller, thread) as live:
+        async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
             state = live.state
             seq, finder = state.seq, DayFinder(state.message_count, before, state.is_visible)
             await live.until_durable(seq)
@@ -121,7 +119,7 @@ class _Handlers(Handlers):
         """Delete a thread and everything in it."""
         caller, thread = principal_of(request), thread_of_path(request)
         try:
-            async with open_thread(self._engine, caller, thread) as live:
+            async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
                 await self._engine.delete(live)
         except SessionUnreadable as error:
             await self._engine.delete_unreadable(caller.user, error.session_id)
@@ -129,24 +127,6 @@ class _Handlers(Handlers):
             await self._files.forget(caller.user, thread)
 
     # --- files and the profile ------------------------------------------------------------------------------------
-
-    @endpoint(
-        "POST",
-        "/attachments",
-        status=201,
-        errors={413: "The file is too large.", 415: "The file is not an image, or not of its declared type."},
-    )
-    async def upload(self, request: Request) -> wire.StoredObject:
-        """Upload an image.
-
-        A form with one file in the field `file`, and optionally `threadId` and `runId`.
-        """
-        form = await read_upload(request)
-        if form.thread is not None:
-            with suppress(SessionNotFound):  # images come before the thread's first run
-                async with open_thread(self._engine, principal_of(request), form.thread):
-                    pass  # it is the caller's
-        return await self._files.store(request, form)
 
     @endpoint("GET", "/profile")
     async def profile(self, request: Request) -> wire.ProfileResponse:

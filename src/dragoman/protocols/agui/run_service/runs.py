@@ -4,8 +4,7 @@ Source: seed 002; the run service's specification, A.3 to A.5; shared rules, 4, 
 """
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,7 +31,6 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.run_service import rules, translate, wire
 from dragoman.protocols.agui.run_service.errors import (
-    FOREIGN_OWNER_MESSAGE,
     FORWARDED_PROPS_MESSAGE,
     Problem,
     parse_thread,
@@ -120,7 +118,7 @@ class RunHandlers(Handlers):
             if thread is None or violation.rule.name != "agent-type":
                 raise
             with suppress(SessionNotFound, Forbidden):
-                async with open_thread(self._engine, caller, thread) as live:
+                async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
                     if live.state.agent == rules.agent_type_of(body):
                         self._engine.agent_for(live)
             raise
@@ -136,7 +134,7 @@ class RunHandlers(Handlers):
         agent, created = self._agent_name(rules.agent_type_of(body)), False
         for _ in range(MAX_ATTEMPTS):
             try:
-                async with open_thread(self._engine, caller, thread) as live:
+                async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
                     try:
                         return await self._submit(caller, live, agent, body, key), created
                     except Refused:
@@ -195,7 +193,7 @@ class RunHandlers(Handlers):
         Each answer is accepted once. With the last one, the agent continues.
         """
         caller = principal_of(request)
-        async with open_thread(self._engine, caller, thread_of_path(request)) as live:
+        async with self._engine.session(caller.user, thread_of_path(request), tells_foreign=True) as live:
             answers = translate.answers_from(wire.decode_answers(await read_json_body(request, self._answers_limit)))
             asking = await self._engine.history.run_start(live, live.state.last_run_seq)
             submit = translate.submit_answers(answers, asking)
@@ -219,7 +217,7 @@ class RunHandlers(Handlers):
     async def cancel(self, request: Request) -> wire.CancelResponse:
         """Stop a run."""
         thread = thread_of_path(request)
-        async with open_thread(self._engine, principal_of(request), thread) as live:
+        async with self._engine.session(principal_of(request).user, thread, tells_foreign=True) as live:
             run_id = _run_in_query(request)
             if run_id is None:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
@@ -242,7 +240,7 @@ class RunHandlers(Handlers):
     async def events(self, request: Request) -> Response:
         """Follow a thread's events."""
         caller, thread = principal_of(request), thread_of_path(request)
-        async with open_thread(self._engine, caller, thread) as live:
+        async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
             idle_limit_s = wire.parse_idle_limit(request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT)))
             if idle_limit_s is None:
                 raise Invalid("idle_limit must be an integer from 1 to 3600")
@@ -306,18 +304,6 @@ class RunHandlers(Handlers):
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def open_thread(engine: Engine, caller: Principal, thread: SessionId) -> AsyncIterator[SessionView]:
-    """The caller's thread. Raises SessionNotFound, or Forbidden if it is another user's."""
-    try:
-        async with engine.session(caller.user, thread) as live:
-            yield live
-    except SessionNotFound:
-        if await engine.exists_for_other_owner(caller.user, thread):
-            raise Forbidden(FOREIGN_OWNER_MESSAGE) from None
-        raise
 
 
 def thread_of_path(request: Request) -> SessionId:

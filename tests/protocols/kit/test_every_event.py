@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.core.events import Event
 
-PROTOCOLS = Path(__file__).parent.parent.parent / "src" / "dragoman" / "protocols"
+PROTOCOLS = Path(__file__).parents[3] / "src" / "dragoman" / "protocols"
 EVENTS = {each.__name__ for each in get_args(Event)}
 SERVERS_OWN = {"RunResumed", "RunParked", "UnknownEvent"}
 """What a session records for the server alone."""
