@@ -27,6 +27,7 @@ from dragoman.core.content import (
 from dragoman.core.events import PlanUpdated, StopReason
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
+from dragoman.core.time_zones import zone_of_call
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolSpec
 
 DRAIN_AFTER = 100
@@ -60,9 +61,10 @@ class OpenCall(NamedTuple):
 class Context:
     """A `core.agent.ToolContext`."""
 
-    def __init__(self, run: "MemoryRun", call_id: CallId) -> None:
+    def __init__(self, run: "MemoryRun", call_id: CallId, arguments: JsonObject | None = None) -> None:
         self.session_id, self.run_id, self.call_id = run.session_id, run.run_id, call_id
-        self.user, self.options, self.metadata, self.time_zone = run.user, run.options, run.metadata, run.time_zone
+        self.user, self.options, self.metadata = run.user, run.options, run.metadata
+        self.time_zone = zone_of_call(arguments or {}, run.time_zone)
 
 
 class Session:
@@ -310,7 +312,7 @@ class MemoryRun:
             if tool is None:
                 session.settle(each, not_found_result(each.call.name), is_error=True)
                 continue
-            is_error, value = await run_tool(tool, each.call.input, Context(self, each.call.call_id))
+            is_error, value = await run_tool(tool, each.call.input, Context(self, each.call.call_id, each.call.input))
             raw = value if isinstance(value, dict) else msgspec.UNSET
             session.settle(each, result_content(value), is_error=is_error, raw=raw)
         if any(each.loop == self.loop for each in session.open):

@@ -45,6 +45,7 @@ def context(**metadata: Any) -> Context:
         ("whisper", {"text": "psst"}, "whispered psst"),
         ("clock", {}, "2026-11-21T12:00:00+00:00"),
         ("clock", {"timezone": "Asia/Tokyo"}, "2026-11-21T21:00:00+09:00"),
+        ("clock", {"event_timezone": "Asia/Tokyo", "timezone": "Asia/Kolkata"}, "2026-11-21T21:00:00+09:00"),
         ("slow", {"seconds": 0}, "done"),
         ("slow", {"seconds": 0.001, "tag": "tea"}, "done tea"),
         (
@@ -77,6 +78,8 @@ async def test_the_clock_uses_the_time_zone_of_the_runs_events() -> None:
 async def test_an_unknown_time_zone_is_a_failure(zone: str) -> None:
     with pytest.raises(ToolFailed, match="unknown time zone"):
         await tool("clock").run({"timezone": zone}, context())
+    with pytest.raises(ToolFailed, match="event_timezone: unknown time zone"):
+        await tool("clock").run({"event_timezone": zone}, context())
 
 
 async def test_boom_raises_an_unexpected_error() -> None:
@@ -129,7 +132,7 @@ EXPOSED = ["add", "lookup", "stamp", "clock", "slow", "boom", "card", "highlight
 
 def test_declarations_of_the_tools() -> None:
     declared = {each.spec.name: each for each in agent().spec.tools}
-    assert list(declared) == [*EXPOSED, "whisper"]
+    assert list(declared) == [*EXPOSED, "whisper", "calendar_write"]
     assert [name for name, each in declared.items() if each.policy.exposed] == EXPOSED
     assert [name for name, each in declared.items() if each.policy.needs_approval] == ["stamp"]
     assert [name for name, each in declared.items() if each.policy.on_restart != "repeat"] == ["slow"]

@@ -56,6 +56,9 @@ REQUIREMENTS = (
     Requirement(
         "runs:cancel:queued", "A queued run can be cancelled, and its readers receive an end", "ag-ui A.7 [chosen]"
     ),
+    Requirement(
+        "runs:time:calendar", "A calendar write carries `event_timezone`; an invalid one is a tool error", "seed 002"
+    ),
     Requirement("runs:time:order", "The time zone: the tool's argument, the device, the profile, UTC", "seed 002"),
     Requirement("runs:time:visible", "`client_time` reaches the agent", "seed 002"),
     # --- events -------------------------------------------------------------------------------------------------------

@@ -15,9 +15,11 @@ import msgspec
 
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.time_zones import EVENT_TIME_ZONE, is_zone
 
 REFS = "#/$defs/{name}"
 MAX_VALUE_CHARS = 80
+ZONE_HINT = "expected an IANA name such as Europe/Berlin"
 
 TypeHint = Any
 """An annotation: a type or a form from `typing`."""
@@ -75,6 +77,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 values[parameter.name] = _convert(arguments[parameter.name], parameter.type)
             except msgspec.ValidationError as error:
                 faults.append(_describe_fault(parameter, arguments[parameter.name], str(error)))
+        zone = values.get(EVENT_TIME_ZONE)
+        if isinstance(zone, str) and not is_zone(zone):
+            faults.append(f"{EVENT_TIME_ZONE}: unknown time zone, got {_format_value(zone)}; {ZONE_HINT}")
         known = {parameter.name for parameter in self.items}
         names = ", ".join(parameter.name for parameter in self.items) or "none"
         faults += [f"{name}: unknown argument (known arguments: {names})" for name in arguments if name not in known]
@@ -160,6 +165,8 @@ def _with_description(
     metadata: tuple[object, ...] = getattr(hint, "__metadata__", ())  # of Annotated
     description = next((each for each in metadata if isinstance(each, str)), doc_text)
     schema = dict(schema)
+    if parameter.name == EVENT_TIME_ZONE:
+        description = description or "The IANA time zone of the event, such as Europe/Berlin"
     if "description" not in schema and description:
         schema["description"] = description
     if parameter.default is not inspect.Parameter.empty:

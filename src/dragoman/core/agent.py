@@ -52,7 +52,7 @@ class ToolContext(Protocol):
 
     @property
     def time_zone(self) -> str:
-        """The IANA zone of the run's events."""
+        """The IANA zone of the call's event: its argument `event_timezone`, else that of the run."""
 
 
 class RunnableTool(Protocol):

@@ -452,6 +452,24 @@ DEVICE = {
 }
 
 
+@requirement("runs:time:calendar")
+async def test_a_calendar_entry_is_written_in_the_zone_that_its_call_carries(app_server: AppServer) -> None:
+    alice = RunServiceClient(app_server.connection, app_server.key("alice"))
+    entry = {"title": "tea", "starts_at": "2026-03-17T09:00:00"}
+
+    async def result(**arguments: str) -> str:
+        write = {"call": {"name": "calendar_write", "input": {**entry, **arguments}}}
+        props = {"agent_type": "rehearsal", "client_time": DEVICE}
+        return text_of_frames(await alice.play(new_thread(), script(write, {"say": "{result}"}), forwardedProps=props))
+
+    written = json.loads(await result(event_timezone="Asia/Tokyo"))
+    assert written["starts_at"] == "2026-03-17T09:00:00+09:00"
+    assert await result() == "Tool execution failed: event_timezone: missing"
+    assert (await result(event_timezone="Mars/Olympus")).startswith(
+        'Tool execution failed: event_timezone: unknown time zone, got "Mars/Olympus"'
+    )
+
+
 @requirement("runs:time:order")
 async def test_the_time_zone_comes_from_the_tool_argument_the_device_the_profile_or_utc(
     open_app_server: AppServerFactory,
@@ -480,6 +498,7 @@ async def test_the_time_zone_comes_from_the_tool_argument_the_device_the_profile
                 await alice.play(new_thread(), script(clock, {"say": "{result}"}), forwardedProps=on_device)
             )[-6:]
 
+        assert await offset(event_timezone="Asia/Tokyo", timezone="Asia/Kolkata") == "+09:00"
         assert await offset(timezone="Asia/Kolkata") == "+05:30"
         assert await offset() in ("-08:00", "-07:00")
         wrong = script({"call": {"name": "clock", "input": {"timezone": "Mars/Olympus"}}}, {"say": "{result}"})

@@ -103,12 +103,19 @@ async def highlight(city: str) -> JsonObject:
     return {"highlighted": city, "_meta": {"bridge": bridge}}
 
 
-def tools(starts: StartLog, now: Callable[[], datetime], *, are_exposed: bool) -> tuple[RunnableTool, ...]:
-    """The tools in the order of their declaration. `whisper` is always hidden."""
+async def calendar_write(context: ToolContext, title: str, starts_at: datetime, event_timezone: str) -> JsonObject:
+    """Write a calendar entry. Its start is the local time in the event's zone."""
+    zone = ZoneInfo(context.time_zone)
+    local = starts_at.replace(tzinfo=zone) if starts_at.tzinfo is None else starts_at.astimezone(zone)
+    return {"title": title, "starts_at": local.isoformat(timespec="seconds"), "event_timezone": event_timezone}
 
-    async def clock(context: ToolContext, timezone: str | None = None) -> str:
+
+def tools(starts: StartLog, now: Callable[[], datetime], *, are_exposed: bool) -> tuple[RunnableTool, ...]:
+    """The tools in the order of their declaration. `whisper` and `calendar_write` are always hidden."""
+
+    async def clock(context: ToolContext, event_timezone: str | None = None, timezone: str | None = None) -> str:
         """Tell the time in an IANA time zone, or in the user's."""
-        name = timezone or context.time_zone
+        name = event_timezone or timezone or context.time_zone
         try:
             zone = ZoneInfo(name)
         except (KeyError, ValueError, OSError) as error:  # unknown, not a relative path, or a folder of time zones
@@ -132,4 +139,5 @@ def tools(starts: StartLog, now: Callable[[], datetime], *, are_exposed: bool) -
         tool(exposed=are_exposed, idempotent=True)(card),
         tool(exposed=are_exposed, idempotent=True)(highlight),
         tool(exposed=False, idempotent=True)(whisper),
+        tool(exposed=False, idempotent=True)(calendar_write),
     )

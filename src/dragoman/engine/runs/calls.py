@@ -24,7 +24,7 @@ from dragoman.core.answers import (
     settle_call,
     to_plain_json,
 )
-from dragoman.core.content import Json, JsonObject, ToolMessage
+from dragoman.core.content import Call, Json, JsonObject, ToolMessage
 from dragoman.core.events import (
     CallOpened,
     CallOutcome,
@@ -38,6 +38,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
+from dragoman.core.time_zones import zone_of_call
 from dragoman.core.tools import WRITE_MEMORY, ServerTool
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
 from dragoman.engine.instrumentation.tracing import tool_span
@@ -76,18 +77,18 @@ class CallingLoop(Protocol):
 class CallContext:
     """`core.agent.ToolContext` of one call."""
 
-    def __init__(self, run: CallingLoop, call_id: CallId) -> None:
+    def __init__(self, run: CallingLoop, call: Call) -> None:
         self.session_id = run.session_id
         self.run_id = run.run_id
-        self.call_id = call_id
+        self.call_id = call.call_id
         self.user = run.user
         self.options = run.options
         self.metadata = run.metadata
-        self._time_zone = run.time_zone
+        self._time_zone = zone_of_call(call.input, run.time_zone)
 
     @property
     def time_zone(self) -> str:
-        """The IANA zone of the run's events."""
+        """The IANA zone of the call's event."""
         return self._time_zone
 
 
@@ -259,7 +260,7 @@ class CallRunner:
             return settle_call(call, "failed", not_found_result(call.call.name), self._new_id)
         await self._wait_for_valid_lease()
         with tool_span(call.call.name, call.call.call_id):
-            outcome, value = await run_tool(tool, call.call.input, CallContext(run, call.call.call_id))
+            outcome, value = await run_tool(tool, call.call.input, CallContext(run, call.call))
         TOOL_CALLS.labels(outcome=outcome).inc()
         return self._settled_event(call, tool.declaration, outcome, value)
 
