@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.core.ui_schema import MAX_LEVELS, MAX_NODES, TRUNCATION_CAPTION, compile_card
+from dragoman.core.ui_schema import MAX_LEVELS, MAX_NODES, TRUNCATION_CAPTION, check_card, compile_card
 
 Json = Any
 CAPTION = {"type": "text", "content": TRUNCATION_CAPTION, "role": "caption"}
@@ -51,7 +51,8 @@ NODES_OF_ALL_KINDS: list[Json] = [
 
 @pytest.mark.parametrize("place", range(len(NODES_OF_ALL_KINDS)))
 def test_a_valid_tree_is_returned_unchanged(place: int) -> None:
-    card = schema(NODES_OF_ALL_KINDS[place], status="warning", theme="dark", meta={"requestId": "r", "userId": "u"})
+    root = {"type": "stack", "children": [NODES_OF_ALL_KINDS[place]]}
+    card = schema(root, status="warning", theme="dark", meta={"requestId": "r", "userId": "u"})
     assert compile_card(card) == card
 
 
@@ -60,23 +61,12 @@ BAD_NODES: list[Json] = [
     {"type": "stack", "children": {}},
     {"type": "stack", "children": [1]},
     {"type": "stack", "children": [{"type": "badge"}]},
-    {"type": "grid", "columns": 0, "children": []},
-    {"type": "grid", "columns": 13, "children": []},
     {"type": "text"},
-    {"type": "text", "content": 1},
-    {"type": "text", "content": "a", "role": "huge"},
     {"type": "icon", "source": "url", "value": "http://example.org/i.svg"},
     {"type": "icon", "source": "file", "value": "x"},
-    {"type": "badge", "label": "a", "status": "fine"},
-    {"type": "button", "label": "a"},
-    {"type": "button", "label": "a", "action": {"type": "url", "url": "http://example.org"}},
-    {"type": "button", "label": "a", "action": {"type": "url", "url": "javascript:x"}},
-    {"type": "button", "label": "a", "action": {"type": "run", "tool": "x"}},
-    {"type": "button", "label": "a", "action": {"type": "tool", "tool": "x", "args": []}},
-    {"type": "image", "url": "https://example.org/x.png"},
     {"type": "image", "url": "javascript:x", "alt": ""},
-    {"type": "image", "url": "https://example.org/x.png", "alt": "", "width": 0},
     {"type": "kv", "items": [{"label": "a"}]},
+    {"type": "kv", "items": {}},
     {"type": ["text"]},
     {"type": "mystery"},
     {},
@@ -88,21 +78,81 @@ BAD_NODES: list[Json] = [
 
 
 @pytest.mark.parametrize("place", range(len(BAD_NODES)))
-def test_an_invalid_tree_is_dropped(place: int) -> None:
-    assert compile_card(schema(BAD_NODES[place])) is None
+def test_a_tree_of_which_nothing_is_valid_is_dropped_with_the_reason(place: int) -> None:
+    tree, faults = check_card(schema(BAD_NODES[place]))
+    assert tree is None
+    assert faults
 
 
 @pytest.mark.parametrize(
-    "fields", [{"version": "1.0"}, {"version": 2}, {"status": "fine"}, {"theme": "pink"}, {"meta": {"requestId": 1}}]
+    ("node", "kept", "fault"),
+    [
+        (
+            {"type": "image", "url": "https://example.org/x.png"},
+            {"type": "image", "url": "https://example.org/x.png", "alt": ""},
+            "alt: missing",
+        ),
+        (
+            {"type": "image", "url": "https://example.org/x.png", "alt": "", "width": 0},
+            {"type": "image", "url": "https://example.org/x.png", "alt": ""},
+            "width: expected int >= 1",
+        ),
+        (
+            {"type": "kv", "items": [{"label": "a", "value": 3}, {"label": "b"}, 5, {"label": 1.5, "value": True}]},
+            {"type": "kv", "items": [{"label": "a", "value": "3"}, {"label": "1.5", "value": "true"}]},
+            "items[0].value: expected a string",
+        ),
+        ({"type": "text", "content": 1}, {"type": "text", "content": "1"}, "content: expected a string"),
+        (
+            {"type": "text", "content": "a", "role": "huge"},
+            {"type": "text", "content": "a"},
+            "role: invalid enum value",
+        ),
+        ({"type": "badge", "label": "a", "status": "fine"}, {"type": "badge", "label": "a"}, "status: invalid enum"),
+        ({"type": "button", "label": "a"}, {"type": "text", "content": "a"}, "action: object missing required field"),
+        (
+            {"type": "button", "label": "a", "action": {"type": "url", "url": "http://example.org"}},
+            {"type": "text", "content": "a"},
+            "action: expected str matching regex",
+        ),
+        (
+            {"type": "button", "label": "a", "action": {"type": "run", "tool": "x"}},
+            {"type": "text", "content": "a"},
+            "action: invalid value",
+        ),
+        (
+            {"type": "grid", "columns": 13, "gap": None, "children": [{"type": "divider"}]},
+            {"type": "grid", "children": [{"type": "divider"}]},
+            "columns: expected int <= 12",
+        ),
+    ],
 )
-def test_an_invalid_frame_is_dropped(fields: Json) -> None:
-    assert compile_card(schema({"type": "divider"}, **fields)) is None
+def test_one_wrong_member_leaves_the_rest_of_the_card(node: Json, kept: Json, fault: str) -> None:
+    title = {"type": "text", "content": "title", "role": "title"}
+    tree, faults = check_card(schema({"type": "stack", "children": [title, node]}))
+    assert tree == schema({"type": "stack", "children": [title, kept]})
+    assert faults[0].startswith(f"root.children[1].{fault}")
+
+
+def test_a_wrong_member_of_the_frame_is_removed_but_another_version_is_not_read() -> None:
+    root = {"type": "stack", "children": [{"type": "divider"}]}
+    for fields in ({"status": "fine"}, {"theme": "pink"}, {"meta": {"requestId": 1}}, {"locale": 5}):
+        tree, faults = check_card({**schema(root), **fields})
+        assert tree == schema(root)
+        assert faults[0].startswith(next(iter(fields)))
+    assert check_card(schema(root, version="1.0")) == (None, ["version: invalid enum value '1.0'"])
+    assert compile_card(schema(root, version=2)) is None
+
+
+def test_the_root_is_a_layout_node() -> None:
+    assert compile_card({"type": "divider"}) == schema({"type": "stack", "children": [{"type": "divider"}]})
 
 
 def test_what_the_agent_leaves_out_is_filled_in() -> None:
-    assert compile_card({"type": "divider"}, "de") == schema({"type": "divider"}, locale="de")
-    assert compile_card({"root": {"type": "divider"}}) == schema({"type": "divider"})
-    assert compile_card({"locale": "fr", "root": {"type": "divider"}}, "de") == schema({"type": "divider"}, locale="fr")
+    root = {"type": "stack", "children": [{"type": "divider"}]}
+    assert compile_card(root, "de") == schema(root, locale="de")
+    assert compile_card({"root": root}) == schema(root)
+    assert compile_card({"locale": "fr", "root": root}, "de") == schema(root, locale="fr")
 
 
 def test_unknown_members_and_unknown_nodes_are_left_out() -> None:

@@ -112,6 +112,9 @@ REQUIREMENTS = (
     ),
     Requirement("runs:state:shared", "The state of a run is the thread's, on every protocol", "seed 002; rule 11"),
     Requirement("runs:ui-schema:belongs", "A card belongs to the open answer, else to the next", "ag-ui A.8 [chosen]"),
+    Requirement(
+        "runs:ui-schema:faults", "A wrong part of a card is logged with the reason; the rest is kept", "ag-ui A.8"
+    ),
     Requirement("runs:ui-schema:alone", "A card without text is an answer with an empty text", "ag-ui A.8 [chosen]"),
     Requirement("runs:ui-schema:bad-hint", "An invalid hint is dropped and fails nothing", "ag-ui A.8 [chosen]"),
     Requirement("runs:ui-schema:locale", "The locale is the profile's, else `en`", "ag-ui A.8"),

@@ -6,6 +6,7 @@ a run. Pure.
 Source: seed 002, "UiSchemaRenderer"; the run service's specification, A.8.
 """
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -186,49 +187,151 @@ class Renderer(_SchemaStruct, frozen=True, kw_only=True):
 
 
 def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
-    """The renderer tree of an agent's user interface; None if it is not valid.
+    """The renderer tree of an agent's user interface; None if nothing of it is valid. See `check_card`."""
+    return check_card(card, locale)[0]
+
+
+def check_card(card: Json, locale: str = "en") -> tuple[JsonObject | None, list[str]]:
+    """The renderer tree of an agent's user interface, and what was wrong with the agent's.
+
+    A root that is no container is put into a stack. A wrong optional member is removed; a number in place of a text is
+    written as one, and an image without `alt` gets an empty one. Any other wrong node, and a node of an unknown type,
+    becomes its `content` or `label` as text, or is left out. More than `MAX_LEVELS` levels or `MAX_NODES` nodes are
+    cut, and a caption says so.
 
     Args:
         card: the tree with its root, or the root node alone.
-        locale: used where the agent names none.
+        locale: stands where the agent names none.
 
-    A node of an unknown type becomes its `content` or `label` as text, or nothing. More than `LEVELS` levels or `NODES`
-    nodes are cut, and a caption says so.
+    Returns:
+        The tree, None if nothing of it is left; and for the agent's author the path and the reason of each fault.
     """
+    checker = _Checker()
     if not isinstance(card, dict):
-        return None
+        return None, ["expected an object"]
     whole = card if "root" in card else {"root": card}
-    root = _prune(whole["root"], 1)
-    if not isinstance(root, dict):
-        return None
-    if _count(root) > MAX_NODES:
-        root = _Truncator().truncate(root)
-    try:
-        tree = msgspec.convert({"locale": locale, **whole, "root": root}, Renderer)
-        built = msgspec.to_builtins(tree)
-    except (msgspec.ValidationError, TypeError, ValueError):
-        return None
-    assert isinstance(built, dict), "a struct becomes an object"
-    return built
+    root = whole["root"]
+    if isinstance(root, dict) and _kind(root) not in CONTAINERS:
+        root = {"type": "stack", "children": [root]}
+    checked = checker.node(root, "root", 1)
+    if checked is None:
+        return None, checker.faults
+    if _count(checked) > MAX_NODES:
+        checked = _Truncator().truncate(checked)
+    given = {name: value for name, value in whole.items() if name not in ("locale", "root")}
+    named = whole.get("locale", locale)
+    if not isinstance(named, str):
+        checker.fault("locale", "expected a string")
+        named = locale
+    head = checker.members({"locale": named, **given, "root": {"type": "divider"}}, Renderer, "", keep=("version",))
+    return None if head is None else {**head, "root": checked}, checker.faults
 
 
-def _prune(node: Json, level: int) -> Json:
-    """The node without unknown types and nodes that are nested too deeply; None if nothing is left."""
-    if not isinstance(node, dict):
-        return node
+MAX_FAULTS = 20
+"""How many faults of a card are reported."""
+_LEAF_TYPES: dict[str, type[_Node]] = {
+    "text": TextNode,
+    "icon": Icon,
+    "badge": Badge,
+    "button": Button,
+    "image": Image,
+    "kv": KeyValueList,
+    "divider": Divider,
+}
+_TEXT_MEMBERS = ("content", "label", "value")
+"""Members whose numbers are written as text."""
+_FAULTY_MEMBER = re.compile(r"(?: - at `\$\.(?P<path>\w+)|missing required field `(?P<missing>\w+))")
+
+
+def _kind(node: JsonObject) -> Json:
     kind = node.get("type")
-    if not isinstance(kind, str) or kind in LEAVES:
-        return node
-    if kind not in CONTAINERS:
+    return kind if isinstance(kind, str) else None
+
+
+class _Checker:
+    """Keeps what is valid of a tree, and collects the faults of the rest."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+
+    def fault(self, path: str, reason: str) -> None:
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(f"{path}: {reason}")
+
+    def node(self, node: Json, path: str, level: int) -> JsonObject | None:
+        """A node without what is not valid in it; None if nothing is left."""
+        if not isinstance(node, dict):
+            self.fault(path, "expected a node, which is an object")
+            return None
+        kind = _kind(node)
+        if kind in CONTAINERS:
+            return self._container(node, path, level)
+        if kind in LEAVES:
+            checked = self._leaf(node, kind, path)
+        else:
+            checked = None
+            self.fault(path, f"unknown type {node.get('type')!r}")
+        if checked is not None:
+            return checked
         text = next((node[name] for name in ("content", "label") if isinstance(node.get(name), str)), None)
         return None if text is None else {"type": "text", "content": text}
-    children = node.get("children")
-    if not isinstance(children, list | tuple):
-        return node
-    if level == MAX_LEVELS and children:
-        return _caption()
-    pruned = [_prune(child, level + 1) for child in children]
-    return {**node, "children": [child for child in pruned if child is not None]}
+
+    def _container(self, node: JsonObject, path: str, level: int) -> JsonObject | None:
+        children = node.get("children")
+        if not isinstance(children, list | tuple):
+            self.fault(f"{path}.children", "expected a list")
+            return None
+        if level == MAX_LEVELS and children:
+            return _caption()
+        placed = (self.node(child, f"{path}.children[{index}]", level + 1) for index, child in enumerate(children))
+        checked = [child for child in placed if child is not None]
+        own = self.members({**node, "children": []}, Stack if node["type"] == "stack" else Grid, path)
+        return None if own is None or (children and not checked) else {**own, "children": checked}
+
+    def _leaf(self, node: JsonObject, kind: str, path: str) -> JsonObject | None:
+        node = self._with_texts(node, path)
+        if kind == "image" and node.get("alt") is None:
+            self.fault(f"{path}.alt", "missing; an empty one says that the image is decoration")
+            node = {**node, "alt": ""}
+        if kind == "kv" and isinstance(items := node.get("items"), list | tuple):
+            paths = [f"{path}.items[{index}]" for index in range(len(items))]
+            checked = [self._item(item, own) for item, own in zip(items, paths, strict=True)]
+            node = {**node, "items": [item for item in checked if item is not None]}
+            if items and not node["items"]:
+                return None
+        return self.members(node, _LEAF_TYPES[kind], path)
+
+    def _item(self, item: Json, path: str) -> JsonObject | None:
+        if not isinstance(item, dict):
+            self.fault(path, "expected an object with label and value")
+            return None
+        return self.members(self._with_texts(item, path), KeyValue, path)
+
+    def _with_texts(self, node: JsonObject, path: str) -> JsonObject:
+        """The node with numbers as text, where a text belongs."""
+        numbers = {name: node[name] for name in _TEXT_MEMBERS if isinstance(node.get(name), bool | int | float)}
+        for name in numbers:
+            self.fault(f"{path}.{name}", "expected a string; the number is written as one")
+        return {**node, **{name: msgspec.json.encode(value).decode() for name, value in numbers.items()}}
+
+    def members(
+        self, given: JsonObject, kind: type[_SchemaStruct], path: str, keep: tuple[str, ...] = ()
+    ) -> JsonObject | None:
+        """The valid members of an object, if all that it needs are among them. Those in `keep` must be valid too."""
+        required = {each.encode_name for each in msgspec.structs.fields(kind) if each.required}
+        while True:
+            try:
+                built: JsonObject = msgspec.to_builtins(msgspec.convert(given, kind))
+            except (msgspec.ValidationError, TypeError, ValueError) as error:
+                match = _FAULTY_MEMBER.search(str(error))
+                name = None if match is None else match["path"] or match["missing"]
+                reason = str(error).partition(" - at ")[0].replace("`", "")
+                self.fault(f"{path}.{name}".strip(".") if name else path, reason[:1].lower() + reason[1:])
+                if name is None or name in required or name in keep or name not in given:
+                    return None
+                given = {other: value for other, value in given.items() if other != name}
+            else:
+                return built
 
 
 def _count(node: Json) -> int:

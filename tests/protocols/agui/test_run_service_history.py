@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Submit, UserInput
@@ -218,7 +219,7 @@ async def test_a_card_belongs_to_the_open_or_the_next_answer(alice: RunServiceCl
     )
     await alice.play(thread, "hello", "r-2")
     ends = [frame.event.get("ui_schema") for frame in frames if frame.type == "TEXT_MESSAGE_END"]
-    labels = [None if each is None else each["root"]["label"] for each in ends]
+    labels = [None if each is None else each["root"]["children"][0]["label"] for each in ends]
     assert labels == ["first", None, "third", "alone"]
     listed = [each["ui_schema"] for each in (await alice.history(thread))["messages"] if each["role"] == "assistant"]
     assert listed == [*ends, None]
@@ -246,6 +247,27 @@ async def test_an_invalid_card_is_dropped_and_fails_nothing(alice: RunServiceCli
         assert frames[-1].type == "RUN_FINISHED"
         assert "ui_schema" not in next(frame.event for frame in frames if frame.type == "TEXT_MESSAGE_END")
         assert (await alice.history(thread))["messages"][1]["ui_schema"] is None
+
+
+@requirement("runs:ui-schema:faults")
+async def test_what_is_wrong_with_a_card_is_logged_for_its_author_and_the_rest_is_shown(
+    alice: RunServiceClient,
+) -> None:
+    title = {"type": "text", "content": "Trip", "role": "title"}
+    image = {"type": "image", "url": "https://example.org/x.png"}
+    prices = {"type": "kv", "items": [{"label": "Train", "value": 49.9}]}
+    card = {"root": {"type": "stack", "children": [title, image, prices]}}
+    with capture_logs() as logs:
+        frames = await alice.play(new_thread(), script({"say": "x"}, {"card": card}))
+    (end,) = [frame.event for frame in frames if frame.type == "TEXT_MESSAGE_END"]
+    assert end["ui_schema"]["root"]["children"] == [
+        title,
+        {**image, "alt": ""},
+        {"type": "kv", "items": [{"label": "Train", "value": "49.9"}]},
+    ]
+    (logged,) = [each for each in logs if each["event"] == "card is not valid"]
+    assert (logged["agent"], logged["log_level"], len(logged["faults"])) == ("rehearsal", "warning", 2)
+    assert logged["faults"][0].startswith("root.children[1].alt: missing")
 
 
 @requirement("runs:ui-schema:locale")

@@ -6,6 +6,8 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import structlog
+
 from dragoman.core.admission import kind_of_call, offered_tools
 from dragoman.core.agent import Agent, AgentError, RunnableTool, ToolContext, ToolFailed
 from dragoman.core.content import (
@@ -40,12 +42,15 @@ from dragoman.core.history import without_repetitions
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.outbox import OpenBlock
 from dragoman.ports.environment import Ids
+
+log = structlog.get_logger(__name__)
 
 DRAIN_AFTER = 32 * 1024
 """The budget of output after which `emit` asks the agent to yield to other tasks."""
@@ -160,8 +165,10 @@ class LoopRun:
         self.append((SharedStateReplaced(state=state, loop=self.loop),))
 
     def card(self, card: Json) -> None:
-        """Add a user interface to the open message, which is opened if there is none."""
+        """Add a user interface to the open message, which is opened if there is none. What is wrong in it is logged."""
         message_id = self._ensure_open_message()
+        if faults := check_card(card)[1]:
+            log.warning("card is not valid", agent=self.agent.spec.name, run_id=self.run_id, faults=faults)
         self.append((CardUpdated(card=card, loop=self.loop, message_id=message_id),))
 
     async def drain(self) -> None:
