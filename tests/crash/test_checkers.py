@@ -176,7 +176,7 @@ UNKNOWN_CALL_EVENT = """'{"type":"call_started","call_id":"none"}'"""
         ("DELETE FROM sessions", "rows without a session"),
         ("DELETE FROM runs", "the table of runs"),
         (
-            "INSERT INTO pieces SELECT NULL, session_id, 3, 1, 'm', 0, 'text', 'root', 'x' FROM sessions LIMIT 1",
+            "INSERT INTO pieces SELECT NULL, session_id, 3, 1, 'm', 0, 'text', 'root', 'x', NULL FROM sessions LIMIT 1",
             "not open",
         ),
         (

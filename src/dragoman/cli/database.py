@@ -1,4 +1,4 @@
-"""`dragoman migrate` and `dragoman copy`."""
+"""`dragoman migrate`, `dragoman check` and `dragoman copy`."""
 
 import asyncio
 import sqlite3
@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
 from dragoman.server.stores import is_database_url, open_postgres, open_stores_at
 from dragoman.settings import Settings, SettingsError
@@ -29,6 +30,30 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
                 return shared.schema_versions
         with closing(Database(settings.folder)) as database:
             return database.schema_versions
+    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable) as error:
+        raise DatabaseCommandError(str(error)) from error
+    except (OSError, sqlite3.Error) as error:
+        raise DatabaseCommandError(f"cannot use the data folder {settings.folder}: {error}") from error
+
+
+def check_database(settings: Settings, *, accept_loss: bool) -> CheckReport:
+    """Check everything that the database contains.
+
+    Args:
+        settings: where the database is.
+        accept_loss: continue without acknowledged commits that a damaged write-ahead log does not give back.
+
+    Raises:
+        DatabaseCommandError: as for `migrate_database`.
+    """
+    location = settings.database or settings.data
+    if settings.database is None and not (settings.folder / "dragoman.db").exists():
+        raise DatabaseCommandError(f"{settings.folder} contains no data: name a data folder with --data")
+    try:
+        if accept_loss and settings.database is None:
+            Database(settings.folder, accept_loss=True).close()
+        with closing(open_stores_at(location)) as stores:
+            return asyncio.run(check(stores))
     except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable) as error:
         raise DatabaseCommandError(str(error)) from error
     except (OSError, sqlite3.Error) as error:

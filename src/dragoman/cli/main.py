@@ -431,6 +431,30 @@ def migrate(**flags: FlagValue) -> None:
 
 
 @commands.command()
+@settings_flags("data", "database")
+@click.option("--accept-loss", is_flag=True, help="continue without what a damaged write-ahead log does not give back")
+def check(accept_loss: bool, **flags: FlagValue) -> None:
+    """Check that the database is intact: its structure, and every event of every session.
+
+    No server may use it. Exits with 1 if something is damaged.
+    """
+    settings = _load(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, check_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        report = check_database(settings, accept_loss=accept_loss)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    for problem in report.problems:
+        click.echo(problem)
+    click.echo(f"{report.sessions} sessions with {report.events} events checked", err=True)
+    if report.problems:
+        raise CliError(f"{len(report.problems)} problems: restore a backup, or delete the damaged sessions")
+
+
+@commands.command()
 @click.option("--from", "source", metavar="STORE", required=True, help="data folder, or address of a database")
 @click.option("--to", "target", metavar="STORE", required=True, help="the same; must be empty")
 @click.option("--from-blobs", metavar="ADDRESS", help="bucket with the source's attachments, s3://…")

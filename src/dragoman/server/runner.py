@@ -147,7 +147,8 @@ def _to_startup_error(error: Exception, settings: Settings) -> Exception:
     if isinstance(error, StoreUnavailable) and settings.database:
         return CannotStart(str(error))
     if isinstance(error, OSError | sqlite3.Error | StoreUnavailable):
-        return CannotStart(f"cannot use the data folder {settings.folder}: {error}")
+        cause = f": {error.__cause__}" if isinstance(error.__cause__, sqlite3.Error) else ""
+        return CannotStart(f"cannot use the data folder {settings.folder}: {error}{cause}")
     return error
 
 

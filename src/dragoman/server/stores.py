@@ -7,7 +7,7 @@ PostgreSQL and buckets are imported only if needed.
 import asyncio
 import os
 import platform
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from dragoman.stores.sqlite.memories import SqliteMemories
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.stores.sqlite.schedules import SqliteSchedules
 from dragoman.stores.sqlite.shares import SqliteShares
+from dragoman.stores.sqlite.start_check import find_problems
 
 if TYPE_CHECKING:
     from dragoman.stores.postgres.database import Access
@@ -66,6 +67,8 @@ class Stores(NamedTuple):
     """Performs a write without effect. Raises StoreUnavailable with the reason."""
     failure: Callable[[], str | None]
     """Returns why the store cannot be used, if that is known without a probe."""
+    structure_problems: Callable[[], Awaitable[Sequence[str]]]
+    """Checks the database's structure. Returns what is wrong."""
     accounts_version: Callable[[], Awaitable[int]] | None
     """Returns a number that changes with keys and profiles; None if no other process can change them."""
     close: Callable[[], None]
@@ -171,6 +174,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
         archive=SqliteArchive(database),
         probe=partial(health.probe, database),
         failure=partial(health.failure_of, database),
+        structure_problems=lambda: database.search(partial(find_problems, is_thorough=True)),
         accounts_version=None,
         cluster_store=None,
         database_url=None,
@@ -199,6 +203,7 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
         archive=PostgresArchive(database),
         probe=database.probe,
         failure=lambda: None,
+        structure_problems=database.structure_problems,
         accounts_version=database.accounts_version,
         cluster_store=None,
         database_url=database.conninfo,

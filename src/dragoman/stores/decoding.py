@@ -1,6 +1,7 @@
 """Decoding of stored sessions. Damaged data fails with the session that it belongs to, and with no other."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import structlog
@@ -8,14 +9,14 @@ import structlog
 from dragoman.core import events as core_events
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId
-from dragoman.core.refusals import SessionUnreadable
+from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
 from dragoman.core.session import SessionState, decode_head
 from dragoman.stores.times import from_us
 
 ReportUnreadable = Callable[[SessionUnreadable], None]
 """Called on the event loop for each session that is left out of a list."""
 
-_DECODE_ERRORS = (ValueError, TypeError)  # msgspec's errors and those of UTF-8 are ValueErrors
+_DECODE_ERRORS = (ValueError, TypeError, OverflowError)  # msgspec's errors and those of UTF-8 are ValueErrors
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +57,19 @@ def decode_states(rows: Iterable[Sequence[Any]]) -> DecodedStates:
         except SessionUnreadable as error:
             decoded.unreadable.append(error)
     return decoded
+
+
+@contextmanager
+def decoding(what: str) -> Iterator[None]:
+    """Decode what the server cannot work without.
+
+    Raises:
+        StoreUnavailable: it is damaged.
+    """
+    try:
+        yield
+    except _DECODE_ERRORS as error:
+        raise StoreUnavailable(f"{what} in the database cannot be decoded ({error}): restore a backup") from error
 
 
 def log_unreadable(error: SessionUnreadable) -> None:

@@ -149,6 +149,11 @@ class Database:
         """Make a write to the log that changes nothing. Raises StoreUnavailable."""
         await self.write_log(lambda connection: connection.execute("UPDATE changes SET count = count"))
 
+    async def structure_problems(self) -> list[str]:
+        """Whether PostgreSQL itself notices damaged pages."""
+        row = await self.read(lambda connection: connection.execute("SHOW data_checksums").fetchone())
+        return [] if row == ("on",) else ["PostgreSQL has no data checksums: turn them on with pg_checksums --enable"]
+
     async def accounts_version(self) -> int:
         """A number that changes whenever any server changes keys or profiles."""
         row = await self.read(lambda connection: connection.execute("SELECT count FROM changes").fetchone())

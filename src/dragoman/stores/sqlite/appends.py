@@ -11,6 +11,7 @@ from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports.log import Append, IdempotencyRecord
 from dragoman.stores.lookups import IDEMPOTENCY_RETENTION, call_ids_in, message_ids_in, run_id_in
+from dragoman.stores.sqlite.checksums import event_checksum, state_checksum
 from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us
 
@@ -19,7 +20,7 @@ SWEEP_BATCH_ROWS = 256
 _INSERT_SESSION = (
     "INSERT OR IGNORE INTO sessions VALUES ("
     "max((SELECT ifnull(max(number), 0) FROM sessions), (SELECT ifnull(max(number), 0) FROM deleted)) + 1,"
-    " ?, ?, ?, ?, ?, ?, 0, ?, ?)"
+    " ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)"
 )
 """The number of a deleted session is not reused while rows of it remain."""
 _LAST_SEQ_OF_BATCH = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
@@ -61,7 +62,7 @@ class AppendWriter:
             (append, number) for append, number in zip(batch, numbers, strict=True) if number and append.events
         ]
         if with_events:  # most commits of a server with slow streams only have pieces
-            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", _event_rows(with_events))
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _event_rows(with_events))
             _index_events(connection, [(number, logged) for append, number in with_events for logged in append.events])
             _store_idempotency_records(
                 connection, [(number, once) for append, number in with_events for once in append.idempotency_records]
@@ -141,6 +142,8 @@ def _insert_session(connection: sqlite3.Connection, append: Append) -> int | Non
             append.epoch,
             head.state.decode(),
             head.settings.decode(),
+            state_checksum(append.session_id, head.state),
+            state_checksum(append.session_id, head.settings),
         ),
     )
     if taken.rowcount == 0:
@@ -170,13 +173,16 @@ def _advance_session(connection: sqlite3.Connection, append: Append) -> int | No
     else:
         connection.execute(
             "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?,"
-            " settings = coalesce(?, settings) WHERE number = ?",
+            " head_checksum = ?, settings = coalesce(?, settings), settings_checksum = coalesce(?, settings_checksum)"
+            " WHERE number = ?",
             (
                 seq,
                 append.epoch,
                 to_us(head.updated_at),
                 head.state.decode(),
+                state_checksum(append.session_id, head.state),
                 None if head.settings is None else head.settings.decode(),
+                None if head.settings is None else state_checksum(append.session_id, head.settings),
                 *found,
             ),
         )
@@ -189,13 +195,15 @@ def _event_rows(appends: Iterable[tuple[Append, int]]) -> list[tuple[object, ...
             append.session_id,
             logged.seq,
             logged.run_id,
-            to_us(logged.at),
+            at,
             type_of(logged.event),
             payload.decode(),
             number,
+            event_checksum(append.session_id, logged.seq, at, logged.run_id, payload),
         )
         for append, number in appends
         for logged, payload in zip(append.events, append.payloads, strict=True)
+        for at in (to_us(logged.at),)
     ]
 
 

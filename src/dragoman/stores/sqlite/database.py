@@ -18,6 +18,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # re-exported for callers that catch them
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, SEARCH_THREADS, FairThreads
+from dragoman.stores.sqlite.start_check import BackgroundCheck, check_wal
 from dragoman.stores.sqlite.writer import Synchronous, Writer, is_damage
 
 T = TypeVar("T")
@@ -37,8 +38,13 @@ class FolderInUse(StoreInUse):
 class Database:
     """An open data folder, locked for this process."""
 
-    def __init__(self, folder: Path, *, synchronous: Synchronous = "full") -> None:
+    def __init__(self, folder: Path, *, synchronous: Synchronous = "full", accept_loss: bool = False) -> None:
         """Lock the folder, open the database and bring it up to date.
+
+        Args:
+            folder: the data folder; created if it does not exist.
+            synchronous: what is synced to disk.
+            accept_loss: open it even if acknowledged commits in its write-ahead log cannot be read.
 
         Raises:
             FolderInUse: another process has it.
@@ -51,12 +57,14 @@ class Database:
         try:
             path = folder / "dragoman.db"
             path.touch(mode=0o600)  # SQLite creates its other files with the same mode
+            self._was_closed = check_wal(path, accept_loss=accept_loss or synchronous == "normal")
             self.writer = open_writer(path, synchronous)
         except BaseException:
             os.close(self._lock_descriptor)
             raise
         self._path = path
         self._read_failure: str | None = None
+        self._check: BackgroundCheck | None = None
         self._readers = FairThreads(READER_THREADS, "dragoman-reader", connect=self._open_reader, run=self._read)
         self._searchers = FairThreads(
             SEARCH_THREADS,
@@ -81,6 +89,8 @@ class Database:
     def start(self) -> None:
         """Start accepting writes."""
         self.writer.start()
+        if not self._was_closed:
+            self._check = BackgroundCheck(self._path, self._note_problems)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a read on one of the reading connections, in one snapshot of the database.
@@ -114,6 +124,8 @@ class Database:
 
     def close(self) -> None:
         """Finish queued writes, close all connections, and release the folder."""
+        if self._check is not None:
+            self._check.stop()
         for threads in (self._readers, self._searchers):
             threads.shut_down()
             for connection in threads.connections:
@@ -139,16 +151,19 @@ class Database:
         try:
             value = _read(connection, work)
         except StoreUnavailable as error:
-            if isinstance(error.__cause__, sqlite3.Error):
-                self._note_failure(error.__cause__)
+            self._note_failure(error.__cause__)
             raise
         self._read_failure = None
         return value
 
-    def _note_failure(self, error: sqlite3.Error) -> None:
-        self._read_failure = f"the database cannot be read: {error}"
-        if is_damage(error):
+    def _note_failure(self, error: BaseException | None) -> None:
+        if isinstance(error, sqlite3.Error):
+            self._read_failure = f"the database cannot be read: {error}"
+        if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.Error) and is_damage(error)):
             self.writer.damage = f"the database is damaged: {error}"
+
+    def _note_problems(self, problems: Sequence[str]) -> None:
+        self.writer.damage = f"the database is damaged: {problems[0]}"
 
     def _open_reader(self) -> sqlite3.Connection:
         try:  # a deleted file is not created anew
@@ -176,7 +191,7 @@ def _read(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T
             return work(connection)
         finally:
             connection.execute("COMMIT")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the message of an error may name what is damaged
         raise StoreUnavailable("the database cannot be read now") from error
 
 
@@ -208,7 +223,11 @@ def open_writer(path: Path, synchronous: Synchronous) -> Writer:
     except sqlite3.OperationalError as error:
         raise StoreUnavailable(f"the database {path} cannot be opened: {error}") from error
     except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
+            raise StoreUnavailable(f"the database {path} is damaged: {error}: restore a backup") from error
         raise WrongVersion(f"{path} is not a database of this program: {error}") from error
+    except UnicodeDecodeError as error:
+        raise StoreUnavailable(f"the database {path} is damaged: its schema is not text: restore a backup") from error
     return writer
 
 

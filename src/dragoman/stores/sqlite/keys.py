@@ -6,6 +6,7 @@ from datetime import datetime
 
 from dragoman.core.ids import KeyId, UserId
 from dragoman.ports.accounts import ApiKey
+from dragoman.stores.decoding import decoding
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
@@ -22,7 +23,8 @@ class SqliteKeys:
 
     async def all(self) -> Sequence[ApiKey]:
         """List all keys, oldest first."""
-        return await self._database.read(select_keys)
+        with decoding("an API key"):
+            return await self._database.read(select_keys)
 
     async def remove(self, key_id: KeyId) -> bool:
         """Remove a key. Returns False if there was none."""

@@ -11,22 +11,29 @@ import msgspec
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.refusals import StoreUnavailable
+from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.decoding import (
     DecodedStates,
     ReportUnreadable,
     decode_events,
-    decode_state,
-    decode_states,
     log_unreadable,
 )
 from dragoman.stores.sqlite.appends import AppendWriter
+from dragoman.stores.sqlite.checksums import (
+    EVENT_COLUMNS,
+    STATE_COLUMNS,
+    decode_verified_state,
+    decode_verified_states,
+    verified_events,
+)
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.search_index import SearchIndexer
 from dragoman.stores.sqlite.session_search import find_recent_sessions, search_sessions
 from dragoman.stores.times import from_us, to_us
+
+_SELECT_EVENTS = f"SELECT {EVENT_COLUMNS} FROM events WHERE session = ?"  # noqa: S608  # ours
 
 
 class SqliteLog:
@@ -184,36 +191,41 @@ def _claim(connection: sqlite3.Connection) -> int:
 
 def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | None:
     row = connection.execute(
-        "SELECT number, head, settings, is_running FROM sessions WHERE session_id = ?", (session_id,)
+        f"SELECT number, seq, is_running, {STATE_COLUMNS} FROM sessions WHERE session_id = ?",  # noqa: S608  # ours
+        (session_id,),
     ).fetchone()
     if row is None:
         return None
-    number, head, settings, is_running = row
-    state = decode_state(session_id, head, settings)
+    number, last, is_running, *stored = row
+    state = decode_verified_state(stored)
     if not is_running:
+        if state.seq != last:
+            raise SessionUnreadable(session_id, f"state: it is of event {state.seq}, the log ends with {last}")
         return Snapshot(head=state, events=(), pieces=())
-    rows = connection.execute(
-        "SELECT seq, at, run_id, payload FROM events WHERE session = ? AND seq > ? ORDER BY seq", (number, state.seq)
-    )
-    return Snapshot(head=state, events=decode_events(session_id, rows), pieces=())
+    rows = connection.execute(f"{_SELECT_EVENTS} AND seq > ? ORDER BY seq", (number, state.seq))
+    verified = verified_events(session_id, rows, state.seq + 1, last - state.seq)
+    return Snapshot(head=state, events=decode_events(session_id, verified), pieces=())
 
 
 def _events(session_id: SessionId, after: int, limit: int, connection: sqlite3.Connection) -> list[LoggedEvent]:
-    rows = connection.execute(
-        "SELECT seq, at, run_id, payload FROM events"
-        " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
-        (session_id, after, limit),
-    )
-    return decode_events(session_id, rows)
+    number, last = _number_and_last_event(session_id, connection)
+    rows = connection.execute(f"{_SELECT_EVENTS} AND seq > ? ORDER BY seq LIMIT ?", (number, after, limit))
+    count = max(0, min(limit, last - after))
+    return decode_events(session_id, verified_events(session_id, rows, after + 1, count))
 
 
 def _events_before(session_id: SessionId, before: int, limit: int, connection: sqlite3.Connection) -> list[LoggedEvent]:
-    rows = connection.execute(
-        "SELECT seq, at, run_id, payload FROM events"
-        " WHERE session = (SELECT number FROM sessions WHERE session_id = ?) AND seq < ? ORDER BY seq DESC LIMIT ?",
-        (session_id, before, limit),
-    ).fetchall()
-    return decode_events(session_id, reversed(rows))
+    number, last = _number_and_last_event(session_id, connection)
+    statement = f"{_SELECT_EVENTS} AND seq < ? ORDER BY seq DESC LIMIT ?"
+    rows = connection.execute(statement, (number, before, limit)).fetchall()
+    last = min(last, before - 1)
+    count = max(0, min(limit, last))
+    return decode_events(session_id, verified_events(session_id, reversed(rows), last - count + 1, count))
+
+
+def _number_and_last_event(session_id: SessionId, connection: sqlite3.Connection) -> tuple[int | None, int]:
+    row = connection.execute("SELECT number, seq FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    return (None, 0) if row is None else row
 
 
 def _known_calls(session_id: SessionId, call_ids: Collection[CallId], connection: sqlite3.Connection) -> set[CallId]:
@@ -265,11 +277,11 @@ def _page(
     while (missing := limit - len(page.states)) > 0:
         where, values = ("", ()) if position is None else (" AND (created_at, session_id) < (?, ?)", position)
         rows = connection.execute(
-            f"SELECT created_at, session_id, head, settings FROM sessions WHERE owner = ?{where}"  # noqa: S608  # ours
+            f"SELECT created_at, {STATE_COLUMNS} FROM sessions WHERE owner = ?{where}"  # noqa: S608  # ours
             " ORDER BY created_at DESC, session_id DESC LIMIT ?",
             (owner, *values, missing),
         ).fetchall()
-        decoded = decode_states(row[1:] for row in rows)
+        decoded = decode_verified_states(row[1:] for row in rows)
         page.states.extend(decoded.states)
         page.unreadable.extend(decoded.unreadable)
         if len(rows) < missing:

@@ -9,13 +9,16 @@ Used on the writer's thread, inside its transaction.
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
 
 from dragoman.core import events
-from dragoman.core.content import StreamedBlockKind
 from dragoman.core.events import BlockClosed
 from dragoman.core.ids import LoopId, MessageId, SessionId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports.log import Append
+from dragoman.stores.sqlite.checksums import piece_checksum
 
 SWEEP_BATCH_ROWS = 256
 """Rows deleted at a time: a range costs a tenth of as many single rows, and delays a commit only briefly, even if each
@@ -56,20 +59,19 @@ class PieceTable:
                 row += 1
                 message_id, block = piece.message_id, piece.index
                 self._blocks(session_id).setdefault((message_id, block), []).append(row)
-                new.append(
-                    (row, session_id, piece.after, piece.place, message_id, block, piece.kind, piece.loop, piece.text)
-                )
+                values = (piece.after, piece.place, message_id, block, piece.kind, piece.loop, piece.text)
+                new.append((row, session_id, *values, piece_checksum(session_id, *values)))
         self._last_row = row
         if new:
             self._open_count += len(new)
-            connection.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
+            connection.executemany("INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
         if self._stale_count >= self._sweep_threshold:
             self._sweep(connection)
 
     def of_session(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
-        """A session's pieces, in order."""
+        """A session's pieces, in order. Raises SessionUnreadable if one was altered."""
         found = [
-            _decode_piece(*connection.execute(_SELECT, (row,)).fetchone())
+            _decode_piece(session_id, connection.execute(_SELECT, (row,)).fetchone())
             for rows in self._rows.get(session_id, {}).values()
             for row in rows
         ]
@@ -123,12 +125,16 @@ def _open_block_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId
         f"SELECT session_id, min(after) FROM pieces WHERE session_id IN ({running}) GROUP BY session_id"  # noqa: S608  # our own words
     ).fetchall():
         payloads = connection.execute(
-            "SELECT payload FROM events JOIN sessions ON session = number"
+            "SELECT CAST(payload AS BLOB) FROM events JOIN sessions ON session = number"
             " WHERE sessions.session_id = ? AND events.seq > ? AND type = 'block_closed'",
             (session_id, after),
         )
-        happened = (events.decode(payload) for (payload,) in payloads)
-        closed[session_id] = {(each.message_id, each.index) for each in happened if isinstance(each, BlockClosed)}
+        closed[session_id] = set()
+        for (payload,) in payloads:
+            with suppress(ValueError):  # damaged: reading the session reports it
+                happened = events.decode(payload)
+                if isinstance(happened, BlockClosed):
+                    closed[session_id].add((happened.message_id, happened.index))
     for row, session_id, message_id, block in connection.execute(
         f"SELECT id, session_id, message_id, block FROM pieces WHERE session_id IN ({running}) ORDER BY id"  # noqa: S608  # our own words
     ):
@@ -136,10 +142,14 @@ def _open_block_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId
             yield session_id, (message_id, block), row
 
 
-_SELECT = "SELECT after, place, message_id, block, kind, text, loop FROM pieces WHERE id = ?"
+_SELECT = "SELECT after, place, message_id, block, kind, loop, text, checksum FROM pieces WHERE id = ?"
 
 
-def _decode_piece(
-    after: int, place: int, message_id: str, block: int, kind: StreamedBlockKind, text: str, loop: str
-) -> Piece:
+def _decode_piece(session_id: SessionId, row: tuple[Any, ...] | None) -> Piece:
+    if row is None:
+        raise SessionUnreadable(session_id, "a piece is missing")
+    *values, checksum = row
+    after, place, message_id, block, kind, loop, text = values
+    if checksum is not None and checksum != piece_checksum(session_id, *values):
+        raise SessionUnreadable(session_id, f"piece {after}.{place}: the stored data was altered: its checksum differs")
     return Piece(after, place, MessageId(message_id), block, kind, text, LoopId(loop))

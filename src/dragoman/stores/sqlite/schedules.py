@@ -6,6 +6,7 @@ from functools import partial
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
+from dragoman.stores.decoding import decoding
 from dragoman.stores.lookups import MAX_FIRES_PER_SCHEDULE
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
@@ -28,7 +29,8 @@ class SqliteSchedules:
 
     async def all(self) -> Sequence[Schedule]:
         """List all schedules, oldest first."""
-        return await self._read(_all_schedules)
+        with decoding("a schedule"):
+            return await self._read(_all_schedules)
 
     async def claim_fire(self, schedule: Schedule, fire: Fire) -> bool:
         """Store a fire and its updated schedule together. Returns False if that time was already claimed."""

@@ -35,7 +35,7 @@ _BEHIND = (
     " ORDER BY updated_at DESC LIMIT ?"
 )
 _TEXTS = (
-    "SELECT seq, payload FROM events"
+    "SELECT seq, CAST(payload AS BLOB) FROM events"
     " WHERE session = ? AND seq > ? AND type IN ('message_added', 'block_closed') ORDER BY seq"
 )
 

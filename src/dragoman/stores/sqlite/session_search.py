@@ -11,17 +11,17 @@ from dragoman.core import events
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
-from dragoman.stores.decoding import decode_states
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, searchable, text_in
+from dragoman.stores.sqlite.checksums import STATE_COLUMNS, decode_verified_states
 
 MAX_SEARCH_TRIGRAMS = 32
 """Trigrams of a query that are looked up; the texts that have them are compared with all of it."""
 DOCUMENT_ID_BITS = 32
 """The ids of a user's texts are the user's number, followed by that many bits."""
 _ORDER = "ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
-_PAGE = f"SELECT session_id, head, settings FROM sessions WHERE owner = ? {_ORDER} LIMIT ? OFFSET ?"  # noqa: S608  # ours
+_PAGE = f"SELECT {STATE_COLUMNS} FROM sessions WHERE owner = ? {_ORDER} LIMIT ? OFFSET ?"  # noqa: S608  # ours
 _MATCHES = (
-    "SELECT session_id, head, settings FROM sessions"  # noqa: S608  # ours
+    f"SELECT {STATE_COLUMNS} FROM sessions"  # noqa: S608  # ours
     f" WHERE owner = ? AND number IN (SELECT value FROM json_each(?)) {_ORDER} LIMIT ? OFFSET ?"
 )
 _TITLES = (
@@ -33,7 +33,7 @@ _NEW_TITLES = (
     " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) AND json_valid(settings)"
 )
 _NEW_EVENTS = (  # without its limit, the inner query would lose its order
-    "SELECT number, payload FROM"
+    "SELECT number, CAST(payload AS BLOB) FROM"
     " (SELECT number, ifnull(search_sessions.seq, 0) AS indexed, updated_at"
     " FROM sessions LEFT JOIN search_sessions ON session = number"
     " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) ORDER BY updated_at DESC LIMIT -1)"
@@ -46,7 +46,7 @@ def find_recent_sessions(
     owner: UserId, offset: int, limit: int, connection: sqlite3.Connection
 ) -> tuple[RecentSessions, list[SessionUnreadable]]:
     """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
-    states, unreadable = decode_states(connection.execute(_PAGE, (owner, limit, offset)))
+    states, unreadable = decode_verified_states(connection.execute(_PAGE, (owner, limit, offset)))
     (total,) = connection.execute("SELECT count(*) FROM sessions WHERE owner = ?", (owner,)).fetchone()
     return RecentSessions(states=states, total=total), unreadable
 
@@ -59,7 +59,7 @@ def search_sessions(
     matches = _indexed_matches(owner, wanted, connection)
     new_matches, read = _new_matches(owner, wanted, connection)
     numbers = json.dumps(sorted(matches | new_matches))
-    states, unreadable = decode_states(connection.execute(_MATCHES, (owner, numbers, limit, offset)))
+    states, unreadable = decode_verified_states(connection.execute(_MATCHES, (owner, numbers, limit, offset)))
     total = len(matches | new_matches)
     is_partial = read >= MAX_SEARCHED_EVENTS
     return RecentSessions(states=states, total=total, is_partial=is_partial), unreadable, read > 0

@@ -111,8 +111,8 @@ class Writer:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA cache_size = -16384")
-        except sqlite3.Error:
-            connection.close()  # not a database, or locked
+        except BaseException:
+            connection.close()  # not a database, damaged, or locked
             raise
         return connection
 

@@ -1,0 +1,197 @@
+"""Disks that alter data: what was altered is never shown, and what was lost is reported. Case 43."""
+
+import asyncio
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from structlog.testing import capture_logs
+
+from dragoman.cli.main import commands
+from dragoman.core.events import MessageOpened
+from dragoman.core.ids import MessageId
+from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
+from dragoman.stores.errors import WrongVersion
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.requirements import requirement
+from tests.stores.contract import ANN, a_piece, commit_accepted, dump_session, new_session_in, session_id, started
+
+SESSIONS = 6
+
+
+async def fill(folder: Path) -> dict[str, Any]:
+    """Store sessions, one of them with an open block. Returns what readers see of each."""
+    with closing(Database(folder)) as database:
+        database.start()
+        store = SqliteLog(database)
+        writers = [await new_session_in(store, number) for number in range(1, SESSIONS + 1)]
+        for writer in writers:
+            assert await commit_accepted(store, *(writer.text_events(f"text {each} " * 30) for each in range(5)))
+        writer = writers[-1]
+        opened = MessageOpened(message_id=MessageId("m"))
+        assert await commit_accepted(store, writer.append(started(1), opened)) == [True]
+        assert await commit_accepted(store, writer.append(pieces=[a_piece(8, "a piece of text")])) == [True]
+        return {session_id(number): await dump_session(store, session_id(number)) for number in range(1, SESSIONS + 1)}
+
+
+async def read_all(folder: Path) -> dict[str, Any]:
+    """What readers see now of each session that can be read."""
+    seen: dict[str, Any] = {}
+    with closing(Database(folder)) as database:
+        database.start()
+        store = SqliteLog(database)
+        for number in range(1, SESSIONS + 1):
+            with suppress(StoreUnavailable):
+                seen[session_id(number)] = await dump_session(store, session_id(number))
+    return seen
+
+
+def is_shorter(seen: Any, before: Any) -> bool:
+    """Whether only pieces of the unfinished answer are missing."""
+    pieces = [each for each in before[0].pieces if each in seen[0].pieces]
+    return bool(seen == (msgspec.structs.replace(before[0], pieces=pieces), before[1]))
+
+
+def execute(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / "dragoman.db")) as connection, connection:
+        connection.execute(statement)
+
+
+@requirement("faults:43:altered")
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("UPDATE events SET payload = replace(payload, 'text 3', 'test 3') WHERE seq = 5", "event 5: the stored data"),
+        ("UPDATE events SET at = at + 1 WHERE seq = 2", "event 2: the stored data was altered"),
+        ("UPDATE events SET run_id = 'other' WHERE seq = 2", "event 2: the stored data was altered"),
+        ("DELETE FROM events WHERE seq = 3", "event 3: it is missing"),
+        ("DELETE FROM events WHERE seq = 8", "event 8: it is missing"),
+        ("UPDATE pieces SET text = 'another text'", "piece 8.1: the stored data was altered"),
+        ("UPDATE sessions SET head = replace(head, 'agent', 'tnega')", "state: the stored data was altered"),
+        ("UPDATE sessions SET settings = replace(settings, 't', 'u')", "settings: the stored data was altered"),
+    ],
+)
+async def test_altered_data_is_an_error_and_never_shown(tmp_path: Path, statement: str, reason: str) -> None:
+    await fill(tmp_path)
+    execute(tmp_path, statement)
+    damaged = session_id(SESSIONS)
+    with closing(Database(tmp_path)) as database:
+        database.start()
+        with pytest.raises(SessionUnreadable) as raised:
+            await dump_session(SqliteLog(database), damaged)
+    assert reason in raised.value.reason
+
+
+@requirement("faults:43:altered")
+@pytest.mark.parametrize("seed", range(30))
+async def test_whatever_bits_flip_in_the_database_nobody_reads_altered_text(tmp_path: Path, seed: int) -> None:
+    before = await fill(tmp_path)
+    chance = Random(seed)
+    content = bytearray((tmp_path / "dragoman.db").read_bytes())
+    for _ in range(chance.randint(1, 20)):
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    (tmp_path / "dragoman.db").write_bytes(content)
+    with suppress(StoreUnavailable, WrongVersion):  # the server does not start, and says why
+        for session, seen in (await read_all(tmp_path)).items():
+            assert seen in (before[session], (None, [])) or is_shorter(seen, before[session])
+
+
+def not_closed(folder: Path, target: Path) -> Path:
+    """A copy of an open folder, as a crash leaves it."""
+    target.mkdir()
+    for name in ("dragoman.db", "dragoman.db-wal"):
+        shutil.copyfile(folder / name, target / name)
+    return target
+
+
+@requirement("faults:43:wal-damaged")
+async def test_a_damaged_write_ahead_log_loses_nothing_silently(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    with closing(Database(folder)) as database:
+        database.start()
+        store = SqliteLog(database)
+        writer = await new_session_in(store)
+        for number in range(40):
+            assert await commit_accepted(store, writer.text_events(f"text {number}")) == [True]
+        crashed = not_closed(folder, tmp_path / "crashed")
+    log = bytearray((crashed / "dragoman.db-wal").read_bytes())
+    for place in (20, 40, len(log) // 2, len(log) // 3 * 2):
+        damaged = not_closed(crashed, tmp_path / f"at-{place}")
+        altered = log.copy()
+        altered[place] ^= 4
+        (damaged / "dragoman.db-wal").write_bytes(altered)
+        with pytest.raises(StoreUnavailable, match="dragoman check --accept-loss --data"):
+            Database(damaged)
+        assert (damaged / "dragoman.db-wal").read_bytes() == altered, "nothing was changed"
+        with capture_logs() as logs, closing(Database(damaged, accept_loss=True)):
+            pass
+        assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["the write-ahead log is damaged"]
+        assert (damaged / "dragoman.db-wal.damaged").read_bytes() == altered
+        Database(damaged).close()
+
+
+async def test_a_write_ahead_log_that_a_crash_cut_off_is_no_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    with closing(Database(folder)) as database:
+        database.start()
+        store = SqliteLog(database)
+        writer = await new_session_in(store)
+        for number in range(40):
+            assert await commit_accepted(store, writer.text_events(f"text {number}")) == [True]
+        crashed = not_closed(folder, tmp_path / "crashed")
+    log = (crashed / "dragoman.db-wal").read_bytes()
+    for length in (len(log), len(log) - 1000, len(log) // 2, 40, 32, 10, 0):
+        (crashed / "dragoman.db-wal").write_bytes(log[:length])
+        copy = not_closed(crashed, tmp_path / f"to-{length}")
+        with capture_logs() as logs, closing(Database(copy)) as database:
+            database.start()
+        assert [entry for entry in logs if entry["log_level"] in ("error", "critical")] == []
+
+
+@requirement("faults:43:check")
+def test_dragoman_check_names_what_is_damaged(tmp_path: Path) -> None:
+    asyncio.run(fill(tmp_path))
+    run = CliRunner().invoke
+    intact = run(commands, ["check", "--data", str(tmp_path)])
+    assert (intact.exit_code, intact.output) == (0, f"{SESSIONS} sessions with 38 events checked\n")
+    execute(tmp_path, "UPDATE events SET payload = replace(payload, 'text 3', 'test 3') WHERE session = 2 AND seq = 5")
+    execute(tmp_path, "UPDATE sessions SET head = '{' WHERE number = 4")
+    damaged = run(commands, ["check", "--data", str(tmp_path)])
+    assert damaged.exit_code == 1
+    problems = [line for line in damaged.output.splitlines() if line.startswith("session ")]
+    assert problems == [
+        f"session {session_id(2)}: event 5: the stored data was altered: its checksum differs",
+        f"session {session_id(4)}: state: the stored data was altered: its checksum differs",
+    ]
+    assert run(commands, ["check", "--data", str(tmp_path / "nothing")]).exit_code == 1
+
+
+async def test_after_a_crash_the_database_is_checked_in_the_background(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    await fill(folder)
+    with closing(Database(folder)) as database:
+        database.start()
+        await new_session_in(SqliteLog(database), 50, owner=ANN)
+        crashed = not_closed(folder, tmp_path / "crashed")
+    with closing(sqlite3.connect(folder / "dragoman.db")) as connection:
+        ((root, page_bytes),) = connection.execute(
+            "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = 'calls'"
+        )
+    content = bytearray((crashed / "dragoman.db").read_bytes())
+    content[(root - 1) * page_bytes : root * page_bytes] = b"\xff" * page_bytes
+    (crashed / "dragoman.db").write_bytes(content)
+    with capture_logs() as logs:
+        database = Database(crashed)
+        database.start()
+        while database.failure is None:
+            await database.writer.run(lambda _: None)
+        database.close()
+    assert database.failure.startswith("the database is damaged: ")
+    assert [entry["event"] for entry in logs if entry["log_level"] == "critical"] == ["the database is damaged"]
