@@ -217,7 +217,7 @@ class Translator:
 
     def _on_run_stopped(self, stopped: RunStopped, at: int) -> list[wire.Event]:
         self.is_over = True
-        usage = self._usage(stopped.usage)
+        usage = _usage(stopped.usage, self._models)
         metadata: core.JsonObject | None = None
         match stopped.reason:
             case "error" | "max_steps" | "interrupted":
@@ -259,14 +259,6 @@ class Translator:
             events.append(wire.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome))
         self._subagents.clear()
         return events
-
-    def _usage(self, usage: core.Usage) -> tuple[TokenUsage, ...] | None:
-        total = usage.input_tokens + usage.output_tokens
-        if not total:
-            return None
-        model = next(iter(self._models)) if len(self._models) == 1 else None
-        counts = {"input_tokens": usage.input_tokens or None, "output_tokens": usage.output_tokens or None}
-        return (TokenUsage(model=model, total_tokens=total, **counts),)
 
     # --- what happens in it ---------------------------------------------------------------------------------------
 
@@ -445,6 +437,15 @@ class Translator:
         else:
             end = wire.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)
         return [*self._change_stage(loop, None, at), end]
+
+
+def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...] | None:
+    """The tokens of a run in which these models answered."""
+    total = usage.input_tokens + usage.output_tokens
+    if not total:
+        return None
+    counts = {"input_tokens": usage.input_tokens or None, "output_tokens": usage.output_tokens or None}
+    return (TokenUsage(model=next(iter(models)) if len(models) == 1 else None, total_tokens=total, **counts),)
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------------------
