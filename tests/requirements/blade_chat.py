@@ -91,6 +91,7 @@ REQUIREMENTS = (
     Requirement("blade:plans:block", "A plan is a `plan_status` block", "blade §8.5"),
     Requirement("blade:headless:result", "A headless chat's end has the result", "blade §8.6"),
     Requirement("blade:headless:asks-nobody", "A headless chat asks nobody", "blade §8.6 [chosen]"),
+    Requirement("blade:headless:mode", "A headless chat acts, and leaves the session's mode as it is", "blade §8.5"),
     Requirement("blade:headless:schema", "`output_schema` is met, or the chat fails after 3 tries", "blade §8.6"),
     Requirement("blade:whatif:branch", "What-if keeps so many entries and goes on from there", "blade §8.7"),
     Requirement("blade:whatif:refused", "A refused what-if changes nothing", "blade §8.7; design §3"),

@@ -103,7 +103,8 @@ class ModelLoop:
             if self._compactor.usage != Usage():  # summaries written for this step
                 usage = (usage or Usage()) + self._compactor.usage
                 self._compactor.usage = Usage()
-            await run.end_step(usage=usage, model=finished.model or self._agent.model_name)
+            model = finished.model or self._agent.model_name
+            await run.end_step(usage=usage, model=model, context_window=self._context_window)
             if not calls:
                 return "end_turn" if finished.stop == "tool_use" else finished.stop
             self._run_usage += usage or Usage()

@@ -131,8 +131,15 @@ class Run(Protocol):
     async def drain(self) -> None:
         """Yield to other tasks, and wait while too much of this run is not durable yet."""
 
-    async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
+    async def end_step(
+        self, *, usage: Usage | None = None, model: str | None = None, context_window: int | None = None
+    ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls, and return their results in the order of the calls.
+
+        Args:
+            usage: the step's tokens.
+            model: the model's name.
+            context_window: the model's context window in tokens.
 
         Raises:
             Paused: a call needs the application.

@@ -243,6 +243,8 @@ class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     loop: LoopId = ROOT
     model: str | None = None
     usage: Usage | None = None
+    context_window: int | None = None
+    """The model's context window in tokens, if it is known."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):

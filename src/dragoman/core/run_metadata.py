@@ -1,6 +1,6 @@
 """What is stored with a run beside its input: what the agent may know about the request, and how to answer it. Pure."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,6 +30,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         forwarded: what the client sent for the agent's own use; unset if nothing.
         headless: the answer goes to a program, and nobody can be asked anything.
         output_schema: the JSON Schema that the answer has to match.
+        mode: the mode of this run, whatever the session's is; None if it is the session's.
         resends_history: the client sent its whole history, with new messages at its end.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
         protocol: what only the protocol that started the run reads.
@@ -46,6 +47,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     forwarded: Json = msgspec.UNSET
     headless: bool = False
     output_schema: Json = None
+    mode: Literal["planning", "executing"] | None = None
     resends_history: bool = False
     internal: bool = False
     protocol: JsonObject = {}

@@ -160,13 +160,14 @@ class SessionState(msgspec.Struct, kw_only=True):
         return not any(first <= seq <= last for first, last in self.hidden_ranges)
 
     def effective_settings(self) -> SessionSettings:
-        """The settings for the active run, with its own tools before the session's (shared rules, 17)."""
-        own = () if self.run is None else self.run.client_tools
-        if not own:
+        """The settings for the active run, with its own mode and tools before the session's (shared rules, 17)."""
+        if self.run is None or not (self.run.client_tools or self.run.metadata.mode):
             return self.settings
+        own = self.run.client_tools
         names = {tool.name for tool in own}
         others = (tool for tool in self.settings.client_tools if tool.name not in names)
-        return msgspec.structs.replace(self.settings, client_tools=(*own, *others))
+        mode = self.run.metadata.mode or self.settings.mode
+        return msgspec.structs.replace(self.settings, client_tools=(*own, *others), mode=mode)
 
     def waiting_calls(self) -> Iterator[OpenCall]:
         """The calls that the application has to act on, in the order they were made."""

@@ -186,6 +186,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
             sharing_enabled=settings.blade_public_sharing,
             memory_enabled=settings.blade_memory,
         ),
+        access.keys,
         areas=(
             MemoryHandlers(context.memories),
             KeyHandlers(access.keys, settings.blade_key_prefix),

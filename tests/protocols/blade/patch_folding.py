@@ -91,6 +91,7 @@ def apply(turn: dict[str, Json], patch: dict[str, Json]) -> None:
             call = find_call(turn, data["tool_call_id"])
             call["status"] = data["status"]
             call["pending_question_ref"] = data.get("pending_question_ref")
+            call["duration_ms"] = data.get("duration_ms", call["duration_ms"])
         case kind:
             raise AssertionError(f"there is no patch of type {kind}")
 

@@ -59,6 +59,8 @@ from dragoman.core.tools import (
 )
 
 CHARACTERS_PER_TOKEN = 4
+CONTEXT_WINDOW = 200_000
+"""What the agent reports as its model's context window."""
 LONG_DELTA = "x" * 1000
 _MEMORY_LINE = re.compile(r"^- \[\d+\] (.*)$", re.MULTILINE)
 """A memory in a run's instructions."""
@@ -213,7 +215,7 @@ class ScriptPlayer:
             input_tokens=estimate_tokens(self._input_chars), output_tokens=estimate_tokens(written)
         )
         self._usage, self._has_open_step = None, False
-        results = await self._run.end_step(usage=usage)
+        results = await self._run.end_step(usage=usage, context_window=CONTEXT_WINDOW)
         self._input_chars += written + sum(map(count_characters, results))
         self._store_results(end, results)
 

@@ -223,7 +223,9 @@ class LoopRun:
         self._step_calls.append((Call(call_id=call_id, name=name, input=arguments), tool))
         return call_id
 
-    async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
+    async def end_step(
+        self, *, usage: Usage | None = None, model: str | None = None, context_window: int | None = None
+    ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls and return their results in order."""
         message_id = self._ensure_open_message()
         self._close_block()
@@ -241,7 +243,10 @@ class LoopRun:
             events.append(
                 CallOpened(message_id=message_id, index=index, call=call, kind=kind, loop=self.loop, server=server)
             )
-        events.append(MessageClosed(message_id=message_id, loop=self.loop, usage=usage, model=model))
+        closed = MessageClosed(
+            message_id=message_id, loop=self.loop, usage=usage, model=model, context_window=context_window
+        )
+        events.append(closed)
         self.append(events)
         self._message = None
         if not requested:

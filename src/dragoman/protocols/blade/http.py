@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.keys import Authenticator
+from dragoman.engine.services.keys import Authenticator, KeyRing
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.rest.endpoints import API, BladeHandlers, write_error
@@ -31,6 +31,7 @@ class Blade:
         authenticate: Authenticate,
         authenticator: Authenticator,
         server_info: ServerInfo,
+        key_ring: KeyRing,
         *,
         areas: Sequence[BladeHandlers] = (),
         admit_stream: AdmitStream = admit_all,
@@ -43,12 +44,13 @@ class Blade:
             authenticate: tells who sends a request.
             authenticator: tells who connects, and when a key is revoked.
             server_info: what the server reports about itself.
+            key_ring: the users' keys.
             areas: the endpoints of REST besides those of sessions.
             admit_stream: counts a connection against its user's limit.
             patches: how growing turns are sent.
         """
         areas = (
-            ServerHandlers(engine, server_info),
+            ServerHandlers(engine, server_info, key_ring),
             SessionHandlers(engine, memory_default=server_info.memory_enabled),
             TurnHandlers(engine),
             ReplayHandlers(engine),

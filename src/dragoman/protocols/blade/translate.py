@@ -11,7 +11,7 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core import json_schema
 from dragoman.core.content import JsonObject
-from dragoman.core.events import Mode, SettingsChange
+from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
 from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
@@ -38,8 +38,8 @@ def status_of(state: SessionState) -> chat.SessionStatus:
         case "waiting":
             return "waiting_for_input"
         case "idle":
-            if state.last_stop is None:
-                return "created"
+            if state.last_stop is None:  # a session with messages was imported, or began with a history
+                return "completed" if state.message_count else "created"
             # After `tool_use`, the calls that the run waited for were stopped or left behind.
             return "interrupted" if state.last_stop == "tool_use" else CHAT_OUTCOMES[state.last_stop].status
 
@@ -148,18 +148,19 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
         protocol["attachments"] = msgspec.to_builtins(attachments)
     if send.whatif is not None and send.whatif.deprecate_entry_ids:
         protocol["deprecate"] = list(send.whatif.deprecate_entry_ids)
+    is_headless = send.headless or send.output_schema is not None
     metadata = RunMetadata(
-        headless=send.headless or send.output_schema is not None,
+        headless=is_headless,
         output_schema=send.output_schema,
+        mode="executing" if is_headless and send.mode is None and state.settings.mode != "executing" else None,
         model=model,
         env={**state.settings.env, **(send.runtime_env or {})},
         protocol=protocol,
     )
-    mode: Mode | None = send.mode or ("executing" if send.headless else None)
     change = SettingsChange(
         title=None if state.title() else text[:FALLBACK_TITLE_LENGTH].strip() or None,
         model=model if model != state.settings.model else None,
-        mode=mode if mode != state.settings.mode else None,
+        mode=send.mode if send.mode != state.settings.mode else None,
     )
     messages = (UserInput(content=content),) if content or send.whatif is not None else ()
     return Submit(protocol=PROTOCOL, messages=messages, answers=answers, change=change, metadata=metadata)

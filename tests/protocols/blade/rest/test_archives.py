@@ -196,5 +196,5 @@ async def test_an_imported_call_that_was_open_runs_nothing_and_asks_nobody(alice
         await alice.messages(created["session_id"]),
         (await alice.get(f"sessions/{created['id']}"))["status"],
     )
-    assert ([each["status"] for each in turn["tool_calls"]], status) == (["error"], "created")
+    assert ([each["status"] for each in turn["tool_calls"]], status) == (["error"], "completed")
     assert turn["tool_calls"][0]["result"] == INTERRUPTED_CALL_RESULT

@@ -53,7 +53,8 @@ async def test_what_a_client_asks_first_needs_no_key(shared_server: SocketServer
 
 @requirement("blade:server:about")
 async def test_a_caller_learns_who_it_is_and_what_is_served(alice: RestClient) -> None:
-    assert (await alice.get("auth/me"))["username"] == "alice"
+    me = await alice.get("auth/me")
+    assert (me["username"], me["created_at"]) == ("alice", (await alice.get("user/api-keys"))[0]["created_at"])
     solutions = (await alice.get("solutions"))["items"]
     assert [each["id"] for each in solutions] == ["rehearsal", "rehearsal-bare"]
     assert (await alice.get("solutions/rehearsal/biz-roles"))["items"] == []
@@ -308,7 +309,7 @@ async def test_messages_are_a_bare_array_of_whole_turns(alice: RestClient) -> No
     assert [turn["role"] for turn in turns] == ["user", "assistant", "assistant"]
     for turn in turns:
         assert set(SEED_FIELDS) <= set(turn)
-        assert turn["context_window"] == 0
+        assert turn["context_window"] == (0 if turn["role"] == "user" else 200_000)
     [call_made] = turns[1]["tool_calls"]
     assert (call_made["arguments"], call_made["status"], call_made["result"]) == ('{"a":2,"b":3}', "done", "5")
     assert turns[2]["usage"]["output_tokens"] > 0

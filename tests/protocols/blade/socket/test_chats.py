@@ -263,6 +263,7 @@ async def test_a_stop_cancels_the_calls_that_run(alice: RestClient) -> None:
     assert kinds(rest) == ["turn:patch set_tool_status", "turn:end", "chat:end"]
     turn = rest[1][1]
     assert (turn["status"], [each["status"] for each in turn["tool_calls"]]) == ("interrupted", ["cancelled"])
+    assert turn["tool_calls"][0]["duration_ms"] == rest[0][1]["data"]["duration_ms"] >= 0
 
 
 @requirement("blade:chats:failed")

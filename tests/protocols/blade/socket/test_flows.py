@@ -276,6 +276,20 @@ async def test_a_headless_chat_gives_its_words_and_asks_nobody(alice: RestClient
         assert (failed[-1][1]["status"], failed[-1][1]["result"]) == ("failed", {"err_msg": "The agent failed"})
 
 
+@requirement("blade:headless:mode")
+async def test_a_headless_chat_acts_and_leaves_the_session_planning(alice: RestClient) -> None:
+    session = await alice.session()
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.send(session, "hello", mode="planning")
+        events = await socket.send(session, script(call("slow", seconds=0), {"say": "{result}"}), headless=True)
+        assert events[-1][1]["result"]["output"] == "done"
+        await socket.send(session, "hello")
+        planned = await socket.send(session, script(call("slow", seconds=0), {"say": "{result}"}))
+    assert (await alice.get(f"sessions/{session}"))["session_setup"]["mode"] == "planning"
+    assert [turn["role"] for turn in await alice.messages(session)].count("system") == 1
+    assert ended(planned)[-1]["blocks"][0]["content"].startswith("Tool not found")
+
+
 @requirement("blade:headless:schema")
 async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: RestClient) -> None:
     session = await alice.session()

@@ -7,6 +7,7 @@ import pytest
 from tests.conversations import script
 from tests.protocols.blade.client import RestClient, kinds, socket_client
 from tests.requirements import requirement
+from tests.servers import SocketServer
 
 Json = Any
 WAITING = script({"say": "one"}, {"wait_ms": 600_000})
@@ -41,6 +42,19 @@ async def test_a_what_if_may_say_nothing_and_quotes_are_marked_line_by_line(alic
         assert quoted[2]["blocks"][0]["content"] == "> a\n> b\n> c\n\n"
         await socket.send(session, "", whatif={"from_step": 0, "quotes": None, "deprecate_entry_ids": None})
     assert [turn["blocks"][0]["content"] for turn in await alice.messages(session)] == ["", "You said: "]
+
+
+@requirement("blade:chats:refused")
+async def test_a_key_that_may_only_read_gets_the_same_sentence_from_rest_and_the_socket(
+    alice: RestClient, shared_server: SocketServer
+) -> None:
+    session, reader = await alice.session(), RestClient(alice.url, shared_server.key("alice_reads"))
+    status, body = await reader.request("PATCH", f"sessions/{session}/pin", {"pinned": True})
+    async with socket_client(reader.url, reader.key) as socket:
+        for event in ("chat:send", "chat:stop", "chat:compact"):
+            reply = await socket.call(event, {"session_id": session, "message": "hello"})
+            assert (reply["code"], reply["message"]) == ("forbidden", body["detail"])
+    assert (status, body) == (403, {"detail": "this key lacks the scope 'use'"})
 
 
 @requirement("blade:chats:busy")

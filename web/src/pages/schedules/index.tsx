@@ -18,7 +18,8 @@ import "./schedules.css";
 
 interface TaskRun {
     readonly id: string;
-    readonly session_id: string | null;
+    /** Empty if the run was missed or skipped. */
+    readonly session_id: string;
     readonly status: "running" | "completed" | "failed";
     readonly error: string | null;
     readonly triggered_at: string;
@@ -149,7 +150,7 @@ function Runs({ path }: { path: string }) {
                     <span class={`badge ${TONES[run.status]}`}>{t(`schedules.status.${run.status}`)}</span>
                     <span>{dateTime(run.triggered_at)}</span>
                     {run.error !== null && <span class="soft">{run.error}</span>}
-                    {run.session_id !== null && (
+                    {run.session_id !== "" && (
                         <a href={to("conversations", bare(run.session_id))}>{t("schedules.session")}</a>
                     )}
                 </li>

@@ -110,9 +110,10 @@ class CallList:
         pending = self._pending.pop(call_id)
         turn, question = pending.turn, pending.permission_question()
         turn.open_calls.discard(call_id)
-        turn.set_call_status(pending.tool_call, "cancelled")
+        duration_ms = ms_between(pending.started_at, at)
+        turn.cancel_call(pending.tool_call, duration_ms)
         if question is not None and question.status == "awaiting_answer":
-            turn.set_call_status(question, "cancelled")
+            turn.cancel_call(question, duration_ms)
         turn.final_status = "interrupted"
         turn.awaits_run_end = is_running
         self._turns.finish_if_complete(turn, at)

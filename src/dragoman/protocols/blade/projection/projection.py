@@ -235,6 +235,7 @@ class Projection:
     def _on_message_closed(self, message: MessageClosed, at: datetime) -> None:
         step = self._open_steps.pop(message.message_id)
         step.turn.model = message.model
+        step.turn.context_window = message.context_window or 0
         if message.usage is not None:
             step.turn.usage = wire.TokenUsage(message.usage.input_tokens, message.usage.output_tokens)
         match message.status:

@@ -115,6 +115,12 @@ class TurnBuilder:
         call.status, call.pending_question_ref = status, ref
         self._patch("set_tool_status", {"tool_call_id": call.id, "status": status, "pending_question_ref": ref})
 
+    def cancel_call(self, call: ToolCall, duration_ms: int) -> None:
+        """Cancel a call. Its duration is an extension of the patch."""
+        call.status, call.pending_question_ref, call.duration_ms = "cancelled", None, duration_ms
+        data = {"tool_call_id": call.id, "status": "cancelled", "pending_question_ref": None}
+        self._patch("set_tool_status", {**data, "duration_ms": duration_ms})
+
     def set_status(self, status: TurnStatus) -> None:
         """Set the status of a turn that goes on."""
         self.turn.status = status

@@ -19,12 +19,12 @@ _KEY = "/user/api-keys/{key}"
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is shown. `plaintext` is always null."""
+    """A key as it is shown. `plaintext` is null except in the answer to its creation."""
 
     key_id: str = msgspec.field(name="id")
     name: str
     masked_key: str = msgspec.field(name="masked")
-    plaintext: None = None
+    plaintext: str | None = None
     created_at: datetime
     last_used_at: datetime | None
 
@@ -59,7 +59,7 @@ class KeyHandlers(BladeHandlers):
         """Create an API key, which is shown only in this answer."""
         name = check_text(body.name, "name", MAX_NAME_CHARS)
         plaintext, key = await self._key_ring.create(name, user=principal.user, prefix=self._prefix)
-        return CreatedKey(_to_key_info(key), plaintext)
+        return CreatedKey(msgspec.structs.replace(_to_key_info(key), plaintext=plaintext), plaintext)
 
     @endpoint("GET", _KEY)
     async def get(self, principal: Principal, key: str) -> KeyInfo:

@@ -1,13 +1,12 @@
 """Version, configuration, models and agents: what Blade's clients ask first. Source: specification, section 5.1."""
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from dragoman.core.content import JsonObject
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotFound
 from dragoman.engine.engine import Engine
+from dragoman.engine.services.keys import KeyRing
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.rest.endpoints import BladeHandlers, endpoint
 
@@ -27,9 +26,11 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 class ServerHandlers(BladeHandlers):
     """Handlers of the server's own endpoints."""
 
-    def __init__(self, engine: Engine, server_info: ServerInfo) -> None:
+    def __init__(self, engine: Engine, server_info: ServerInfo, key_ring: KeyRing) -> None:
         self.engine = engine
         self._server_info = server_info
+        self._key_ring = key_ring
+        self._started_at = engine.clock.now()
 
     @endpoint("GET", "/health", is_open=True)
     async def health(self) -> dict[str, str]:
@@ -65,7 +66,8 @@ class ServerHandlers(BladeHandlers):
     async def me(self, principal: Principal) -> JsonObject:
         """Get the owner of the key."""
         user = principal.user
-        since = datetime(1970, 1, 1, tzinfo=UTC)  # users are known by their keys alone
+        keys = self._key_ring.list_for_user(user)  # users are known by their keys alone
+        since = min((key.created_at for key in keys), default=self._started_at)
         return {"id": user, "username": user, "avatar_url": None, "created_at": since}
 
     @endpoint("GET", "/solutions")

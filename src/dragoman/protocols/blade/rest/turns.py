@@ -7,6 +7,7 @@ import msgspec
 from dragoman.core.admission import is_busy
 from dragoman.core.branches import branches_of, entries_until, newest_branch_with
 from dragoman.core.content import JsonObject
+from dragoman.core.ids import ROOT
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound, SessionBusy
 from dragoman.engine.engine import Engine
@@ -62,14 +63,17 @@ class TurnHandlers(BladeHandlers):
         turns = active_turns(live, await load_projection(self.engine, live))
         messages_tokens = sum(wire.tokens_of(each.turn) for each in turns if not each.turn.archived)
         tools_tokens = self._tools_tokens(live)
+        used_tokens = messages_tokens + tools_tokens
+        windows = (each.turn.context_window for each in reversed(turns) if each.turn.loop_id == ROOT)
+        window = next((each for each in windows if each), 0)
         return {
             "model": live.state.settings.model,
-            "context_window": 0,
-            "used_tokens": messages_tokens + tools_tokens,
+            "context_window": window,
+            "used_tokens": used_tokens,
             "system_prompt_tokens": 0,
             "tools_tokens": tools_tokens,
             "messages_tokens": messages_tokens,
-            "used_ratio": 0.0,
+            "used_ratio": min(1.0, round(used_tokens / window, 4)) if window else 0.0,
             "compaction_threshold": COMPACTION_THRESHOLD,
         }
 

@@ -16,7 +16,7 @@ from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT, parse_session_id
 from dragoman.core.inputs import Submit
-from dragoman.core.refusals import Forbidden, Invalid, Refused, SessionNotFound
+from dragoman.core.refusals import Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.engine.sessions.view import SessionView
@@ -263,7 +263,7 @@ def with_error_handling(
 
 def to_socket_error(error: Refused | RequestError) -> tuple[str, str]:
     """Return the code and the message of an error. An unknown session and another user's are not told apart."""
-    if isinstance(error, Forbidden | SessionNotFound):
+    if isinstance(error, SessionNotFound):
         return "forbidden", "Access denied"
     response = ERROR_TABLE.to_response(error)
     return response.code, detail_of(response)

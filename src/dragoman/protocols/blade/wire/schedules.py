@@ -35,11 +35,11 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A time at which a task was due, in `triggered_at`."""
+    """A time at which a task was due, in `triggered_at`. A run that was missed or skipped has no session: `""`."""
 
     id: str
     task_id: str
-    session_id: str | None
+    session_id: str
     status: FireStatus
     error: str | None
     triggered_at: datetime
@@ -112,7 +112,7 @@ def to_task_run(fire: Fire) -> TaskRun:
     return TaskRun(
         id=f"run_{fire.fire_id}",
         task_id=public_task_id(fire.schedule_id),
-        session_id=None if fire.session_id is None else public_session_id(fire.session_id),
+        session_id="" if fire.session_id is None else public_session_id(fire.session_id),
         status=fire.status,
         error=fire.error,
         triggered_at=fire.due_at,
