@@ -553,6 +553,7 @@ REQUIREMENTS = (
     Requirement(
         "aap:meta-field:only-there", "What is ours stands in `_meta`, headers or new paths only", "aap §17 [chosen]"
     ),
+    Requirement("aap:schema:responses", "Every request and response fits the published schema", "seeds 000 and 001"),
     Requirement("aap:meta-field:turn-start", "`turn_start` `_meta` has `turnId`", "aap §17 [chosen]"),
     Requirement(
         "aap:meta-field:turn-stop",
