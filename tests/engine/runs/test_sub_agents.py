@@ -1,7 +1,7 @@
 """Sub-agents: their questions and permissions wait in the session, and their ends are results of their calls."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import pytest
 
@@ -11,7 +11,7 @@ from dragoman.core.events import CallSettled, LoggedEvent
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
-from dragoman.core.refusals import CallAlreadySettled, ResultsMissing, SessionBusy, UnknownCall
+from dragoman.core.refusals import CallAlreadySettled, InvalidAnswer, ResultsMissing, SessionBusy, UnknownCall
 from dragoman.core.session import OpenCall
 from dragoman.core.tools import FORK, ToolSpec
 from tests.engine.log_checker import check_tool_call_pairing
@@ -41,7 +41,7 @@ def results(events: Sequence[LoggedEvent]) -> list[str]:
     return [text_of(each.event.result.content) for each in events if isinstance(each.event, CallSettled)]
 
 
-def ids(calls: Sequence[OpenCall]) -> list[CallId]:
+def ids(calls: Iterable[OpenCall]) -> list[CallId]:
     return [call.call.call_id for call in calls]
 
 
@@ -59,7 +59,9 @@ async def test_the_last_text_of_a_sub_agent_is_the_result_of_its_call(any_world:
     check_tool_call_pairing(await any_world.events(live.state.session_id))
 
 
-async def test_a_waiting_call_of_a_sub_agent_can_be_answered_through_the_call_above_it(any_world: World) -> None:
+async def test_questions_of_a_sub_agent_can_be_answered_through_the_call_above_it_and_grants_cannot(
+    any_world: World,
+) -> None:
     """Over a restart before each answer: nothing of a sub-agent stays in memory while a human thinks."""
     any_world.echo("allowed", needs_approval=True)
     any_world.scripts |= {
@@ -70,19 +72,20 @@ async def test_a_waiting_call_of_a_sub_agent_can_be_answered_through_the_call_ab
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    (pending,) = live.state.pending_root_calls()
-    assert (pending.call.name, pending.loop) == (FORK, ROOT)
-    above = pending.call.call_id
+    (above,) = ids(live.state.calls_in_loop(ROOT))
+    assert live.state.calls[above].call.name == FORK
+    (allowed,) = [call for call in live.state.waiting_calls() if call.call.name == "allowed"]
     given: list[Answer] = [
         Choice(call_id=above, selections={"0": [1]}),
-        Decision(call_id=above, granted=True),
+        Decision(call_id=allowed.call.call_id, granted=True),
         Choice(call_id=above, custom={"0": "neither"}),
     ]
     for place, answer in enumerate(given):
         assert live.state.status() == "waiting", place
         engine = await any_world.restart(engine)
         live = await reload(engine, live)
-        assert ids(live.state.pending_root_calls()) == [above]
+        with pytest.raises(InvalidAnswer):
+            await send(engine, live, answer_request(Decision(call_id=above, granted=True)))
         await play(engine, live, answer_request(answer))
     assert (live.state.status(), live.state.calls, live.state.last_stop) == ("idle", {}, "end_turn")
     events = await any_world.events(live.state.session_id)
@@ -102,13 +105,13 @@ async def test_answers_reach_the_right_one_of_several_waiting_sub_agents(any_wor
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")
-    first, second = ids(live.state.pending_root_calls())
+    first, second = ids(live.state.calls_in_loop(ROOT))
     assert (await send(engine, live, answer_request(Choice(call_id=second, selections={"0": [1]})))).run_id is None
     with pytest.raises(UnknownCall):
         await send(engine, live, answer_request(Choice(call_id=CallId("nobody's"), selections={"0": [1]})))
     with pytest.raises(CallAlreadySettled):
         await send(engine, live, answer_request(Choice(call_id=second, selections={"0": [0]})))
-    assert ids(live.state.pending_root_calls()) == [first]
+    assert waiting_tools(live.state) == ["AskUserQuestion"]
     await play(engine, live, answer_request(Choice(call_id=first, selections={"0": [0]})))
     assert results(await any_world.events(live.state.session_id))[:2] == [
         '{"answers":[{"question":"Which?","labels":["b"],"custom":null}]}',
@@ -122,14 +125,14 @@ async def test_a_protocol_that_requires_all_answers_counts_calls_of_sub_agents(a
     engine = await any_world.start()
     live = await open_session(engine, client_tools=(PAINT,))
     await play(engine, live, "go")
-    paint, forked = ids(live.state.pending_root_calls())
+    paint, asked = sorted(ids(live.state.waiting_calls()), key=lambda each: live.state.calls[each].loop != ROOT)
     before = await any_world.events(live.state.session_id)
     with pytest.raises(ResultsMissing) as refused:
         await send(engine, live, answer_request(Result(call_id=paint, content="blue"), requires_all_answers=True))
-    assert refused.value.missing == (forked,)
+    assert refused.value.missing == (asked,)
     assert await any_world.events(live.state.session_id) == before
     both = answer_request(
-        Result(call_id=paint, content="blue"), Choice(call_id=forked, selections={"0": [0]}), requires_all_answers=True
+        Result(call_id=paint, content="blue"), Choice(call_id=asked, selections={"0": [0]}), requires_all_answers=True
     )
     await play(engine, live, both)
     assert live.state.last_stop == "end_turn"
@@ -293,7 +296,7 @@ async def test_a_waiting_sub_agent_does_not_prevent_other_calls_from_completing(
         await gate.entered.wait()
         while not waiting_tools(live.state):
             await live.next_commit()
-    (pending,) = live.state.pending_root_calls()
+    (pending,) = live.state.waiting_calls()
     with pytest.raises(SessionBusy):
         await send(engine, live, answer_request(Choice(call_id=pending.call.call_id, selections={"0": [0]})))
     gate.opened.set()
