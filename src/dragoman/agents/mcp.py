@@ -16,7 +16,6 @@ from dragoman.agents.builtins import UNPARSED_ARGUMENTS
 from dragoman.agents.mcp_mapping import is_repeatable, to_tool_result, to_tool_spec
 from dragoman.agents.options import reject_unknown_options
 from dragoman.agents.parameters import DeclarationError
-from dragoman.agents.tool import DEFAULT_TIMEOUT_S
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ServerTool, ToolPolicy
@@ -50,7 +49,9 @@ class McpOptions(TypedDict, total=False):
     prefix: str
     """Prepended to the names of the tools, to make them unique."""
     exposed: bool
-    """Whether clients see the tools; see `tool`."""
+    """Whether clients find the tools in the list of tools; see `tool`."""
+    internal: bool
+    """Whether clients see neither the tools nor their calls; see `tool`."""
     needs_approval: bool | Collection[str]
     """Whether the user must approve each call: for all tools, or for those of these names."""
     idempotent: bool | Collection[str] | None
@@ -61,7 +62,13 @@ class McpOptions(TypedDict, total=False):
 
 
 DEFAULTS = McpOptions(
-    tools=None, prefix="", exposed=True, needs_approval=False, idempotent=None, timeout_s=DEFAULT_TIMEOUT_S
+    tools=None,
+    prefix="",
+    exposed=True,
+    internal=False,
+    needs_approval=False,
+    idempotent=None,
+    timeout_s=ToolPolicy().timeout_s,
 )
 
 
@@ -206,6 +213,7 @@ class McpServer:
         may_repeat = is_repeatable(tool) if idempotent is None else _applies_to(idempotent, tool.name)
         policy = ToolPolicy(
             exposed=self._options["exposed"],
+            internal=self._options["internal"],
             needs_approval=_applies_to(self._options["needs_approval"], tool.name),
             on_restart="repeat" if may_repeat else "fail",
             timeout_s=self._options["timeout_s"],

@@ -7,11 +7,12 @@ JSON Schema of the arguments), a policy, and `run`, which the engine calls with 
 import asyncio
 import inspect
 from collections.abc import Callable
-from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 
+from dragoman.agents.options import reject_unknown_options
 from dragoman.agents.parameters import DeclarationError, TypeHint, read_function
 from dragoman.agents.worker_threads import run_in_thread
 from dragoman.core.agent import ToolContext, ToolFailed
@@ -21,7 +22,30 @@ from dragoman.core.tools import OnRestart, ServerTool, ToolPolicy, ToolSpec
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULT_TIMEOUT_S = 120.0
+
+class ToolOptions(TypedDict, total=False):
+    """The keyword arguments of `tool`. Those that `ToolPolicy` has too are part of the tool's policy."""
+
+    name: str | None
+    """Defaults to the function's name."""
+    title: str | None
+    """Display name."""
+    description: str | None
+    """For models; defaults to the docstring up to its first section."""
+    exposed: bool
+    """Whether clients find the tool in the list of tools and can enable it. A hidden tool is always available."""
+    internal: bool
+    """Whether clients see neither the tool nor its calls and results. It is always available."""
+    needs_approval: bool
+    """Whether the user must approve each call."""
+    reads_only: bool
+    """Whether the tool changes nothing, so that it may also be used in plan mode."""
+    idempotent: bool
+    """Whether a call may be repeated after a server crash; the same as `on_restart="repeat"`."""
+    on_restart: OnRestart | None
+    """What happens to a call that was running when the server died; `fail` by default."""
+    timeout_s: float
+    """A call that takes longer fails; 120 by default."""
 
 
 class FunctionTool(Generic[P, R]):
@@ -30,30 +54,17 @@ class FunctionTool(Generic[P, R]):
     function: Callable[P, R]
     """The wrapped function."""
 
-    def __init__(
-        self,
-        function: Callable[P, R],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        exposed: bool = True,
-        needs_approval: bool = False,
-        reads_only: bool = False,
-        on_restart: OnRestart = "fail",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, function: Callable[P, R], **options: Unpack[ToolOptions]) -> None:
+        reject_unknown_options("tool", options, ToolOptions.__annotations__)
         if isinstance(function, FunctionTool):  # an existing tool under another name or policy
             function = function.function
-        name = name or getattr(function, "__name__", "")
+        name = options.get("name") or getattr(function, "__name__", "")
         if not name or name == "<lambda>":
             raise DeclarationError("a function without a name needs tool(name=…)")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise DeclarationError(f"tool {name}: a tool must return its result, not yield it")
-        if timeout_s <= 0:
-            raise DeclarationError(f"tool {name}: timeout_s must be greater than 0, got {timeout_s!r}")
-        if on_restart not in get_args(OnRestart):
-            raise DeclarationError(f"tool {name}: on_restart must be repeat, fail or ask, got {on_restart!r}")
+        policy = _policy(f"tool {name}", options)
+        description = options.get("description")
         update_wrapper(self, function)
         self.function = function
         self._signature = read_function(function, name)
@@ -65,15 +76,9 @@ class FunctionTool(Generic[P, R]):
                 name=name,
                 description=self._signature.description if description is None else inspect.cleandoc(description),
                 parameters=self._signature.parameters.schema(),
-                title=title,
+                title=options.get("title"),
             ),
-            policy=ToolPolicy(
-                exposed=exposed,
-                needs_approval=needs_approval,
-                reads_only=reads_only,
-                on_restart=on_restart,
-                timeout_s=timeout_s,
-            ),
+            policy=policy,
         )
 
     @property
@@ -151,68 +156,50 @@ class FunctionTool(Generic[P, R]):
             ) from error
 
 
+def _policy(owner: str, options: ToolOptions) -> ToolPolicy:
+    """The policy in a tool's options. Raises DeclarationError if it is not valid."""
+    on_restart = options.get("on_restart") or ("repeat" if options.get("idempotent") else "fail")
+    if options.get("idempotent") and on_restart != "repeat":
+        raise DeclarationError(f"idempotent=True requires on_restart='repeat', got {on_restart!r}")
+    if on_restart not in get_args(OnRestart):
+        raise DeclarationError(f"{owner}: on_restart must be repeat, fail or ask, got {on_restart!r}")
+    given = {name: value for name, value in options.items() if name in ToolPolicy.__struct_fields__}
+    policy = msgspec.structs.replace(ToolPolicy(), **{**given, "on_restart": on_restart})
+    if policy.timeout_s <= 0:
+        raise DeclarationError(f"{owner}: timeout_s must be greater than 0, got {policy.timeout_s!r}")
+    if policy.internal and (policy.needs_approval or on_restart == "ask"):
+        raise DeclarationError(f"{owner}: users cannot be asked about calls of an internal tool, which they do not see")
+    return policy
+
+
 @overload
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 
 
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    exposed: bool = True,
-    needs_approval: bool = False,
-    reads_only: bool = False,
-    idempotent: bool = False,
-    on_restart: OnRestart | None = None,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
 def tool(
-    function: Callable[P, R] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    description: str | None = None,
-    exposed: bool = True,
-    needs_approval: bool = False,
-    reads_only: bool = False,
-    idempotent: bool = False,
-    on_restart: OnRestart | None = None,
-    timeout_s: float = DEFAULT_TIMEOUT_S,
+    function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a typed function a tool: `@tool`, or `@tool(needs_approval=True)`.
 
     Args:
         function: async or not, with an annotation for each parameter. A parameter annotated `ToolContext` receives the
             context and is hidden from models.
-        name: defaults to the function's name.
-        title: display name.
-        description: for models; defaults to the docstring up to its first section.
-        exposed: whether clients see the tool and can enable it. A hidden tool is always available.
-        needs_approval: whether the user must approve each call.
-        reads_only: whether the tool changes nothing, so that it may also be used in plan mode.
-        idempotent: whether a call may be repeated after a server crash; the same as `on_restart="repeat"`.
-        on_restart: what happens to a call that was running when the server died; `fail` by default.
-        timeout_s: a call that takes longer fails.
+        options: see `ToolOptions`.
 
     Raises:
         DeclarationError: the function cannot be a tool; the message says why.
+        TypeError: an option does not exist.
     """
-    if idempotent and on_restart not in (None, "repeat"):
-        raise DeclarationError(f"idempotent=True requires on_restart='repeat', got {on_restart!r}")
-    make = partial(
-        FunctionTool[P, R],
-        name=name,
-        title=title,
-        description=description,
-        exposed=exposed,
-        needs_approval=needs_approval,
-        reads_only=reads_only,
-        on_restart="repeat" if idempotent else on_restart or "fail",
-        timeout_s=timeout_s,
-    )
-    return make if function is None else make(function)
+
+    def make(decorated: Callable[P, R]) -> FunctionTool[P, R]:
+        return FunctionTool(decorated, **options)
+
+    if function is not None:
+        return make(function)
+    reject_unknown_options("tool", options, ToolOptions.__annotations__)
+    _policy("tool", options)
+    return make

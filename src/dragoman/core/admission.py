@@ -92,7 +92,7 @@ def kind_of_call(name: str, spec: AgentSpec, settings: SessionSettings, root: Ag
     tool = spec.tool(name)
     if tool is None:
         return "missing"
-    if not tool.policy.exposed:
+    if not tool.policy.is_listed:
         return "inline"
     if settings.tools == "all" or (root is not None and root.tool(name) is None):
         return "permission" if tool.policy.needs_approval and name not in settings.trusted_tools else "inline"
@@ -192,7 +192,7 @@ def _open_seed_events(
             continue
         tool = spec.tool(block.name)
         is_clients = any(each.name == block.name for each in settings.client_tools)
-        kind: CallKind = "permission" if tool is not None and tool.policy.exposed and not is_clients else "client"
+        kind: CallKind = "permission" if tool is not None and tool.policy.is_listed and not is_clients else "client"
         events.append(CallOpened(message_id=message.id, index=index, call=block, kind=kind))
     events.append(MessageClosed(message_id=message.id))
     return events

@@ -63,7 +63,7 @@ def settle_call(
         repeated_by=repeated_by,
     )
     arguments = call.call.input if call.kind == "fork" else None
-    return CallSettled(outcome=outcome, result=result, by_client=by_client, arguments=arguments)
+    return CallSettled(outcome=outcome, result=result, by_client=by_client, arguments=arguments, internal=call.internal)
 
 
 def result_content(value: Json) -> str | tuple[InputBlock, ...]:

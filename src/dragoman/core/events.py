@@ -208,10 +208,11 @@ class RunStopped(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class MessageOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_opened"):
-    """A model step started."""
+    """A model step started. `internal`: it consists of calls of internal tools, and no client sees it."""
 
     message_id: MessageId
     loop: LoopId = ROOT
+    internal: bool = False
 
 
 class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="block_closed"):
@@ -225,7 +226,10 @@ class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_opened"):
-    """The model called a tool. The call is a block of the open message, and stays open until it is settled."""
+    """The model called a tool. The call is a block of the open message, and stays open until it is settled.
+
+    `internal`: the tool is internal, and no client sees the call.
+    """
 
     message_id: MessageId
     index: int
@@ -233,6 +237,7 @@ class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     kind: CallKind
     loop: LoopId = ROOT
     server: str | None = None
+    internal: bool = False
 
 
 class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_closed"):
@@ -245,12 +250,14 @@ class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     usage: Usage | None = None
     context_window: int | None = None
     """The model's context window in tokens, if it is known."""
+    internal: bool = False
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_started"):
     """The server is about to run the tool, which may have had effects from here on."""
 
     call_id: CallId
+    internal: bool = False
 
 
 class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_parked"):
@@ -278,6 +285,7 @@ class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     result: ToolMessage
     by_client: bool = False
     arguments: JsonObject | None = None
+    internal: bool = False
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):

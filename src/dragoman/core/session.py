@@ -73,6 +73,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     granted: bool | None = None
     reason: str | None = None
     answered_seq: int = 0
+    internal: bool = False
 
     def is_waiting(self) -> bool:
         """Whether the application has to act on it."""
@@ -338,6 +339,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 message_id=opened.message_id,
                 loop=opened.loop,
                 server=opened.server,
+                internal=opened.internal,
             )
         case MessageClosed(loop=loop, usage=usage):
             state.open_messages.pop(loop, None)

@@ -24,7 +24,8 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How the engine treats calls of a server tool.
 
     Args:
-        exposed: clients see it and enable it; a hidden tool always runs, without asking.
+        exposed: clients find it in the list of tools and enable it; a hidden tool always runs, without asking.
+        internal: clients see neither the tool nor its calls and results; it always runs, without asking.
         needs_approval: the user approves each call, unless the session trusts the tool.
         reads_only: it changes nothing, so it may be used in planning mode.
         on_restart: see `OnRestart`; `repeat` is right for idempotent tools only.
@@ -36,6 +37,12 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     reads_only: bool = False
     on_restart: OnRestart = "fail"
     timeout_s: float = 120.0
+    internal: bool = False
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether clients find the tool in lists."""
+        return self.exposed and not self.internal
 
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +128,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def exposed(self) -> tuple[ServerTool, ...]:
         """The tools that clients see."""
-        return tuple(tool for tool in self.tools if tool.policy.exposed)
+        return tuple(tool for tool in self.tools if tool.policy.is_listed)
 
     def option(self, name: str) -> Option | None:
         """The declared option with that name."""

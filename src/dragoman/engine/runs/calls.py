@@ -136,7 +136,7 @@ class CallRunner:
         ready = [call for call in open_calls if not call.is_waiting() and call not in to_repeat]
         to_run = [call for call in ready if call.granted is not False and call.kind in ("inline", "permission")]
         if to_run:
-            seq = run.append([CallStarted(call_id=call.call.call_id) for call in to_run])
+            seq = run.append([CallStarted(call_id=call.call.call_id, internal=call.internal) for call in to_run])
             await live.until_durable(seq)
         results: dict[CallId, ToolMessage] = {}
         decided = sorted((call for call in ready if call.granted is not None), key=lambda call: call.answered_seq)

@@ -109,6 +109,8 @@ class LoopRun:
         self._ids = ids
         self._wait_for_valid_lease = wait_for_valid_lease
         self._message: MessageId | None = None
+        self._is_internal = False
+        """Whether no client sees the open message."""
         self._block_count = 0
         self._block: OpenBlock | None = None
         self._pending_deltas: list[str] | None = None
@@ -195,7 +197,7 @@ class LoopRun:
         self._drain_budget -= DELTA_COST + len(text)
         return self._drain_budget < 0
 
-    def _ensure_open_message(self) -> MessageId:
+    def _ensure_open_message(self, *, internal: bool = False) -> MessageId:
         """The id of the open message, which is opened if there is none. Raises StepLimitReached."""
         self._check_active()
         if self._message is None:
@@ -205,7 +207,8 @@ class LoopRun:
             self._steps += 1
             self._message = MessageId(self._ids.new())
             self._block_count = 0
-            self.append((MessageOpened(message_id=self._message, loop=self.loop),))
+            self._is_internal = internal
+            self.append((MessageOpened(message_id=self._message, loop=self.loop, internal=internal),))
         return self._message
 
     def _close_block(self) -> None:
@@ -227,9 +230,9 @@ class LoopRun:
         self, *, usage: Usage | None = None, model: str | None = None, context_window: int | None = None
     ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls and return their results in order."""
-        message_id = self._ensure_open_message()
-        self._close_block()
         requested, self._step_calls = self._step_calls, []
+        message_id = self._ensure_open_message(internal=bool(requested) and all(map(self._is_call_internal, requested)))
+        self._close_block()
         events: list[CallOpened | MessageClosed] = []
         tools_by_call: dict[CallId, RunnableTool] = {}
         for index, (call, tool) in enumerate(requested, self._block_count):
@@ -237,14 +240,28 @@ class LoopRun:
             if kind in ("question", "permission") and self.metadata.headless:
                 kind, tool = "inline", UnattendedTool(call.name, kind)
             declaration = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
+            internal = self._is_call_internal((call, tool))
             if tool is not None:
                 tools_by_call[call.call_id] = tool
             server = declaration.server if declaration is not None else None
             events.append(
-                CallOpened(message_id=message_id, index=index, call=call, kind=kind, loop=self.loop, server=server)
+                CallOpened(
+                    message_id=message_id,
+                    index=index,
+                    call=call,
+                    kind=kind,
+                    loop=self.loop,
+                    server=server,
+                    internal=internal,
+                )
             )
         closed = MessageClosed(
-            message_id=message_id, loop=self.loop, usage=usage, model=model, context_window=context_window
+            message_id=message_id,
+            loop=self.loop,
+            usage=usage,
+            model=model,
+            context_window=context_window,
+            internal=self._is_internal,
         )
         events.append(closed)
         self.append(events)
@@ -253,6 +270,12 @@ class LoopRun:
             return ()
         results = await self._calls.settle(self, tools_by_call)
         return [results[call.call_id] for call, _ in requested]
+
+    def _is_call_internal(self, requested: tuple[Call, RunnableTool | None]) -> bool:
+        """Whether no client sees a call, because its tool is internal."""
+        call, tool = requested
+        declared = self.agent.spec.tool(call.name) if tool is None else tool.declaration
+        return declared is not None and declared.policy.internal
 
     def _call_kind(self, name: str) -> CallKind:
         return kind_of_call(name, self.agent.spec, self.live.state.effective_settings(), self._root_spec)

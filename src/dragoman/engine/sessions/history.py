@@ -23,6 +23,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, forking_call
+from dragoman.core.internal_calls import visible_events
 from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
 from dragoman.core.run_metadata import given_state
 from dragoman.core.session import shared_state_in
@@ -176,7 +177,7 @@ class History:
         found: list[LoggedEvent] = []
         while True:
             limit = PAGE if up_to is None else min(PAGE, up_to - after)
-            page = await self._log.events(live.state.session_id, after, limit)
+            page = visible_events(await self._log.events(live.state.session_id, after, limit))
             found += page if up_to is None else [logged for logged in page if logged.seq <= up_to]
             if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
                 return found
@@ -207,7 +208,7 @@ class History:
             page = await self._log.events_before(live.state.session_id, end, BACK_PAGE)
             if not page:
                 return
-            yield page
+            yield visible_events(page)
             end = page[0].seq
 
     async def messages(
@@ -267,7 +268,7 @@ class History:
         found: list[LoggedEvent] = []
         while True:
             after = found[-1].seq if found else first_seq - 1
-            page = await self._log.events(live.state.session_id, after, RUN_PAGE)
+            page = visible_events(await self._log.events(live.state.session_id, after, RUN_PAGE))
             for logged in page:
                 if logged.seq > durable.seq:  # it became durable during the read; `pieces` replaces it
                     return expand(found, pieces, Cursor(first_seq - 1))

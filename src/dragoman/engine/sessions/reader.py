@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from dragoman.core.events import LoggedEvent, RunStopped
+from dragoman.core.internal_calls import without_internal_calls
 from dragoman.core.stream import Cursor, Record, cursor_of, expand
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.log import EventLog
@@ -145,7 +146,7 @@ class Reader:
                     records = [record for record in found if cursor_of(record) > self.cursor]
             if records:
                 self.cursor = cursor_of(records[-1])
-                return records
+                return without_internal_calls(records)
             if self._index is None:
                 continue
             why = self.live.failure or self._end_reason
@@ -164,7 +165,7 @@ class Reader:
         assert self.push is not None, "it follows"
         assert self._index is not None, "it has read what was before"
         try:
-            is_taken = self.push(records)
+            is_taken = self.push(without_internal_calls(records))
         except Exception as error:  # noqa: BLE001  # a protocol's error ends its own stream only
             self._buffer.remove_follower(self)
             waiter.set_exception(error)

@@ -1,0 +1,40 @@
+"""What readers of a log get in place of the calls of internal tools, which no client sees. Pure.
+
+The events keep their places, so that all positions stay the same. Only agents read the calls themselves.
+"""
+
+from collections.abc import Sequence
+
+from dragoman.core.events import (
+    CallOpened,
+    CallSettled,
+    CallStarted,
+    LoggedEvent,
+    MessageClosed,
+    MessageOpened,
+    UnknownEvent,
+)
+from dragoman.core.stream import Record
+
+_PLACEHOLDER = UnknownEvent(event_type="internal", payload=b'{"type":"internal"}')
+_TYPES = (CallOpened, CallStarted, CallSettled, MessageOpened, MessageClosed)
+
+
+def without_internal_calls(records: Sequence[Record]) -> Sequence[Record]:
+    """The records as clients may see them."""
+    if not any(map(_is_internal, records)):
+        return records
+    return [_hidden(each) if isinstance(each, LoggedEvent) and _is_internal(each) else each for each in records]
+
+
+def visible_events(events: Sequence[LoggedEvent]) -> Sequence[LoggedEvent]:
+    """The events as clients may see them."""
+    return [_hidden(each) if _is_internal(each) else each for each in events]
+
+
+def _is_internal(record: Record) -> bool:
+    return type(record) is LoggedEvent and isinstance(record.event, _TYPES) and record.event.internal
+
+
+def _hidden(logged: LoggedEvent) -> LoggedEvent:
+    return LoggedEvent(logged.seq, logged.at, logged.run_id, _PLACEHOLDER)
