@@ -1,7 +1,7 @@
 """Sub-agents: their questions and permissions wait in the session, and their ends are results of their calls."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
