@@ -8,14 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
+from dragoman import Agent
 from dragoman.server import app as server_app
 from dragoman.server import logging
 from dragoman.server.app import Application
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.sqlite.database import FolderInUse
+from tests.agents.agent_harness import ScriptedModel
 from tests.asgi_client import Exchange
 from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
@@ -169,6 +172,24 @@ async def test_a_draining_server_is_not_ready_refuses_work_and_stops_with_its_ru
     assert [frame.event for frame in await stream.read_to_end()] == [], (
         "the run is parked: its stream ends without turn_stop"
     )
+
+
+async def test_readiness_and_metrics_show_runs_that_wait_for_an_agent(tmp_path: Path) -> None:
+    async with running_server(tmp_path, public_metrics=True) as server:
+        session = await server.aap_client("alice").create("rehearsal-bare")
+        stream = await session.open(json.dumps({"script": [{"say": "a"}, {"wait_ms": 60_000}]}))
+        await stream.until("text_delta")
+        await server.stop()
+        server.settings = msgspec.structs.replace(server.settings, rehearsal=False, agents=())
+        server.agents = [Agent("other", model=ScriptedModel())]
+        await server.start()
+        status, _, body = await get(server, "/readyz")
+        assert (status, json.loads(body)) == (200, {"status": "ready", "runs_waiting_for_agent": "1"})
+        assert b"dragoman_runs_waiting_for_agent 1.0" in (await get(server, "/metrics"))[2]
+        session = session.as_client(server.aap_client("alice"))
+        assert (await session.info())["_meta"]["status"] == "running"
+        assert (await server.aap_client("alice").post(f"{session.path}/stop", {})).json == {"stopped": True}
+        assert json.loads((await get(server, "/readyz"))[2]) == {"status": "ready"}
 
 
 async def test_an_open_stream_ends_when_its_key_is_revoked_and_the_run_continues(app_server: AppServer) -> None:

@@ -135,7 +135,15 @@ class SharedLog(SimulatedLog):
         if session is not None and self._owners.get(session_id) == name and session.epoch == epoch:
             self._reserved_keys.pop(session_id, None)
 
-    async def node_claim_abandoned(self, name: str, limit: int) -> list[SessionId]:
+    async def node_abandon_session(self, name: str, session_id: SessionId, epoch: int) -> None:
+        if self._owners.get(session_id) == name and self._sessions[session_id].epoch == epoch:
+            del self._owners[session_id]
+            self._reserved_keys.pop(session_id, None)
+
+    async def node_count_abandoned(self, name: str) -> int:
+        return len(self.orphans())
+
+    async def node_claim_abandoned(self, name: str, limit: int, agents: Collection[str]) -> list[SessionId]:
         found = self.orphans()[:limit]
         for session_id in found:
             self._sessions[session_id].epoch = await self.claim_epoch()
@@ -274,8 +282,14 @@ class SimulatedClusterStore:
     async def release_session(self, session_id: SessionId, epoch: int) -> None:
         await self._call("node_release_session", self._name, session_id, epoch)
 
-    async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
-        return await self._call("node_claim_abandoned", self._name, limit)  # type: ignore[no-any-return]  # as above
+    async def abandon_session(self, session_id: SessionId, epoch: int) -> None:
+        await self._call("node_abandon_session", self._name, session_id, epoch)
+
+    async def count_abandoned(self) -> int:
+        return await self._call("node_count_abandoned", self._name)  # type: ignore[no-any-return]  # as above
+
+    async def claim_abandoned(self, limit: int, agents: Collection[str]) -> Sequence[SessionId]:
+        return await self._call("node_claim_abandoned", self._name, limit, agents)  # type: ignore[no-any-return]  # as above
 
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
         return await self._call("node_session_updates", list(positions))  # type: ignore[no-any-return]  # as above

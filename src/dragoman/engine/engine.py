@@ -140,6 +140,7 @@ class Engine:
             self.cluster,
             max_sessions=options.sessions_in_memory,
             take_over=self._runner.take_over,
+            is_served=lambda name: self._find_agent(name) is not None,
         )
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
@@ -158,7 +159,12 @@ class Engine:
             encrypt_secret=self._encrypt_secret,
             limits=limits,
         )
-        self.cluster.connect(self._sessions, take_over=self._runner.take_over, perform=self._write_access.perform)
+        self.cluster.connect(
+            self._sessions,
+            agents=(*self.agents, *self._names),
+            take_over=self._runner.take_over,
+            perform=self._write_access.perform,
+        )
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -193,6 +199,11 @@ class Engine:
         """Call `watcher` with the durable events of all sessions, whichever protocol they come from."""
         self._sessions.watchers.append(watcher)
         self._sessions.deletion_watchers.append(on_deleted)
+
+    @property
+    def waiting_run_count(self) -> int:
+        """The sessions whose run waits until a server serves its agent."""
+        return self.cluster.abandoned_count + self._sessions.count_waiting_runs()
 
     @property
     def sessions_in_memory(self) -> int:

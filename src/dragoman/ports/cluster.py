@@ -108,8 +108,14 @@ class SessionClaims(Protocol):
     async def release_session(self, session_id: SessionId, epoch: int) -> None:
         """Give up a claim without having written."""
 
-    async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
-        """Claim some of the sessions whose runs' servers are dead."""
+    async def abandon_session(self, session_id: SessionId, epoch: int) -> None:
+        """Give up a claim on a session with a run, so that a server that serves its agent can take it over."""
+
+    async def claim_abandoned(self, limit: int, agents: Collection[str]) -> Sequence[SessionId]:
+        """Claim some of the sessions of these agents whose runs' servers are dead."""
+
+    async def count_abandoned(self) -> int:
+        """Count the sessions whose runs' servers are dead."""
 
 
 class SessionFeed(NodeIdentity, Protocol):

@@ -284,14 +284,17 @@ class Application:
         self._path_router.set_routes([*routes, *ops.routes()])
 
     def _extra_status(self, reason: str | None) -> Mapping[str, str]:
-        """Why the store is unavailable, and the state of the bus, without which the servers poll the database."""
+        """Why the store is unavailable, runs that wait for an agent, and the state of the bus between servers."""
         nats = self._bus.nats
         bus = {} if nats is None else {"bus": "connected" if nats.is_connected else "away"}
-        return bus if reason is None else {"reason": reason, **bus}
+        waiting = self.engine.waiting_run_count
+        runs = {"runs_waiting_for_agent": str(waiting)} if waiting else {}
+        return {**runs, **bus} if reason is None else {"reason": reason, **runs, **bus}
 
     def _update_gauges(self) -> None:
         """Set the metrics that are sampled, not counted."""
         metrics.SESSIONS_IN_MEMORY.set(self.engine.sessions_in_memory)
+        metrics.RUNS_WAITING.set(self.engine.waiting_run_count)
         if self._bus.nats is not None:
             metrics.BUS_CONNECTED.set(self._bus.nats.is_connected)
             for outcome, count in self._bus.nats.hint_counts._asdict().items():

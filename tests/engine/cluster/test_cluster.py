@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from dragoman.buses.local import LocalBus
+from dragoman.core.events import SettingsChange
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.engine.cluster import cluster as cluster_module
@@ -180,6 +181,35 @@ async def test_a_run_whose_server_dies_continues_on_another_server_and_its_reade
         seen = await reading
     assert reasons(seen) == ["end_turn"]
     assert [each.seq for each in await two_engines.world.events(live.state.session_id)][-1] == there.state.seq
+
+
+async def test_a_server_takes_only_runs_of_agents_that_it_serves(two_engines: TwoEngines) -> None:
+    world, first, second = two_engines.world, two_engines.first, two_engines.second
+    gate = world.pausing_tool("gate", on_restart="repeat")
+    world.scripts["go"] = [["one ", CallTool("gate")], ["two"]]
+    await world.stop(second)
+    agents, world.agents = world.agents, {}
+    stranger = await world.start_one(LocalBus(), {})
+    world.engines.append(stranger)
+    live = await open_session(first)
+    await send(first, live, "go")
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    world.repeatable_calls |= set(live.state.calls)
+    await kill_engine(world, first)
+    gate.opened.set()
+    there = await session_as_seen_by(stranger, live.state.session_id)
+    async with asyncio.timeout(CLOCK_SKEW_S):
+        while stranger.waiting_run_count == 0:  # noqa: ASYNC110  # the server looks by itself
+            await asyncio.sleep(0)
+    await stranger.change(there, SettingsChange(title="waits"))
+    assert (there.state.status(), there.is_remote, stranger.waiting_run_count) == ("running", True, 1)
+    world.agents = agents
+    third = await world.start_one(LocalBus(), {})
+    world.engines.append(third)
+    async with asyncio.timeout(CLOCK_SKEW_S):
+        await wait_for_end(await session_as_seen_by(third, live.state.session_id))
+    assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
 
 
 @requirement("faults:42:begins-anew")

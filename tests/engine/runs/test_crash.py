@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from dragoman.core.agent import Run
+from dragoman.core.agent import Agent, Run
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from dragoman.core.events import CallParked, LoggedEvent, MessageClosed, RunResumed
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Answer, Choice, Decision, Result
-from dragoman.core.refusals import CallAlreadySettled
+from dragoman.core.refusals import AgentNotServed, CallAlreadySettled
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.core.tools import ToolSpec
@@ -315,8 +315,10 @@ async def test_a_real_database_is_recovered_after_a_crash_at_any_commit(script: 
 # --- what is declared -------------------------------------------------------------------------------------------------
 
 
-async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSession, PauseGate]:
-    """Let a server die while a tool with that policy runs, and start the next one."""
+async def crash_in_a_tool(
+    world: World, policy: str, agents: dict[str, Agent] | None = None
+) -> tuple[Engine, LiveSession, PauseGate]:
+    """Let a server die while a tool with that policy runs, and start the next one, if given with other agents."""
     gate = world.pausing_tool("gate", on_restart=policy)
     world.scripts["go"] = [["so ", CallTool("gate")], ["done"]]
     log = FaultyLog(world.store)
@@ -328,6 +330,7 @@ async def crash_in_a_tool(world: World, policy: str) -> tuple[Engine, LiveSessio
     gate.entered.clear()
     log.is_dead = True
     await world.kill(engine)
+    world.agents = world.agents if agents is None else agents
     engine = await world.start()
     return engine, await reload(engine, live), gate
 
@@ -405,6 +408,32 @@ async def test_an_approval_counts_once_and_a_repeated_one_after_a_crash_runs_not
     check_tool_call_pairing(await any_world.events(live.state.session_id))
 
 
+@pytest.mark.one_server
+@pytest.mark.parametrize("is_served_again", [True, False])
+async def test_a_run_whose_agent_is_not_served_waits_for_it_and_can_be_stopped(
+    any_world: World, is_served_again: bool
+) -> None:
+    engine, live, gate = await crash_in_a_tool(any_world, "repeat", agents={})
+    for _ in range(2):
+        assert (live.state.status(), engine.waiting_run_count) == ("running", 1)
+        with pytest.raises(AgentNotServed):
+            await send(engine, live, "and now?")
+        engine = await any_world.restart(engine)
+        live = await reload(engine, live)
+    gate.opened.set()
+    if is_served_again:
+        await any_world.stop(engine)
+        any_world.agents = {"player": any_world.scripted_agent}
+        engine = await any_world.start()
+        live = await reload(engine, live)
+        await wait_for_end(live)
+    else:
+        assert await engine.stop_run(live)
+    assert engine.waiting_run_count == 0
+    ends = reasons(await any_world.events(live.state.session_id))
+    assert ends == (["end_turn"] if is_served_again else ["cancelled"])
+
+
 async def test_a_call_of_a_tool_that_no_longer_exists_fails_as_interrupted(any_world: World) -> None:
     gate = any_world.pausing_tool("gate", on_restart="repeat")
     any_world.scripts["go"] = [["so ", CallTool("gate")], ["done"]]
@@ -423,7 +452,7 @@ async def test_a_call_of_a_tool_that_no_longer_exists_fails_as_interrupted(any_w
 # --- runs that are given up -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["cannot resume", "is gone", "died too often"])
+@pytest.mark.parametrize("how", ["cannot resume", "died too often"])
 async def test_a_run_that_cannot_continue_ends_as_interrupted_and_leaves_no_call_open(
     any_world: World, how: str
 ) -> None:
@@ -444,8 +473,6 @@ async def test_a_run_that_cannot_continue_ends_as_interrupted_and_leaves_no_call
     await any_world.kill(engine)
     if how == "cannot resume":
         any_world.scripted_agent._spec_fields["can_resume"] = False
-    if how == "is gone":
-        del any_world.agents["player"]
     engine = await any_world.start(max_attempts=1 if how == "died too often" else 5)
     live = await reload(engine, live)
     await wait_for_end(live)

@@ -6,7 +6,7 @@ written by any server: the writer claims it first, which takes one statement. A 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
@@ -123,8 +123,14 @@ class SessionClaimer:
         return True
 
     def release(self, live: LiveSession) -> None:
-        """Release a claimed session if nothing was written to it. A write releases the claim by itself."""
-        if live.claimed_until and live.failure is None and not self._ownership.is_ours(live):
+        """Release a claimed session if nothing was written to it. A write releases the claim by itself.
+
+        A session whose run waits for an agent that is not served here is left to the server that serves it.
+        """
+        if live.is_clean and live.failure is None and not live.is_remote and self._sessions.waits_for_agent(live):
+            live.is_remote, live.claimed_until = True, 0.0
+            self._run_in_background(self._store.abandon_session(live.state.session_id, live.epoch))
+        elif live.claimed_until and live.failure is None and not self._ownership.is_ours(live):
             live.claimed_until = 0.0
             self._release_in_background(live.state.session_id, live.epoch)
 
@@ -144,10 +150,14 @@ class SessionClaimer:
         return epoch
 
     def _release_in_background(self, session_id: SessionId, epoch: int) -> None:
-        task = asyncio.create_task(self._release(session_id, epoch), name="release")
+        self._run_in_background(self._store.release_session(session_id, epoch))
+
+    def _run_in_background(self, release: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(_suppress_unavailable(release), name="release")
         self._release_tasks.add(task)
         task.add_done_callback(self._release_tasks.discard)
 
-    async def _release(self, session_id: SessionId, epoch: int) -> None:
-        with suppress(StoreUnavailable):  # the reservation expires after a few seconds anyway
-            await self._store.release_session(session_id, epoch)
+
+async def _suppress_unavailable(release: Coroutine[object, object, None]) -> None:
+    with suppress(StoreUnavailable):  # the reservation expires after a few seconds anyway
+        await release

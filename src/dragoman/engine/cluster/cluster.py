@@ -71,6 +71,9 @@ class Cluster:
         self._newest_epoch = 0
         self._has_joined = asyncio.Event()
         self._membership_changed = asyncio.Event()
+        self.abandoned_count = 0
+        """Sessions whose run has no living server; the servers that live do not serve their agents."""
+        self._agents: Collection[str] = ()
         self._orphans: set[SessionId] = set()
         """Sessions with a run that were claimed from a dead server and are not in memory yet."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -81,6 +84,7 @@ class Cluster:
         self,
         sessions: SessionRegistry,
         *,
+        agents: Collection[str],
         take_over: Callable[[LiveSession], None],
         perform: Callable[[LiveSession, Command], Awaitable[Done | Moved]],
     ) -> None:
@@ -88,11 +92,12 @@ class Cluster:
 
         Args:
             sessions: the sessions in memory.
+            agents: the names and aliases of the agents that this server serves.
             take_over: resumes a run whose server died.
             perform: executes another server's command on a session whose run is here.
         """
         store, bus, ownership = self._cluster_store, self._bus, self._ownership
-        self._sessions = sessions
+        self._sessions, self._agents = sessions, agents
         self._presence = PresenceQuery(bus, sessions)
         self.list_notifier = SessionListNotifier(sessions, self._log, bus, self.refresh)
         self.log_tailer = LogTailer(store, bus=bus, sessions=sessions, ownership=ownership, address=self._ids.new())
@@ -129,6 +134,7 @@ class Cluster:
         self._unsubscribe = [self._bus.subscribe(subject, handler) for subject, handler in handlers]
         await self._join()
         await self._take_over_abandoned()
+        self.abandoned_count = await self._cluster_store.count_abandoned()
         loops = (
             ("membership", self._watch_membership),
             ("log tailer", self.log_tailer.run),
@@ -190,8 +196,11 @@ class Cluster:
             try:
                 if self._cluster_store.is_lease_expired or not self._has_joined.is_set():  # or an attempt failed
                     await self._rejoin()
-                if (await self._check_membership() or self._orphans) and not await self._take_over_abandoned():
-                    await self._cluster_store.remove_dead_nodes()
+                has_dead_nodes = await self._check_membership()
+                if has_dead_nodes or self._orphans or self.abandoned_count:
+                    if not await self._take_over_abandoned():
+                        await self._cluster_store.remove_dead_nodes()
+                    self.abandoned_count = await self._cluster_store.count_abandoned()
                 is_unavailable = False
             except StoreUnavailable as error:
                 if not is_unavailable:
@@ -220,7 +229,7 @@ class Cluster:
         has_taken_over = False
         while not self._sessions.is_closed:
             if not self._orphans:
-                self._orphans |= set(await self._cluster_store.claim_abandoned(TAKEOVER_BATCH_SIZE))
+                self._orphans |= set(await self._cluster_store.claim_abandoned(TAKEOVER_BATCH_SIZE, self._agents))
                 RUNS_TAKEN_OVER.inc(len(self._orphans))
             if not self._orphans:
                 break

@@ -16,6 +16,7 @@ class SingleServer:
 
     is_shared = False
     is_alone = True
+    abandoned_count = 0
     _sessions: SessionRegistry
 
     def __init__(self, log: EventLog, index: SessionIndex) -> None:
@@ -26,6 +27,7 @@ class SingleServer:
         self,
         sessions: SessionRegistry,
         *,
+        agents: Collection[str],
         take_over: Callable[[LiveSession], None],
         perform: Callable[[LiveSession, Command], Awaitable[Done | Moved]],
     ) -> None:

@@ -119,13 +119,18 @@ class Runner:
         return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
     def take_over(self, live: LiveSession) -> None:
-        """Continue a run whose server died, or end it if its agent cannot continue (shared rules, 25)."""
-        run = live.state.run
+        """Continue a run whose server died, or end it if its agent cannot continue (shared rules, 25).
+
+        A run of an agent that is not served here waits for a server that serves it.
+        """
+        run, agent = live.state.run, self._find_agent(live.state.agent)
+        if agent is None and not is_replay(live.state):
+            log.warning("run waits for its agent", session_id=live.state.session_id, agent=live.state.agent)
+            return
         if run is None:
             self._start_queued(live)
             return
         self._close_open(live, run.run_id, "cut")
-        agent = self._find_agent(live.state.agent)
         attempt = run.attempt if run.parked else run.attempt + 1
         is_lost = agent is None or not agent.spec.can_resume or attempt > self._max_attempts
         if is_lost or is_replay(live.state):

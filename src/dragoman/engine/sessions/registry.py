@@ -62,6 +62,7 @@ class SessionRegistry:
         log: stores all sessions.
         max_sessions: how many sessions stay in memory, not counting those with a run or a reader.
         take_over: resumes the run that a session had when it was last in memory.
+        is_served: whether this server serves an agent, and may execute its runs.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SessionRegistry:
         *,
         max_sessions: int,
         take_over: Callable[[LiveSession], None],
+        is_served: Callable[[str], bool],
     ) -> None:
         self.epoch = 0
         """This server's claim on the store."""
@@ -86,6 +88,7 @@ class SessionRegistry:
         self._clock = clock
         self._max_sessions = max_sessions
         self._take_over = take_over
+        self._is_served = is_served
         self._live: OrderedDict[SessionId, LiveSession] = OrderedDict()
         self._loading: dict[SessionId, asyncio.Task[bool]] = {}
         self._reloads: set[asyncio.Task[None]] = set()
@@ -169,6 +172,14 @@ class SessionRegistry:
         with suppress(SessionUnreadable):  # it has been logged
             await self.get(session_id)
 
+    def count_waiting_runs(self) -> int:
+        """The sessions here whose run waits for a server that serves its agent."""
+        return sum(self.waits_for_agent(live) for live in self._live.values() if not live.is_remote)
+
+    def waits_for_agent(self, live: LiveSession) -> bool:
+        """Whether a session's run is not executed, because this server does not serve its agent."""
+        return _is_running(live) and live.run_task is None and not self._is_served(live.state.agent)
+
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _load(self, session_id: SessionId) -> bool:
@@ -188,7 +199,7 @@ class SessionRegistry:
             return True  # created or being deleted meanwhile: there must be no second writer
         live = self._resume(snapshot, self.epoch)
         if self._cluster.is_shared and _is_running(live):
-            epoch = await self._cluster.claim_run(session_id)
+            epoch = await self._cluster.claim_run(session_id) if self._is_served(live.state.agent) else None
             if epoch is None:
                 live.is_remote = True
             else:  # only now the previous server cannot write any more

@@ -120,9 +120,19 @@ class PostgresCluster:
         """Give up a claim without having written."""
         await self._write("release_session", session=session_id, epoch=epoch)
 
-    async def claim_abandoned(self, limit: int) -> Sequence[SessionId]:
-        """Claim some of the sessions whose runs' servers are dead."""
-        return [SessionId(row[0]) for row in await self._write("claim_abandoned", limit=limit)]
+    async def abandon_session(self, session_id: SessionId, epoch: int) -> None:
+        """Give up a claim on a session with a run, so that a server that serves its agent can take it over."""
+        await self._write("abandon_session", session=session_id, epoch=epoch)
+
+    async def claim_abandoned(self, limit: int, agents: Collection[str]) -> Sequence[SessionId]:
+        """Claim some of the sessions of these agents whose runs' servers are dead."""
+        rows = await self._write("claim_abandoned", limit=limit, agents=Texts(agents))
+        return [SessionId(row[0]) for row in rows]
+
+    async def count_abandoned(self) -> int:
+        """Count the sessions whose runs' servers are dead."""
+        ((count,),) = await self._read("count_abandoned")
+        return int(count)
 
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
         """Return what follows those positions. A session that is missing from the result no longer exists."""

@@ -51,12 +51,22 @@ SELECT taken.epoch, locked.seq, locked.is_running, locked.created_at FROM locked
 UPDATE sessions SET held_until = NULL
 WHERE session_id = %(session)s AND node = %(node)s AND epoch = %(epoch)s
 
+-- name: abandon_session
+UPDATE sessions SET node = NULL, held_until = NULL
+WHERE session_id = %(session)s AND node = %(node)s AND epoch = %(epoch)s
+
+-- name: count_abandoned
+SELECT count(*) FROM sessions
+WHERE is_running AND (node IS NULL OR node NOT IN (SELECT node FROM nodes WHERE until > now()))
+
 -- name: claim_abandoned
--- The living stand in an array, so that a row that another server just took is looked at again with its new node.
+-- The living stand in an array, so that a row that another server just took is looked at again with its new node. The
+-- agent is read as text: a head that is damaged must not stop the others. It is claimed by anybody, who then reports it.
 WITH lost AS MATERIALIZED (
     SELECT session_id FROM sessions
     WHERE is_running AND (node IS NULL OR node <> ALL (ARRAY(SELECT node FROM nodes WHERE until > now())))
         AND %(node)s = ANY (ARRAY(SELECT node FROM nodes WHERE until > now()))
+        AND coalesce(substring(head FROM '"agent":"((?:[^"\\]|\\.)*)"') = ANY (%(agents)s), true)
     ORDER BY session_id LIMIT %(limit)s
     FOR NO KEY UPDATE SKIP LOCKED
 )
