@@ -262,6 +262,34 @@ class History:
                 break
         return calls
 
+    async def run_start_before(self, live: SessionView, seq: int, *, only_active: bool = False) -> int:
+        """The event that started the newest run up to event `seq`.
+
+        0 if there is none, or with `only_active` if that run has ended by then.
+        """
+        async for page in self.newest_events(live, seq + 1):
+            for logged in reversed(page):
+                match logged.event:
+                    case RunStarted():
+                        return logged.seq
+                    case RunStopped(run_id=run_id) if only_active and run_id == logged.run_id:
+                        return 0
+        return 0
+
+    async def calls_before(self, live: SessionView, seq: int) -> Mapping[CallId, CallOpened]:
+        """The calls of the run before event `seq`, if that run has left some of them open."""
+        calls: dict[CallId, CallOpened] = {}
+        async for page in self.newest_events(live, seq):
+            for logged in reversed(page):
+                match logged.event:
+                    case RunStarted():
+                        return calls
+                    case RunStopped(run_id=run_id, reason="end_turn") if run_id == logged.run_id:
+                        return calls
+                    case CallOpened() as opened:
+                        calls[opened.call.call_id] = opened
+        return calls
+
     async def run_records(self, live: SessionView, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run, from its first event on."""
         durable, pieces = live.durable_cursor, list(to_live_session(live).durable_pieces())

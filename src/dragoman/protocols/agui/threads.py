@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
-from dragoman.core.events import LoggedEvent, MessageAdded, RunStarted
+from dragoman.core.events import LoggedEvent, MessageAdded
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
@@ -227,20 +227,14 @@ class Threads:
         async with self._thread(principal, agent, thread_id) as live:
             if position is not None and position.cursor.seq > live.durable_cursor.seq:
                 raise InvalidCursor("Last-Event-ID is beyond the end of this thread")
-            after = Cursor(0) if position is None else await self._run_start_before(live, position)
-            reader = self._engine.follow(live, after, ends_on_drain=True)
+            first_seq = 0  # of the run that the position is in
+            if position is not None:
+                first_seq = await self._engine.history.run_start_before(live, position.cursor.seq)
+            reader = self._engine.follow(live, Cursor(max(0, first_seq - 1)), ends_on_drain=True)
             release = self._admit_stream(principal)
             return await open_stream(
                 reader, ThreadEncoder(thread_id, position), before=b"", on_close=lambda _: release()
             )
-
-    async def _run_start_before(self, live: SessionView, position: Position) -> Cursor:
-        """The start of the run that a position is in."""
-        async for page in self._engine.history.newest_events(live, position.cursor.seq + 1):
-            for logged in reversed(page):
-                if isinstance(logged.event, RunStarted):
-                    return Cursor(logged.seq - 1)
-        return Cursor(0)
 
     async def _snapshot_response(
         self, request: RunRequest, live: SessionView, unknown_interrupts: tuple[str, ...] = ()

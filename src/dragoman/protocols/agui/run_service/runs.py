@@ -247,11 +247,12 @@ class RunHandlers(Handlers):
             only, after = _run_in_query(request), _last_event_id(request)
             row = None if only is None else await self._find_run(live, thread, only)
             start = await self._start_of_stream(live, row, after)
-            events = translate.ThreadEvents(
+            calls = await self._engine.history.calls_before(live, start.seq + 1)
+            encoder = ThreadEncoder(
                 live.state.session_id,
                 only_run_id=None if row is None else row.run_id,
                 after=after or wire.START_EVENT_ID,
-                calls=await self._open_calls_before(live, start),
+                calls={call_id: each for call_id, each in calls.items() if translate.is_shown(each)},
             )
             reader = self._engine.follow(live, start, ends_on_drain=True)
             try:
@@ -260,11 +261,7 @@ class RunHandlers(Handlers):
                 headers = {"Retry-After": str(error.retry_after_s)}
                 raise Problem(429, "AGENT_SSE_CONNECTION_LIMIT", str(error), headers=headers) from error
             return await open_stream(
-                reader,
-                ThreadEncoder(events),
-                before=KEEP_ALIVE,
-                on_close=lambda _: release(),
-                idle_limit_s=idle_limit_s,
+                reader, encoder, before=KEEP_ALIVE, on_close=lambda _: release(), idle_limit_s=idle_limit_s
             )
 
     async def _start_of_stream(self, live: SessionView, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
@@ -277,18 +274,8 @@ class RunHandlers(Handlers):
             await live.until_durable(newest)
             return Cursor(newest - 1 if newest else live.state.seq)
         seq = min(after.seq, live.durable_cursor.seq)
-        async for page in self._engine.history.newest_events(live, seq + 1):
-            if (run_start := translate.active_run_start(page)) is not None:
-                return Cursor(run_start - 1 if run_start else seq)
-        return Cursor(seq)
-
-    async def _open_calls_before(self, live: SessionView, start: Cursor) -> translate.Calls:
-        """The calls that wait for an answer where reading begins."""
-        finder = translate.OpenCallFinder()
-        async for page in self._engine.history.newest_events(live, start.seq + 1):
-            if finder.feed(page):
-                break
-        return finder.calls
+        run_start = await self._engine.history.run_start_before(live, seq, only_active=True)
+        return Cursor(run_start - 1 if run_start else seq)
 
     async def _find_run(self, live: SessionView, thread: SessionId, name: str) -> RunLocation:
         """A run by its client's id, over this service or the standard endpoint, or by its task's id."""

@@ -2,33 +2,54 @@
 
 import msgspec
 
+from dragoman.core.events import LoggedEvent, RunStarted
+from dragoman.core.ids import RunId
 from dragoman.core.stream import Record
-from dragoman.protocols.agui.run_service.translate import ThreadEvents
+from dragoman.protocols.agui.run_service import wire
+from dragoman.protocols.agui.run_service.translate import Calls, RunEvents, StreamEvent
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 
 class ThreadEncoder:
-    """The frames of a thread's events."""
+    """The frames of all runs of a thread, or of one of them, after a position."""
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, events: ThreadEvents) -> None:
-        self._events = events
+    def __init__(
+        self,
+        thread_id: str,
+        *,
+        only_run_id: RunId | None = None,
+        after: wire.EventId = wire.START_EVENT_ID,
+        calls: Calls,
+    ) -> None:
+        """Begin at the start of a run, where these calls are open."""
+        self._thread_id = thread_id
+        self._only_run_id = only_run_id
+        self._after = after
+        self._calls = calls
+        self._run = None if only_run_id is None else RunEvents(only_run_id, thread_id, calls)
 
     @property
     def is_over(self) -> bool:
         """Whether the one run that is followed has ended."""
-        return self._events.is_over
+        return self._only_run_id is not None and self._run is not None and self._run.is_over
 
     def feed(self, record: Record) -> bytes:
-        """The frames of a record."""
-        frames = [
-            b"id: %d-%d\nevent: %b\ndata: %b\n\n"
-            % (*event.id, event.type.encode(), escape_line_separators(msgspec.json.encode(event.body)))
-            for event in self._events.feed(record)
-        ]
-        return b"".join(frames)
+        """The frames of a record that are after the position."""
+        started = record.event if isinstance(record, LoggedEvent) else None
+        if isinstance(started, RunStarted) and self._only_run_id is None:
+            calls = self._calls if self._run is None else self._run.calls
+            self._run = RunEvents(started.run_id, self._thread_id, calls)
+        if self._run is None or self._run.is_over:
+            return b""
+        return b"".join(_frame(event) for event in self._run.feed(record) if event.id > self._after)
 
     def close(self, error: Exception) -> bytes:
         """Nothing: the client continues after its last id, or learns that the thread is gone."""
         return b""
+
+
+def _frame(event: StreamEvent) -> bytes:
+    body = escape_line_separators(msgspec.json.encode(event.body))
+    return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*event.id, event.type.encode(), body)

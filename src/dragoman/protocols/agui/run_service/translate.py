@@ -5,7 +5,7 @@ events of sub-agents (except for calls about which a person decides), blocks tha
 rules, 16).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -24,7 +24,7 @@ from dragoman.core.events import (
     RunStopped,
 )
 from dragoman.core.history_days import HistoryEntry
-from dragoman.core.ids import ROOT, CallId, MessageId, RunId
+from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
@@ -183,43 +183,12 @@ class StreamEvent(NamedTuple):
     body: core.JsonObject
 
 
-class CallInfo(NamedTuple):
-    """What later events say about a call."""
-
-    message_id: MessageId
-    name: str
-    arguments: core.JsonObject
+Calls = Mapping[CallId, CallOpened]
 
 
-Calls = Mapping[CallId, CallInfo]
-
-
-class OpenCallFinder:
-    """Finds the calls that a run left open, reading the log backwards from the start of the next run."""
-
-    def __init__(self) -> None:
-        self.calls: dict[CallId, CallInfo] = {}
-
-    def feed(self, page: Sequence[LoggedEvent]) -> bool:
-        """Take the page before the previous one. Returns whether the search is complete."""
-        for logged in reversed(page):
-            match logged.event:
-                case RunStarted():
-                    return True
-                case RunStopped(run_id=run_id, reason="end_turn") if run_id == logged.run_id:
-                    return True
-                case CallOpened() as opened if _is_shown(opened):
-                    self.calls[opened.call.call_id] = _call_info(opened)
-        return False
-
-
-def _is_shown(opened: CallOpened) -> bool:
+def is_shown(opened: CallOpened) -> bool:
     """Whether clients see a call: one of the conversation, or one of a sub-agent about which a person decides."""
     return opened.loop == ROOT or opened.kind in ("permission", "question")
-
-
-def _call_info(opened: CallOpened) -> CallInfo:
-    return CallInfo(opened.message_id, opened.call.name, opened.call.input)
 
 
 class RunEvents:
@@ -261,7 +230,7 @@ class RunEvents:
             self._event_id = self._event_id._replace(ordinal=self._event_id.ordinal + 1)
             body = self._body(event, record)
             if isinstance(event, agui.ToolCallEnd):  # the event before it has the last part of the arguments
-                sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].arguments
+                sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].call.input
             sent.append(StreamEvent(self._event_id, body["type"], body))
         if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
             self.calls.pop(record.event.result.call_id, None)
@@ -272,11 +241,11 @@ class RunEvents:
         match logged.event:
             case RunStarted(run_id=run_id) | RunQueued(run_id=run_id) as run if run_id == self._run_id:
                 self._run_fields["runId"] = run.client_run_id or run.run_id
-            case CallOpened() as opened if _is_shown(opened):
-                self.calls[opened.call.call_id] = _call_info(opened)
+            case CallOpened() as opened if is_shown(opened):
+                self.calls[opened.call.call_id] = opened
 
     def _shown(self, event: agui.Event) -> agui.Event | None:
-        """The event as this stream shows it; None if it does not. Of sub-agents it shows the calls of `_is_shown`."""
+        """The event as this stream shows it; None if it does not. Of sub-agents it shows the calls of `is_shown`."""
         if isinstance(event, _OMITTED_EVENTS):
             return None
         if getattr(event, "subagent_run_id", None) is None:
@@ -331,7 +300,7 @@ class RunEvents:
                 body["messageId"] = self.calls[CallId(call_id)].message_id
             case agui.ToolCallArgs(tool_call_id=call_id) | agui.ToolCallEnd(tool_call_id=call_id):
                 call = self.calls[CallId(call_id)]
-                body |= {"messageId": call.message_id, "toolCallName": call.name}
+                body |= {"messageId": call.message_id, "toolCallName": call.call.name}
             case agui.ToolCallResult():
                 assert isinstance(logged, CallSettled), "a result comes when its call is settled"
                 body |= self._result_fields(logged)
@@ -344,7 +313,7 @@ class RunEvents:
             "content": text,
             "tool_name": result.name,
             "tool_call_id": result.call_id,
-            **({} if call is None else {"tool_call_args": call.arguments}),
+            **({} if call is None else {"tool_call_args": call.call.input}),
             "status": "success" if is_done else "failure",
             "result": text,
             **({} if is_done else {"error": text}),
@@ -362,51 +331,3 @@ def _outcome_without_subagents(event: agui.RunFinished) -> Outcome | None:
         return event.outcome
     interrupts = [msgspec.structs.replace(each, subagent_run_id=None) for each in event.outcome.interrupts]
     return Interrupted(interrupts=tuple(interrupts))
-
-
-class ThreadEvents:
-    """The events of all runs of a thread, or of one of them, after a position."""
-
-    def __init__(
-        self,
-        thread_id: str,
-        *,
-        only_run_id: RunId | None = None,
-        after: wire.EventId = wire.START_EVENT_ID,
-        calls: Calls,
-    ) -> None:
-        self._thread_id = thread_id
-        self._only_run_id = only_run_id
-        self._after = after
-        self._calls = calls
-        """The calls that are open where reading begins."""
-        self._run = None if only_run_id is None else RunEvents(only_run_id, thread_id, calls)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the one run has ended, so that no more events follow."""
-        return self._only_run_id is not None and self._run is not None and self._run.is_over
-
-    def feed(self, record: Record) -> list[StreamEvent]:
-        """The events of a record that are after the position, in order."""
-        started = record.event if isinstance(record, LoggedEvent) else None
-        if isinstance(started, RunStarted) and self._only_run_id is None:
-            calls = self._calls if self._run is None else self._run.calls
-            self._run = RunEvents(started.run_id, self._thread_id, calls)
-        if self._run is None or self._run.is_over:
-            return []
-        return [event for event in self._run.feed(record) if event.id > self._after]
-
-
-def active_run_start(events: Sequence[LoggedEvent]) -> int | None:
-    """The event that started the run which is active at the end of these events; 0 if none is active.
-
-    None if the events do not reach back far enough to tell.
-    """
-    for logged in reversed(events):
-        match logged.event:
-            case RunStarted():
-                return logged.seq
-            case RunStopped(run_id=run_id) if run_id == logged.run_id:
-                return 0
-    return None
