@@ -81,6 +81,7 @@ REQUIREMENTS = (
     Requirement("blade:questions:check", "A wrong answer changes nothing", "blade §8.3"),
     Requirement("blade:questions:several", "Answers are taken one by one, each in its chat", "rule 20"),
     Requirement("blade:questions:superseded", "A new message or a stop cancels what waits", "blade §4.1 [chosen]"),
+    Requirement("blade:answers:forged", "What does not answer a call is an error, and changes nothing", "rule 20"),
     Requirement("blade:permissions:ask", "A permission request is a question beside the call", "blade §8.3 [chosen]"),
     Requirement("blade:permissions:session", "`Allow for this session` holds for the session", "rule 17"),
     Requirement("blade:permissions:deny", "A denied call ends as `error`", "blade §8.3; rule 18"),
