@@ -52,10 +52,8 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
+from dragoman.core.titles import title_from
 from dragoman.core.tools import ToolSpec
-
-FALLBACK_TITLE_LENGTH = 40
-"""Characters of the first message that serve as a title."""
 
 Status = Literal["idle", "running", "waiting"]
 
@@ -292,7 +290,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             if isinstance(message, UserMessage) and message.loop == ROOT:
                 state.turn_state_seq = state.shared_state_seq
             if not state.fallback_title and isinstance(message, UserMessage) and message.loop == ROOT:
-                state.fallback_title = text_of(message.content)[:FALLBACK_TITLE_LENGTH].strip()
+                state.fallback_title = title_from(text_of(message.content))
             if state.run is not None and state.run.pending_inputs:
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunQueued() as run:

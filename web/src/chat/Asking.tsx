@@ -1,7 +1,7 @@
 /** Forms for what an agent waits for: permissions and questions. */
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useId } from "preact/hooks";
+import { useId, useRef } from "preact/hooks";
 import { Button } from "../components/Button";
 import { TextField } from "../components/Field";
 import { showError } from "../components/Toast";
@@ -10,31 +10,52 @@ import { useConversation } from "./context";
 import { ALLOW_ALWAYS, ALLOW_ONCE, answerOf, type Chosen, decision, DENY, isAnswered, questionsOf } from "./questions";
 import type { Answer, Question, ToolCall } from "./wire";
 
-/** Sends an answer once. The form is disabled until the server has accepted or rejected it. */
+/** Sends an answer once. The form is disabled until the server has accepted or rejected it, and then goes away. */
 function useAnswering() {
     const conversation = useConversation();
     const isSent = useSignal(false);
+    const form = useRef<HTMLFormElement>(null);
     const answer = async (reply: Answer): Promise<void> => {
         isSent.value = true;
         try {
             await conversation.answer(reply);
+            focusNext(form.current);
         } catch (error) {
             isSent.value = false;
             showError(error);
         }
     };
-    return { isSent, answer };
+    return { form, isSent, answer };
+}
+
+/** Moves the focus from an answered form to the next one, or else to the composer. */
+function focusNext(form: HTMLFormElement | null): void {
+    const forms = [...document.querySelectorAll<HTMLFormElement>("form.asking")];
+    const next = forms.find((each) => each !== form && each.querySelector("button:enabled, input:enabled"));
+    const control = next?.querySelector<HTMLElement>("button:enabled, input:enabled");
+    (control ?? document.querySelector<HTMLElement>(".composer textarea"))?.focus();
 }
 
 export function Permission({ id, tool }: { id: string; tool: string }) {
-    const { isSent, answer } = useAnswering();
+    const { form, isSent, answer } = useAnswering();
     const isDenying = useSignal(false);
     const reason = useSignal("");
+    const cancel = (): void => {
+        isDenying.value = false;
+        // The buttons are back with the next rendering.
+        requestAnimationFrame(() => form.current?.querySelector<HTMLElement>("button.danger")?.focus());
+    };
     const decide = (choice: number): void => void answer(decision(id, choice, reason.value));
     return (
         <form
+            ref={form}
             class="asking"
             aria-label={t("chat.allow-question", { tool })}
+            onKeyDown={(event) => {
+                if (event.key !== "Escape" || event.isComposing || !isDenying.value) return;
+                event.preventDefault();
+                cancel();
+            }}
             onSubmit={(event) => {
                 event.preventDefault();
                 if (isDenying.value) decide(DENY);
@@ -54,7 +75,7 @@ export function Permission({ id, tool }: { id: string; tool: string }) {
                         <Button kind="danger" type="submit" disabled={isSent.value}>
                             {t("chat.deny")}
                         </Button>
-                        <Button kind="plain" onClick={() => (isDenying.value = false)}>
+                        <Button kind="plain" onClick={cancel}>
                             {t("action.cancel")}
                         </Button>
                     </div>
@@ -77,13 +98,14 @@ export function Permission({ id, tool }: { id: string; tool: string }) {
 }
 
 export function QuestionForm({ call }: { call: ToolCall }) {
-    const { isSent, answer } = useAnswering();
+    const { form, isSent, answer } = useAnswering();
     const questions = questionsOf(call);
     const chosen = useSignal<readonly Chosen[]>(questions.map(() => ({ places: new Set(), text: "" })));
     const set = (index: number, next: Chosen): void =>
         void (chosen.value = chosen.value.map((each, at) => (at === index ? next : each)));
     return (
         <form
+            ref={form}
             class="asking"
             onSubmit={(event) => {
                 event.preventDefault();

@@ -4,7 +4,10 @@ import { useEffect } from "preact/hooks";
 import { Icon } from "../components/Icon";
 import { size, t } from "../i18n";
 import { useConversation } from "./context";
+import { Value } from "./Value";
 import type { Attachment, Turn } from "./wire";
+
+const MAX_BRIEF_LENGTH = 160;
 
 interface Props {
     attachment: Attachment;
@@ -35,6 +38,24 @@ export function AttachmentChip({ attachment, note, turn }: Props) {
     }
     if (picture.value !== null) {
         return <img class="message-image" src={picture.value} alt={attachment.name ?? t("chat.picture")} />;
+    }
+    if (attachment.data !== undefined) {
+        return (
+            <div class="call">
+                <details>
+                    <summary>
+                        <Icon name="chevron" />
+                        <Icon name="file" />
+                        <span class="call-name">{t("chat.data")}</span>
+                        <span class="call-brief">{JSON.stringify(attachment.data).slice(0, MAX_BRIEF_LENGTH)}</span>
+                        <span class="call-state">{size(attachment.size)}</span>
+                    </summary>
+                    <div class="call-body">
+                        <Value label={t("chat.data")} value={attachment.data} />
+                    </div>
+                </details>
+            </div>
+        );
     }
     return (
         <span class="attachment">

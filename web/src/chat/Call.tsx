@@ -2,18 +2,17 @@
 import { useSignal } from "@preact/signals";
 import { type ComponentChildren, toChildArray } from "preact";
 import { useEffect } from "preact/hooks";
-import { CopyButton } from "../components/CopyButton";
 import { Icon } from "../components/Icon";
 import { Spinner } from "../components/Spinner";
 import { duration, t } from "../i18n";
 import { Permission, QuestionForm } from "./Asking";
 import { parsed } from "./fold";
+import { Value } from "./Value";
 import { isDenied, isQuestion, permissionFor, questionsOf } from "./questions";
-import type { CallStatus, Json, ToolCall, Turn } from "./wire";
+import type { CallStatus, ToolCall, Turn } from "./wire";
 
 /** The tool that starts a sub-agent. */
 const AGENT = "Agent";
-const MAX_VALUE_LENGTH = 20_000;
 const BADGES: Record<CallStatus, string> = {
     pending: "badge",
     done: "badge good",
@@ -102,20 +101,6 @@ function AskedQuestion({ call }: { call: ToolCall }) {
                 </p>
             ))}
         </div>
-    );
-}
-
-function Value({ label, value }: { label: string; value: Json }) {
-    const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-    const isLong = text.length > MAX_VALUE_LENGTH;
-    return (
-        <figure class="value">
-            <figcaption>
-                <span>{label}</span>
-                <CopyButton text={text} label={t("chat.copy-value", { what: label })} />
-            </figcaption>
-            <pre tabIndex={0}>{isLong ? `${text.slice(0, MAX_VALUE_LENGTH)} …` : text}</pre>
-        </figure>
     );
 }
 

@@ -7,6 +7,7 @@ import { Empty, Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
 import { showError } from "../components/Toast";
+import { to } from "../browser/router";
 import { t } from "../i18n";
 import { Composer } from "./Composer";
 import { Current, useConversation } from "./context";
@@ -18,6 +19,8 @@ import { sessions } from "./list";
 import { AnswerFoot, TurnView } from "./Turn";
 import type { Turn } from "./wire";
 
+/** Dialogs, menus and searches close or clear on Escape. */
+const TAKES_ESCAPE = "dialog[open], [role=menu], input[type=search]:focus";
 const NOT_FOUND = new Set([403, 404]);
 
 export function Chat({ id }: { id: string }) {
@@ -25,11 +28,18 @@ export function Chat({ id }: { id: string }) {
     useEffect(() => () => conversation.close(), [conversation]);
     const isRunning = conversation.isRunning.value;
     useEffect(() => void sessions.refresh(), [isRunning]);
+    useEscape(conversation);
     const error = conversation.error.value;
     if (!conversation.isLoaded.value && error !== null) {
         const isGone = error instanceof ApiError && (NOT_FOUND.has(error.status) || error.code === "forbidden");
         return isGone ? (
-            <Empty icon="chat" title={t("chat.gone")} />
+            <div>
+                <Empty icon="chat" title={t("chat.gone")}>
+                    <a class="button" href={to("conversations")}>
+                        {t("chat.back")}
+                    </a>
+                </Empty>
+            </div>
         ) : (
             <Failed error={error} onRetry={() => void conversation.load()} />
         );
@@ -199,6 +209,20 @@ function Tail() {
             </div>
         </div>
     );
+}
+
+/** Escape stops the answer, unless something that is open takes the key first. */
+function useEscape(conversation: Conversation): void {
+    useEffect(() => {
+        const stop = (event: KeyboardEvent): void => {
+            const isTaken = event.defaultPrevented || event.isComposing || document.querySelector(TAKES_ESCAPE);
+            if (event.key !== "Escape" || isTaken || !conversation.isRunning.peek()) return;
+            event.preventDefault();
+            void conversation.stop().catch(showError);
+        };
+        addEventListener("keydown", stop);
+        return () => removeEventListener("keydown", stop);
+    }, [conversation]);
 }
 
 function Foot() {

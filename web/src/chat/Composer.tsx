@@ -5,6 +5,7 @@ import { IconButton } from "../components/Button";
 import { Icon } from "../components/Icon";
 import { showError } from "../components/Toast";
 import { size, t } from "../i18n";
+import { hasFiles } from "../browser/files";
 import type { Part } from "./wire";
 
 /** The server's limit for all attachments of a message together. */
@@ -92,11 +93,25 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         event.preventDefault();
         void add(files);
     };
-    const onDrop = (event: DragEvent): void => {
-        event.preventDefault();
-        isOver.value = false;
-        void add(event.dataTransfer?.files ?? []);
-    };
+    const addFiles = useRef(add);
+    addFiles.current = add;
+    // Files may be dropped anywhere: beside the field, the browser would open them and leave the page.
+    useEffect(() => {
+        const over = (event: DragEvent): void => void (isOver.value = hasFiles(event));
+        const leave = (event: DragEvent): void => void (isOver.value = event.relatedTarget !== null && isOver.value);
+        const drop = (event: DragEvent): void => {
+            isOver.value = false;
+            if (hasFiles(event)) void addFiles.current(event.dataTransfer?.files ?? []);
+        };
+        addEventListener("dragover", over);
+        addEventListener("dragleave", leave);
+        addEventListener("drop", drop);
+        return () => {
+            removeEventListener("dragover", over);
+            removeEventListener("dragleave", leave);
+            removeEventListener("drop", drop);
+        };
+    }, []);
 
     return (
         <form
@@ -105,12 +120,6 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
                 event.preventDefault();
                 void send();
             }}
-            onDragOver={(event) => {
-                event.preventDefault();
-                isOver.value = true;
-            }}
-            onDragLeave={() => (isOver.value = false)}
-            onDrop={onDrop}
         >
             {attached.value.length > 0 && (
                 <ul class="attached" aria-label={t("nav.attachments")}>

@@ -189,7 +189,7 @@ function Memories({ refs }: { refs: Turn["memory_refs"] }) {
         <details class="memories">
             <summary>
                 <Icon name="memory" />
-                {t(refs.length === 1 ? "chat.memory" : "chat.memories", { count: refs.length })}
+                {t("chat.memories", { count: refs.length })}
             </summary>
             <ul>
                 {refs.map((each) => (

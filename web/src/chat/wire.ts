@@ -37,6 +37,8 @@ export interface Attachment {
     name: string | null;
     media_type: string | null;
     size: number;
+    /** The content of a `data` block. */
+    data?: Json;
 }
 
 export interface Block {

@@ -60,6 +60,7 @@ export const en = {
     "chat.status.running": "running",
     "chat.status.waiting": "waiting for you",
     "chat.status.failed": "failed",
+    "chat.data": "JSON data",
     "chat.gone": "Conversation not found",
     "chat.nothing-yet": "No messages yet",
 
@@ -96,8 +97,7 @@ export const en = {
     "chat.picture-elsewhere": "Image: {name}",
     "chat.thinking": "Thinking…",
     "chat.thought": "Thinking",
-    "chat.memory": "{count} memory used",
-    "chat.memories": "{count} memories used",
+    "chat.memories": "{count} memory used|{count} memories used",
     "chat.failed": "The agent could not answer.",
     "chat.cut": "Interrupted by a server restart.",
     "chat.cut-continued": "Interrupted by a server restart. The answer starts over below.",
@@ -121,7 +121,7 @@ export const en = {
     "chat.step.in_progress": "in progress",
     "chat.step.done": "done",
     "chat.step.skipped": "skipped",
-    "chat.compacted": "{count} messages summarized",
+    "chat.compacted": "{count} message summarized|{count} messages summarized",
     "chat.compacted-tokens": "{before} → {after} tokens",
 
     "chat.calls-together": "{count} parallel calls",

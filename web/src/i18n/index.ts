@@ -25,9 +25,10 @@ export function choose(next: Language): void {
     language.value = next;
 }
 
-/** The text for a key, with `{names}` replaced by values. */
+/** The text for a key, with `{names}` replaced by values. Of `singular|plural`, the value `count` decides. */
 export function t(key: Key, values?: Values): string {
-    const sentence = TABLES[language.value][key];
+    const forms = TABLES[language.value][key].split("|");
+    const sentence = (String(values?.["count"]) === "1" ? forms[0] : forms.at(-1)) ?? "";
     return values === undefined
         ? sentence
         : sentence.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));

@@ -62,6 +62,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.status.running": "运行中",
     "chat.status.waiting": "等待你处理",
     "chat.status.failed": "失败",
+    "chat.data": "JSON 数据",
     "chat.gone": "找不到此对话",
     "chat.nothing-yet": "还没有消息",
 
@@ -97,7 +98,6 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.picture-elsewhere": "图片：{name}",
     "chat.thinking": "思考中…",
     "chat.thought": "思考过程",
-    "chat.memory": "使用了 {count} 条记忆",
     "chat.memories": "使用了 {count} 条记忆",
     "chat.failed": "智能体未能作答。",
     "chat.cut": "因服务器重启而中断。",

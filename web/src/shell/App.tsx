@@ -5,6 +5,7 @@ import { t } from "../i18n";
 import { KeyGate } from "./KeyGate";
 import { Navigation } from "./Navigation";
 import { later } from "./Part";
+import { keepPageOnDrop } from "../browser/files";
 import { address, type Place } from "../browser/router";
 
 const PARTS: Record<Place, ReturnType<typeof later>> = {
@@ -21,6 +22,7 @@ export function App() {
     const { place, id } = address.value;
     const Part = PARTS[place];
     const name = t(`nav.${place}`);
+    useEffect(keepPageOnDrop, []);
     useEffect(() => void (document.title = `${name} · Dragoman`), [name, id]);
     return (
         <>

@@ -16,7 +16,8 @@ from dragoman.core.inputs import Answer, Choice, Decision, Submit, UserInput
 from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import FALLBACK_TITLE_LENGTH, SessionState
+from dragoman.core.session import SessionState
+from dragoman.core.titles import title_from
 from dragoman.core.tools import AgentSpec, ToolGrant
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, CHAT_OUTCOMES, replay_state_of
@@ -158,7 +159,7 @@ def submit_of(send: chat.ChatSend, state: SessionState) -> Submit:
         protocol=protocol,
     )
     change = SettingsChange(
-        title=None if state.title() else text[:FALLBACK_TITLE_LENGTH].strip() or None,
+        title=None if state.title() else title_from(text) or None,
         model=model if model != state.settings.model else None,
         mode=send.mode if send.mode != state.settings.mode else None,
     )

@@ -194,7 +194,7 @@ async def test_a_session_without_a_title_is_called_by_its_first_words_wherever_t
         assert (await alice.request("POST", path, text)).status == 200
     async with socket_client(alice.url, alice.key) as socket:
         await socket.send(session, "thanks")
-    title = "What grows\nin the shade of a walnut tre"
+    title = "What grows in the shade of a walnut…"
     listed = {each["id"]: each["intent"] for each in (await alice.get("sessions"))["items"]}
     assert listed[session] == title
     assert (await alice.get(f"sessions/{session}"))["intent"] == title

@@ -50,7 +50,7 @@ def attachment_block(attachment: Attachment) -> Block:
 def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
     """Return what a block says about itself as an attachment."""
     if isinstance(block, core.Data):
-        return Attachment("data", None, "application/json", len(msgspec.json.encode(block.data)))
+        return Attachment("data", None, "application/json", len(msgspec.json.encode(block.data)), block.data)
     kind: Literal["image", "file", "audio", "video"] = "image"
     name = declared = None
     if isinstance(block, core.File):

@@ -104,6 +104,8 @@ class Attachment(msgspec.Struct, frozen=True):
     name: str | None
     media_type: str | None
     size: int
+    data: JsonObject | msgspec.UnsetType = msgspec.UNSET
+    """The content, if it is data."""
 
 
 class Block(msgspec.Struct):

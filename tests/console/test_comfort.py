@@ -1,0 +1,154 @@
+"""Small things that people expect: keys, dropped files, the dark theme, titles, numbers, a way out."""
+
+import json
+
+import pytest
+
+from tests.console.axe import serious_violations
+from tests.console.console_page import ConsolePage
+from tests.console.sessions import play_session
+from tests.console.test_cards import open_in_lens
+from tests.console.test_conversations import DONE, PIXEL, say, start_conversation
+from tests.conversations import call, script
+from tests.servers import SocketServer
+
+FOCUSED = "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.innerText"
+
+
+async def colour_of(console_page: ConsolePage, selector: str) -> list[int]:
+    """The red, green and blue of a pixel near the lower right corner of an element, as it is painted."""
+    await console_page.page.bring_to_front()
+    box = await console_page.run(f"document.querySelector('{selector}').getBoundingClientRect().toJSON()")
+    clip = {"x": box["right"] - 12, "y": box["bottom"] - 12, "width": 1, "height": 1, "scale": 1}
+    taken = await console_page.page.send_command("Page.captureScreenshot", clip=clip)
+    drawn = f"""(async () => {{
+        const image = new Image();
+        image.src = 'data:image/png;base64,{taken["data"]}';
+        await image.decode();
+        const canvas = document.createElement('canvas').getContext('2d');
+        canvas.drawImage(image, 0, 0);
+        return [...canvas.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+    }})()"""
+    return [int(each) for each in await console_page.run(drawn)]
+
+
+async def test_escape_stops_an_answer_but_first_closes_what_is_open(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, script({"say": "Slowly "}, {"wait_ms": 60_000}))
+    await console_page.wait_for_text("Slowly", ".assistant")
+    await console_page.press("Conversation menu")
+    await console_page.until("document.activeElement.role === 'menuitem'")
+    await console_page.page.press("Escape")
+    await console_page.until("!document.querySelector('[role=menu]')")
+    assert await console_page.run("document.querySelector('[aria-label=Stop]') !== null")
+    await console_page.run("document.querySelector('[aria-label=Message]').focus()")
+    await console_page.page.press("Escape")
+    await console_page.wait_for_text("Stopped", ".ending")
+
+
+async def test_escape_closes_the_reason_for_a_denial_and_the_focus_is_never_lost(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, script(call("stamp", text="a"), {"say": "1: {result}"}))
+    await console_page.press("Deny…")
+    await console_page.write("Reason (sent to the agent)", "no")
+    await console_page.page.press("Escape")
+    await console_page.until(f"{FOCUSED} === 'Deny…'")
+    await console_page.press("Deny…")
+    await console_page.write("Reason (sent to the agent)", "not today")
+    await console_page.page.press("Enter")
+    await console_page.wait_for_text("1: Tool call denied: not today")
+    assert await console_page.until(FOCUSED) == "Message"
+    both = {"calls": [{"name": "stamp", "input": {"text": each}} for each in "bc"]}
+    await say(console_page, script(both, {"say": "2: {results}"}))
+    await console_page.until("document.querySelectorAll('form.asking').length === 2")
+    await console_page.press("Allow once")
+    await console_page.until("document.querySelectorAll('form.asking').length === 1")
+    await console_page.until(f"{FOCUSED} === 'Allow once'")
+    await console_page.page.press("Enter")
+    await console_page.wait_for_text("2: ", ".assistant")
+    assert await console_page.until(FOCUSED) == "Message"
+
+
+async def test_a_file_dropped_beside_the_composer_is_attached_and_elsewhere_the_page_stays(
+    console_page: ConsolePage,
+) -> None:
+    drop = f"""((selector) => {{
+        const bytes = Uint8Array.from(atob('{PIXEL}'), (sign) => sign.charCodeAt(0));
+        const files = new DataTransfer();
+        files.items.add(new File([bytes], 'dot.png', {{type: 'image/png'}}));
+        const named = (name) => new DragEvent(name, {{dataTransfer: files, bubbles: true, cancelable: true}});
+        const target = document.querySelector(selector);
+        return ['dragover', 'drop'].map((name) => target.dispatchEvent(named(name)));
+    }})"""
+    await start_conversation(console_page, "hello")
+    await console_page.until(DONE)
+    assert await console_page.run(f"{drop}('.feed')") == [False, False], "the browser does not open the file"
+    await console_page.wait_for_text("dot.png", ".attached")
+    await console_page.open("keys")
+    assert await console_page.run(f"{drop}('main')") == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("html", "dark"),
+    [("<h1>Plain</h1>", True), ("<h1 style='color: #222'>Own</h1>", False), ("<div style='background: #eee'>", False)],
+)
+async def test_cards_without_colours_of_their_own_follow_the_dark_theme(
+    console_page: ConsolePage, console_server: SocketServer, html: str, dark: bool
+) -> None:
+    ui = {"target": "inline", "resourceHTML": html, "height": 160}
+    drawn = {"tool": {"name": "draw", "input": {}, "output": {"_meta": {"ui": ui}}}}
+    session = await play_session(console_server, drawn, {"say": "x"})
+    await console_page.open()
+    await console_page.set(theme="dark")
+    await console_page.open("conversations", session)
+    await console_page.until("document.querySelector('.tool-card iframe')")
+    is_as_expected = False
+    for _ in range(100):  # the frame is painted some time after it is there
+        is_as_expected = (sum(await colour_of(console_page, ".tool-card iframe")) < 300) is dark
+        if is_as_expected:
+            break
+    await console_page.screenshot(f"card-dark-{dark}")
+    await console_page.set(theme="light")
+    assert is_as_expected
+
+
+async def test_data_of_an_answer_can_be_opened_live_and_after_a_reload(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, script({"data": {"city": "Prague", "at": [50, 14]}}, {"say": "There."}))
+    await console_page.until(DONE)
+    for is_reloaded in (False, True):
+        if is_reloaded:
+            await console_page.page.send_command("Page.reload")
+            await console_page.until(DONE)
+        await console_page.run("document.querySelector('.call summary').click()")
+        await console_page.wait_for_text('"city": "Prague"', ".call pre")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("data")
+
+
+async def test_titles_are_plain_words_and_whole_ones(console_page: ConsolePage) -> None:
+    for text, title in (
+        ("# Please **summarize** the attached quarterly report", "Please summarize the attached quarterly…"),
+        (script({"say": "A sentence of the script."}), "A sentence of the script."),
+    ):
+        await start_conversation(console_page, text)
+        await console_page.until(DONE)
+        await console_page.until(f"document.querySelector('.chat-title').innerText === {json.dumps(title)}")
+        await console_page.wait_for_text(title, ".session-title")
+
+
+async def test_one_message_is_counted_in_the_singular(console_page: ConsolePage, console_server: SocketServer) -> None:
+    session = await play_session(console_server, {"say": "One."})
+    await open_in_lens(console_page, session, "text")
+    await console_page.press("History", ".lens-views")
+    await console_page.wait_for_text("1 message in this run")
+    assert "1 messages" not in await console_page.text()
+
+
+async def test_a_missing_conversation_leads_back_to_the_others(console_page: ConsolePage) -> None:
+    await console_page.resize(400, 800)
+    await console_page.open("conversations", "0190a000-0000-7000-8000-000000000000")
+    await console_page.wait_for_text("Conversation not found")
+    await console_page.screenshot("not-found-narrow")
+    assert await serious_violations(console_page) == []
+    await console_page.press("All conversations", "main .empty")
+    await console_page.until("location.hash === '#/conversations'")
+    await console_page.until("document.querySelector('[aria-label=Message]')")
+    console_page.console.clear()  # browsers note every 404
