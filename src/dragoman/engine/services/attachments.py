@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
 from dragoman.core.content import File, Image, Message, UserMessage
-from dragoman.core.events import Event, MessageAdded
+from dragoman.core.events import Event, LoggedEvent, MessageAdded
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Decision, Result, UserInput
 from dragoman.core.uploads import UPLOAD_SCHEME as UPLOAD
@@ -59,6 +59,14 @@ class Attachments:
         if not any(_has_reference(message) for message in messages):
             return messages
         return [await self._restore_one(session_id, message, with_uploads) for message in messages]
+
+    async def restore_event(self, session_id: SessionId, logged: LoggedEvent) -> LoggedEvent:
+        """An event with its message as it was sent."""
+        if not isinstance(logged.event, MessageAdded):
+            return logged
+        (message,) = await self.restore(session_id, (logged.event.message,))
+        is_whole = message is logged.event.message
+        return logged if is_whole else msgspec.structs.replace(logged, event=MessageAdded(message=message))
 
     async def delete_for_session(self, session_id: SessionId, owner: UserId) -> None:
         """Delete all attachments of a session, and what its owner uploaded for it."""

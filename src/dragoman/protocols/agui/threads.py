@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
-from dragoman.core.events import LoggedEvent, MessageAdded
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
@@ -277,19 +276,11 @@ class Threads:
             newer = shared_state_in(logged.event)
             state = state if newer is msgspec.UNSET else newer
             if live.state.is_visible(logged.seq):
-                transcript.feed(await self._restore_event(live, logged))
+                transcript.feed(await self._engine.attachments.restore_event(live.state.session_id, logged))
         snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]
         if state is not msgspec.UNSET:
             snapshots.append(wire.StateSnapshot(snapshot=state))
         return snapshots, transcript.shown_beside()
-
-    async def _restore_event(self, live: SessionView, logged: LoggedEvent) -> LoggedEvent:
-        """An event with the large contents that are stored beside the log."""
-        if not isinstance(logged.event, MessageAdded):
-            return logged
-        message = logged.event.message
-        (whole,) = await self._engine.attachments.restore(live.state.session_id, (message,))
-        return logged if whole is message else msgspec.structs.replace(logged, event=MessageAdded(message=whole))
 
     # --- looking up -----------------------------------------------------------------------------------------------
 

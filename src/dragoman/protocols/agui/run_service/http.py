@@ -8,13 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dragoman.core.events import LoggedEvent, RunStarted
-from dragoman.core.history_days import DayFinder
 from dragoman.core.refusals import Invalid, SessionNotFound, SessionUnreadable
 from dragoman.core.upload_links import CONTENT_PATH
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.profiles import ProfileService
-from dragoman.engine.sessions.view import SessionView
+from dragoman.engine.session_days import newest_day
 from dragoman.protocols.agui.run_service import rules, wire
 from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, ProblemBody, parse_thread, problem_body
 from dragoman.protocols.agui.run_service.files import Files
@@ -93,26 +91,10 @@ class _Handlers(Handlers):
                 return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
         async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
-            state = live.state
-            seq, finder = state.seq, DayFinder(state.message_count, before, state.is_visible)
-            await live.until_durable(seq)
-            async for page in self._engine.history.newest_events(live, seq + 1):
-                if finder.feed(page):
-                    break
-            messages = []
-            for entry in finder.messages(await self._run_start_of(live, finder.first)):
-                (message,) = await self._engine.attachments.restore(thread, [entry.message], with_uploads=False)
-                messages.append(
-                    history_message(entry._replace(message=message), lambda path: self._files.link(request, path))
-                )
-            return wire.History(
-                thread_id=state.session_id, day=finder.day, has_more=finder.has_more, messages=tuple(messages)
-            )
-
-    async def _run_start_of(self, live: SessionView, first: LoggedEvent | None) -> RunStarted | None:
-        """The start of the run that an event belongs to."""
-        row = None if first is None or first.run_id is None else await self._engine.index.find_run(first.run_id)
-        return None if row is None else await self._engine.history.run_start(live, row.first_seq)
+            day, has_more, entries = await newest_day(self._engine, live, before)
+            messages = [history_message(each, lambda path: self._files.link(request, path)) for each in entries]
+            thread_id = live.state.session_id
+            return wire.History(thread_id=thread_id, day=day, has_more=has_more, messages=tuple(messages))
 
     @endpoint("DELETE", "/sessions/{thread_id}")
     async def delete(self, request: Request) -> None:
