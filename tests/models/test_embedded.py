@@ -73,6 +73,20 @@ async def test_a_token_limit_is_respected(model: EmbeddedModel) -> None:
     assert events[-1].usage.output_tokens == 5
 
 
+async def test_an_answer_that_only_repeats_itself_ends(model: EmbeddedModel) -> None:
+    endless = {"grammar": 'root ::= ("The team went on, and on. ")+', "ignore_eos": True}
+    events = await events_of(model, a_request("Tell me a story.", max_tokens=400, parameters=endless))
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert events[-1] == Finished(stop="max_tokens")
+    assert 200 < len(text) < 400
+
+
+async def test_a_long_story_is_short(model: EmbeddedModel) -> None:
+    *_, end = await events_of(model, a_request("Tell me a very long story."))
+    assert isinstance(end, Finished)
+    assert end.usage is None or end.usage.output_tokens <= embedded.MAX_ANSWER_TOKENS
+
+
 async def test_a_request_that_exceeds_the_window_is_refused_and_the_next_one_answered(model: EmbeddedModel) -> None:
     with pytest.raises(ContextTooLong):
         await events_of(model, a_request("word " * 600))

@@ -23,15 +23,19 @@ import httpx2
 from dragoman.models.openai import UNLIMITED, OpenAIModel
 from dragoman.models.openai_wire import Dialect
 from dragoman.models.optional_dependencies import INSTALL_HINTS, MissingOptionalDependency, require
-from dragoman.ports.models import ModelEvent, ModelRequest, ModelUnavailable
+from dragoman.models.repetition import RepetitionDetector
+from dragoman.ports.models import Finished, ModelEvent, ModelRequest, ModelUnavailable, TextDelta
 
 MAX_CONVERSATIONS = 4
 """Maximum number of concurrent conversations. Further ones wait for a free slot."""
 MAX_QUEUED_CALLS = 64
 CONTEXT_WINDOW = 4096
 """Tokens of each conversation. The weights support 8,192, but a full window would occupy a core for minutes."""
-MAX_ANSWER_TOKENS = 1024
-"""Default limit of an answer, because so small a model does not always stop by itself."""
+MAX_ANSWER_TOKENS = 320
+"""Default limit of an answer of the installed weights: so small a model does not always stop by itself, and what it
+says after a few paragraphs is of no use."""
+MAX_CUSTOM_ANSWER_TOKENS = 1024
+"""The same for weights that a user provides."""
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 2.0
 _WORKER = Path(__file__).with_name("embedded_worker.py")
@@ -41,9 +45,19 @@ SMOLLM2_DIALECT = Dialect(
     tools=False,  # the model was not trained to call tools, and its chat template has no place for them
     # Without a system message, the template inserts one that sometimes makes the model answer in French.
     instructions="You are a helpful assistant.",
-    defaults={"max_tokens": MAX_ANSWER_TOKENS, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1},
+    defaults={
+        "max_tokens": MAX_ANSWER_TOKENS,
+        "temperature": 0.2,
+        "top_p": 0.9,
+        # The first penalty counts words, the others repeated phrases, over the whole answer.
+        "repeat_penalty": 1.1,
+        "repeat_last_n": MAX_ANSWER_TOKENS,
+        "dry_multiplier": 0.8,
+        "dry_allowed_length": 4,
+        "dry_penalty_last_n": MAX_ANSWER_TOKENS,
+    },
 )
-CUSTOM_WEIGHTS_DIALECT = Dialect(images=False, defaults={"max_tokens": MAX_ANSWER_TOKENS})
+CUSTOM_WEIGHTS_DIALECT = Dialect(images=False, defaults={"max_tokens": MAX_CUSTOM_ANSWER_TOKENS})
 """For weights that a user provides."""
 
 
@@ -112,13 +126,17 @@ class EmbeddedModel:
                 raise
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Call the model, and stream its answer. Waits for a free slot first."""
+        """Call the model, and stream its answer, up to where it only repeats itself. Waits for a free slot first."""
+        repetition = RepetitionDetector()
         async with self._slot():
             await self.start()
             assert self._model is not None
             async with aclosing(self._model.stream(request)) as events:
                 async for event in events:
                     yield event
+                    if isinstance(event, TextDelta) and repetition.feed(event.text):
+                        yield Finished(stop="max_tokens")
+                        return
 
     async def aclose(self) -> None:
         """End the process. Calls that are still streaming fail."""
