@@ -1,5 +1,7 @@
 """A server that is killed in the middle of an answer: what the client shows, and what it takes for the answer."""
 
+import asyncio
+from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,11 @@ import pytest
 from dragoman.client import AsyncClient, Ended, Message, Reply, Restarted, Text, Thinking
 from dragoman.client.events import Event
 from dragoman.client.transports import ClientProtocol
+from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import cutting_proxy
 from tests.client.driver import FEATURES, TIMEOUTS
 from tests.conversations import script
-from tests.servers import server_process
+from tests.servers import COMMAND, server_process
 
 PROTOCOLS: list[ClientProtocol] = list(FEATURES)
 STORY = script(
@@ -53,10 +56,36 @@ async def test_the_words_that_a_kill_cut_off_are_not_part_of_the_answer(
         assert replayed.text == reply.text
         assert [each for each in replayed.events if isinstance(each, Restarted)] == cut
         if "history" in FEATURES[protocol]:
-            history = [(each.text, each.interrupted) for each in await session.history() if is_spoken(each)]
-            assert history == [("First. ", False), ("Once upon ", True), ("Once upon a time.", False)]
+            history = [(each.text, each.interrupted, each.cut) for each in await session.history() if is_spoken(each)]
+            assert history == [
+                ("First. ", False, False),
+                ("Once upon ", True, True),
+                ("Once upon a time.", False, False),
+            ]
 
         assert (await session.ask("hello")).text == "Hello! I am the rehearsal agent."
+
+
+@pytest.mark.parametrize("protocol", ["aap", "blade"])
+async def test_the_terminal_shows_the_words_that_a_kill_cut_off_on_a_line_of_their_own(
+    tmp_path: Path, protocol: ClientProtocol
+) -> None:
+    async with server_process(tmp_path) as server, cutting_proxy(server.connection.url, lambda: None) as proxy:
+        key = server.key("alice")
+        arguments = ("chat", proxy.url, "--protocol", protocol, "--agent", "rehearsal", "--key", key, "-m", STORY)
+        chat = await asyncio.create_subprocess_exec(
+            *COMMAND, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, cwd=tmp_path
+        )
+        assert chat.stdout is not None
+        async with asyncio.timeout(2 * DEADLINE_S):
+            shown = await chat.stdout.readuntil(b"Once upon ")
+            await server.crash()
+            proxy.target = server.connection.url
+            rest, notes = await chat.communicate()
+    assert chat.returncode == 0, notes
+    lines = (shown + rest).decode().splitlines()
+    assert lines == ["First. Once upon ", "Once upon a time."]
+    assert "the server restarted: the last words were cut off and are repeated" in notes.decode().splitlines()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -76,7 +105,8 @@ async def test_the_words_of_a_run_that_is_stopped_stay(tmp_path: Path, protocol:
         assert events[-1].reason == "cancelled"
         assert Reply(events=tuple(events)).text == "one "
         if "history" in FEATURES[protocol]:
-            assert [(each.text, each.interrupted) for each in (await session.history())[1:]] == [("one ", True)]
+            (message,) = (await session.history())[1:]
+            assert (message.text, message.interrupted, message.cut) == ("one ", True, False)
 
 
 def said(events: list[Event]) -> str:

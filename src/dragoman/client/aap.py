@@ -391,6 +391,7 @@ def _to_message(message: wire.HistoryMessage, names: dict[str, str]) -> Message:
                 role="assistant",
                 blocks=tuple(_to_answer_block(each, names) for each in _as_blocks(content)),
                 interrupted=meta is not None and meta.interrupted,
+                cut=meta is not None and meta.cut,
             )
         case wire.ToolMessage(content=content):
             text, images = _split_content(content)

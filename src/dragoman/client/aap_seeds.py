@@ -10,8 +10,8 @@ from dragoman.core.tools import ASK_USER_QUESTION
 
 
 def seed_messages(history: Iterable[Message]) -> list[JsonObject]:
-    """Encode messages, such as those of `session.history()`, for a new session."""
-    return [seed for message in history for seed in _seeds_of(message)]
+    """Encode messages, such as those of `session.history()`, for a new session; without those that were repeated."""
+    return [seed for message in history if not message.cut for seed in _seeds_of(message)]
 
 
 def _seeds_of(message: Message) -> Iterator[JsonObject]:

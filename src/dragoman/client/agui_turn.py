@@ -170,7 +170,7 @@ class AguiTurn:
             if event.type == "TEXT_MESSAGE_START" and event.role == "user":
                 self._stream_offsets[message_id] = -1  # the user's message_id messages are not reported
             return ()
-        if event.type.endswith("_END") and _is_interrupted(event.metadata):
+        if event.type.endswith("_END") and _is_marked(event.metadata, "interrupted"):
             return self._steps.cut(_step_of(message_id), event.subagent_run_id)
         if not event.type.endswith(("_CONTENT", "_CHUNK")) or not isinstance(event.delta, str) or not event.delta:
             return ()
@@ -296,7 +296,7 @@ class AguiTurn:
             said = Text(text=text, loop=loop) if role == "assistant" else Thinking(text=text, loop=loop)
             if text:
                 yield from self._steps.add(_step_of(message_id), said)
-            if _is_interrupted(message.get("metadata")):
+            if _is_marked(message.get("metadata"), "interrupted"):
                 yield from self._steps.cut(message_id, loop)
         if role == "activity" and message_id not in self._emitted_lengths:
             self._emitted_lengths[message_id] = 1
@@ -391,14 +391,17 @@ def _to_message(message: JsonObject, names: dict[str, str]) -> Message | None:
                 names[call["id"]] = name
                 question = parse_question(call["id"], arguments) if name == ASK_USER_QUESTION else None
                 blocks.append(question or ToolCall(id=call["id"], name=name, arguments=arguments))
-            is_interrupted = _is_interrupted(message.get("metadata"))
-            return Message(role="assistant", id=message_id, blocks=tuple(blocks), interrupted=is_interrupted)
+            marks = message.get("metadata")
+            is_interrupted, is_cut = _is_marked(marks, "interrupted"), _is_marked(marks, "cut")
+            return Message(
+                role="assistant", id=message_id, blocks=tuple(blocks), interrupted=is_interrupted, cut=is_cut
+            )
     return None
 
 
-def _is_interrupted(metadata: JsonObject | None) -> bool:
-    """Whether the metadata of a message says that a stop or a crash cut it off."""
-    return bool(((metadata or {}).get(METADATA_KEY) or {}).get("interrupted"))
+def _is_marked(metadata: JsonObject | None, mark: str) -> bool:
+    """Whether the metadata of a message has a mark of a Dragoman server."""
+    return bool(((metadata or {}).get(METADATA_KEY) or {}).get(mark))
 
 
 def _step_of(message_id: str) -> str:

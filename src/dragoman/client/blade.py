@@ -451,7 +451,8 @@ def _to_message(turn: JsonObject, names: dict[str, str]) -> Message:
             case kind:
                 blocks.append(_to_notice(str(kind), content, ""))
     is_interrupted = role == "assistant" and turn.get("status") == "interrupted"
-    return Message(role=role, id=str(turn.get("turn_id")), blocks=tuple(blocks), interrupted=is_interrupted)
+    is_cut = bool(turn.get("cut"))
+    return Message(role=role, id=str(turn.get("turn_id")), blocks=tuple(blocks), interrupted=is_interrupted, cut=is_cut)
 
 
 def _restarted(turn: JsonObject, loop: str) -> Iterable[Restarted]:

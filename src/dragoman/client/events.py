@@ -217,7 +217,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blocks: tuple[Block, ...]
     id: str = ""
     interrupted: bool = False
-    """Whether a stop or a crash of the server cut the message off. After a crash the next message repeats it."""
+    """Whether a stop or a crash of the server cut the message off."""
+    cut: bool = False
+    """Whether it was a crash. The agent repeats what a crash cut off, in the next message."""
 
     @property
     def text(self) -> str:

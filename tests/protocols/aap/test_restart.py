@@ -198,7 +198,7 @@ async def test_text_cut_by_a_restart_is_kept_as_it_was_seen_and_its_step_is_play
             texts = [block["text"] for message in client.history for block in message["content"]]
             assert texts == (["one two ", "two three"] if mode == "delta" else ["one ", "two ", "two three"])
         history = (await house.aap_client("alice").get(f"{session.path}/history?type=full")).json["history"]["full"]
-        assert history[1:] == [first, {**cut, "_meta": {"interrupted": True}}, repeated]
+        assert history[1:] == [first, {**cut, "_meta": {"interrupted": True, "cut": True}}, repeated]
 
 
 @requirement("aap:turn:restart", "aap:suite:conversations")

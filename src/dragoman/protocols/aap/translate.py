@@ -305,7 +305,8 @@ def history_of(messages: Iterable[core.Message]) -> tuple[wire.HistoryMessage, .
 
 
 def _assistant_message_to(message: core.AssistantMessage) -> wire.AssistantMessage:
-    mark = wire.MessageMeta(interrupted=True) if message.status in ("cut", "interrupted") else None
+    is_cut = message.status == "cut"
+    mark = wire.MessageMeta(interrupted=True, cut=is_cut) if is_cut or message.status == "interrupted" else None
     return wire.AssistantMessage(_blocks_to(message), mark)
 
 

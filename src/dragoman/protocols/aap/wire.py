@@ -64,10 +64,11 @@ AnswerBlock = TextBlock | ThinkingBlock | ToolUseBlock | ImageBlock
 # --- messages -----------------------------------------------------------------------------------------------------
 
 
-class MessageMeta(msgspec.Struct, frozen=True):
-    """Our extension of a message: whether its step was interrupted."""
+class MessageMeta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Our extension of a message: whether a stop or a crash interrupted it, and whether its step was repeated."""
 
     interrupted: bool
+    cut: bool = False
 
 
 class SystemMessage(msgspec.Struct, frozen=True, tag="system", tag_field="role"):
