@@ -151,6 +151,9 @@ REQUIREMENTS = (
     # --- answers, the profile, any bytes ------------------------------------------------------------------------------
     Requirement("runs:answers:accepted", "Answers are accepted with 202 and start the run that continues", "rule 22"),
     Requirement("runs:answers:one-by-one", "Answers are accepted one by one; the last one starts the run", "rule 20"),
+    Requirement("runs:answers:kinds", "What an answer may say depends on its call, and errors count", "rule 20"),
+    Requirement("runs:receipt:new-link", "A new link to the same image does not make another run", "ag-ui A.4"),
+    Requirement("runs:aliases:queries", "Queries and forms accept names in snake_case, too", "seed 002"),
     Requirement("runs:answers:once", "Each answer is accepted once", "rule 20; design, 3"),
     Requirement("runs:answers:wrong", "An answer to no open call is refused and executes nothing", "design, 3"),
     Requirement("runs:errors:unsupported", "Front-end tools for an agent without them are 422", "rule 17"),

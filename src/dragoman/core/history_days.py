@@ -1,7 +1,8 @@
 """One day of a session's history, found by reading the log backwards. Pure.
 
-A message belongs to the UTC date on which it was completed. Shown are user messages, and the text and cards of the
-agent's answers, but no calls, results, reasoning, instructions or prompts that no person wrote.
+A message belongs to the UTC date on which it was completed, or to that of a later message, if the clock was set back in
+between. Shown are user messages, and the text and cards of the agent's answers, but no calls, results, reasoning,
+instructions or prompts that no person wrote.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,14 +56,17 @@ class DayFinder:
         self._close_days: dict[MessageId, date] = {}
         self._user_message_days: list[date] = []
         """The days of the user messages in the run that is being read."""
-        self._events: list[LoggedEvent] = []
-        """The events so far, newest first."""
+        self._events: list[tuple[LoggedEvent, date]] = []
+        """The events so far, newest first, and the day of each."""
+        self._newest_day = date.max
         self.day: date | None = None
         self.has_more = False
 
     def feed(self, page: Sequence[LoggedEvent]) -> bool:
         """Take the page before the previous one. Returns whether the day is complete."""
         for logged in reversed(page):
+            # A clock that was set back must not hide what was said before: no day is later than the day after it.
+            self._newest_day = min(self._newest_day, logged.at.date())
             for day in self._visible_days(logged):
                 if self._before is not None and day >= self._before:
                     continue
@@ -73,14 +77,14 @@ class DayFinder:
                     return True
             if self.day is None and isinstance(logged.event, RunStopped) and logged.event.run_id == logged.run_id:
                 self._events.clear()  # no visible message spans two runs
-            self._events.append(logged)
+            self._events.append((logged, self._newest_day))
             self._ordinal -= completes_message(logged)
         return False
 
     @property
     def first(self) -> LoggedEvent | None:
         """The oldest event that may belong to the day's messages."""
-        return self._events[-1] if self._events else None
+        return self._events[-1][0] if self._events else None
 
     def _visible_days(self, logged: LoggedEvent) -> Sequence[date]:
         """The days of the messages that this event proves to be visible.
@@ -90,13 +94,13 @@ class DayFinder:
         match logged.event:
             case MessageAdded(message=core.UserMessage(loop="root")) if self._is_in_branch(logged.seq):
                 if logged.run_id is None:
-                    return (logged.at.date(),)
-                self._user_message_days.append(logged.at.date())
+                    return (self._newest_day,)
+                self._user_message_days.append(self._newest_day)
             case RunStarted(metadata=metadata):
                 days, self._user_message_days = self._user_message_days, []
                 return () if metadata.internal else days
             case MessageClosed(loop="root", message_id=message_id) if self._is_in_branch(logged.seq):
-                self._close_days[message_id] = logged.at.date()
+                self._close_days[message_id] = self._newest_day
             case BlockClosed(message_id=message_id, block=core.Text(text=text)) if message_id in self._close_days:
                 return (self._close_days[message_id],) if text else ()
             case CardUpdated(message_id=str() as message_id, card=card) if message_id in self._close_days:
@@ -112,7 +116,7 @@ class DayFinder:
         metadata = NO_METADATA if started is None else started.metadata
         ordinal, assembler, cards = self._ordinal, Assembler(), CardTracker(locale_of(metadata))
         entries: list[HistoryEntry] = []
-        for logged in reversed(self._events):
+        for logged, day in reversed(self._events):
             ordinal += completes_message(logged)
             cards.feed(logged)
             if isinstance(logged.event, RunStarted):
@@ -123,7 +127,7 @@ class DayFinder:
                 schema = cards.take_schema()
             elif not isinstance(message, core.UserMessage) or message.loop != ROOT or not is_written:
                 continue
-            if logged.at.date() == self.day and self._is_in_branch(logged.seq):
+            if day == self.day and self._is_in_branch(logged.seq):
                 entries.append(HistoryEntry(logged, ordinal, message, schema))
         return entries
 

@@ -14,6 +14,7 @@ from tests.protocols.agui.endpoint_streams import (
     HELLO,
     PAINT,
     STAMP,
+    StreamReader,
     error_of,
     open_call,
     resume,
@@ -80,14 +81,16 @@ async def test_the_same_answer_twice_runs_the_tool_once(endpoint: Endpoint) -> N
 
 
 @requirement("ag-ui-b:interrupts:once")
-async def test_a_repeated_answer_does_not_stop_the_run_that_the_first_one_started(endpoint: Endpoint) -> None:
+async def test_a_repeated_answer_joins_the_run_that_the_first_one_started(endpoint: Endpoint) -> None:
     body = an_input(script(call("stamp", text="x"), {"say": "so far "}, HANG))
     call_id = await open_call(endpoint, body)
     answer = {**body, "runId": "yes", "resume": [resume(call_id, {"approved": True})]}
     first = await started(endpoint, answer, x_run_on_disconnect="continue")
     await first.exchange.disconnect()
     await first.exchange.wait_until_released()
-    assert error_of(await endpoint.run({**answer, "runId": "yes again"})) == (["RUN_ERROR"], "thread_busy")
+    second = StreamReader(await endpoint.open("POST", endpoint.agent, {**answer, "runId": "yes again"}))
+    await second.until("TEXT_MESSAGE_CONTENT")
+    assert [each["type"] for each in second.events[:2]] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
     stopped = await endpoint.request("POST", f"rehearsal/stop/{body['threadId']}", {"runId": "yes"})
     assert stopped.json == {"stopped": True}
 

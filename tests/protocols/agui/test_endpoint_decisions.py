@@ -29,7 +29,6 @@ from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.tools import AgentSpec
 from dragoman.protocols.agui.decision import (
-    Busy,
     Join,
     ShowSnapshot,
     StartRun,
@@ -179,10 +178,10 @@ def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
 
 
 @requirement("ag-ui-b:runs:busy", "ag-ui-b:interrupts:once")
-def test_an_active_run_gives_way_to_a_message_and_not_to_an_answer() -> None:
+def test_an_active_run_gives_way_to_a_message_and_is_joined_by_a_repeated_answer() -> None:
     thread = Thread().say("first", "u1", None)
     assert thread.decide(user("first", "u1"), user("second", "u2")) == StopActiveRun()
-    assert thread.decide(user("first", "u1"), resume=[resume("call", {"approved": True})]) == Busy()
+    assert thread.decide(user("first", "u1"), resume=[resume("call", {"approved": True})]) == Join()
     assert thread.decide(user("first", "u1")) == Join()
     assert thread.decide(user("first", "u1"), ANSWER) == Join()
 

@@ -28,7 +28,7 @@ CARD = {
     "locale": "en",
     "status": "info",
     "theme": "default",
-    "root": {"type": "badge", "label": "new"},
+    "root": {"type": "stack", "children": [{"type": "badge", "label": "new"}]},
 }
 FORK = {"fork": {"description": "dig", "script": [{"think": "where"}, {"say": "gold"}, call("add", a=1, b=2)]}}
 EVERYTHING = script(

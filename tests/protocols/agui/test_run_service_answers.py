@@ -17,6 +17,7 @@ from dragoman.protocols.agui.run_service.wire import (
     parse_event_id,
 )
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
+from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, problem, run_input, script
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -85,6 +86,42 @@ async def test_the_result_of_an_allowed_call_comes_with_its_arguments_wherever_r
         assert await watch.until("RUN_FINISHED") == live
     async with alice.watch(thread, after=paused[-1].id) as watch:
         assert await watch.until("RUN_FINISHED") == live
+
+
+@requirement("runs:answers:kinds")
+@pytest.mark.parametrize(
+    ("answer", "said", "status"),
+    [({"result": "half", "error": "no paint"}, "half", "failure"), ({"error": "no paint"}, "no paint", "failure")],
+)
+async def test_a_front_end_tool_may_answer_with_an_error(
+    alice: RunServiceClient, answer: Json, said: str, status: str
+) -> None:
+    thread = new_thread()
+    paint = {"call": {"name": "paint", "input": {}}}
+    (call_id,) = calls(await alice.play(thread, script(paint, {"say": "{result}"}), tools=[PAINT]))
+    wrong = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call_id, "selections": ["a"]}]})
+    assert wrong.status == 422
+    assert "asks no question" in wrong.json["detail"]
+    accepted = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call_id, **answer}]})).json
+    frames = await alice.events(thread, accepted["taskId"])
+    assert text_of_frames(frames) == said
+    messages = (await Endpoint(alice.connection, alice.key).messages(thread))[1:]
+    (result,) = [each for each in messages if each["role"] == "tool"]
+    assert (result["content"], result["error"]) == (said, said)
+
+
+@requirement("runs:answers:kinds")
+async def test_an_approval_takes_no_error_and_a_question_no_permission(alice: RunServiceClient) -> None:
+    for text, answer, reason in (
+        (script(STAMP), {"error": "x"}, "takes no error"),
+        (script(STAMP), {"granted": True, "error": "x"}, "only one of these"),
+        ("ask me", {"granted": True}, "not granted"),
+    ):
+        thread = new_thread()
+        (call_id,) = calls(await alice.play(thread, text))
+        reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call_id, **answer}]})
+        assert (reply.status, reply.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID")
+        assert reason in reply.json["detail"]
 
 
 @requirement("runs:answers:one-by-one")

@@ -32,8 +32,10 @@ FORK = LoopId("fork:c")
 class RandomLogWriter:
     """Writes a log of runs at random."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, jumps: tuple[int, ...] = ()) -> None:
         self.chance = chance
+        self.jumps = jumps
+        """Minutes by which the clock is set at times."""
         self.at = datetime(2027, 1, 30, 20, tzinfo=UTC)
         self.log: list[LoggedEvent] = []
         self.visible: list[tuple[date, int, str, str]] = []
@@ -46,7 +48,7 @@ class RandomLogWriter:
         return f"id-{self._ids}"
 
     def write(self, event: Event, run: RunId | None) -> None:
-        self.at += timedelta(minutes=self.chance.choice([0, 0, 0, 1, 90, 400, 3000]))
+        self.at += timedelta(minutes=self.chance.choice([0, 0, 0, 1, 90, 400, 3000, *self.jumps]))
         logged = LoggedEvent(len(self.log) + 1, self.at, run, event)
         self.log.append(logged)
         self.ordinal += completes_message(logged)
@@ -129,3 +131,19 @@ def test_reading_backwards_in_pages_agrees_with_reading_forwards(seed: int, runs
         before = day
     nothing = read(writer, before, size)
     assert (nothing.day, nothing.has_more, nothing.messages(start_of(writer, nothing.first))) == (None, False, [])
+
+
+@requirement("runs:history:day", "runs:history:before")
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 40))
+@settings(max_examples=200, deadline=None)
+def test_a_clock_that_is_set_back_hides_no_message(seed: int, runs: int, size: int) -> None:
+    writer = RandomLogWriter(Random(seed), jumps=(-90, -3000, -9000))
+    for _ in range(runs):
+        writer.run()
+    pages: list[list[int]] = []
+    before: date | None = None
+    while (found := read(writer, before, size)).day is not None:
+        pages.insert(0, [each.ordinal for each in found.messages(start_of(writer, found.first))])
+        assert found.has_more == (sum(map(len, pages)) < len(writer.visible))
+        before = found.day
+    assert [ordinal for page in pages for ordinal in page] == [ordinal for _, ordinal, *_ in writer.visible]

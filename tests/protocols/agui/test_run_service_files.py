@@ -214,10 +214,33 @@ async def test_only_the_owner_gets_a_new_link(
         (alice, query.replace("/alice/", "%2Falice%2F..%2Fbob%2F")),
         (alice, "/attachments/signed-url?bucket=dragoman&path=/etc/passwd"),
         (alice, "/attachments/signed-url?bucket=dragoman&path=sessions/x"),
-        (alice, "/attachments/signed-url"),
     ):
         reply = await who.get(path)
         assert (reply.status, reply.json["code"]) == (403, "AGENT_FORBIDDEN"), path
+    other = await alice.get(query.replace("bucket=dragoman", "bucket=other"))
+    assert other.json["detail"] == "there is no such bucket: it is 'dragoman'"
+    for query, name in (("", "bucket"), ("?path=x", "bucket"), ("?bucket=dragoman", "path")):
+        assert (await alice.get(f"/attachments/signed-url{query}")).json == problem(
+            422, "AGENT_RUN_INPUT_INVALID", f"the parameter {name} is required"
+        )
+
+
+@requirement("runs:receipt:new-link", "runs:aliases:queries")
+async def test_a_run_with_a_new_link_to_the_same_image_is_the_same_run(alice: RunServiceClient) -> None:
+    thread = new_thread()
+    stored = (await alice.upload(thread_id=thread)).json
+    assert f"/{thread}/" in stored["path"]
+    fresh = (await alice.get(f"/attachments/signed-url?bucket=dragoman&path={stored['path']}")).json["url"]
+    other = (await alice.upload(threadId=thread)).json["url"]
+
+    def body(url: str) -> Json:
+        return run_input(thread, [{"type": "binary", "mimeType": "image/png", "url": url}])
+
+    first = await alice.submit(body(stored["url"]))
+    listed = await alice.get(f"/history?thread_id={thread}")
+    assert (listed.json["threadId"], (await alice.get("/history?thread_id=x")).status) == (thread, 422)
+    assert await alice.submit(body(fresh)) == {**first, "created": False}
+    assert (await alice.post("/runs", body(other))).status == 409
 
 
 @requirement("runs:links:every-byte")

@@ -184,7 +184,6 @@ BREAKING_CHANGES: dict[int, list[Change]] = {
     ],
     20: [
         setting(time, "more", 1),
-        setting(props, "client_time", None),
         setting(props, "client_time", []),
         setting(props, "client_time", "now"),
     ],

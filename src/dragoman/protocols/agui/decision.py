@@ -2,8 +2,8 @@
 
     new input, or asked again?   ── no ───► ShowSnapshot, or Join a run that is active
       │ yes
-    run active?                  ── yes ──► Join if it is answering this very message; Busy if the request only answers
-      │ no                                  interrupts; otherwise StopActiveRun, then decide again
+    run active?                  ── yes ──► Join if it is answering this very message, or if the request only answers
+      │ no                                  interrupts again; otherwise StopActiveRun, then decide again
     StartRun, on a branch if `before_seq` is set
 
 Clients resend the whole conversation: `core.resent_history` says what of it is new, and which branch it asks for.
@@ -46,10 +46,6 @@ class StopActiveRun(NamedTuple):
     """Stop the active run if nobody reads it, then decide again; otherwise the thread is busy."""
 
 
-class Busy(NamedTuple):
-    """Refuse: a run is active, and the request must not end it."""
-
-
 class StartRun(NamedTuple):
     """Submit input.
 
@@ -64,7 +60,7 @@ class StartRun(NamedTuple):
     hidden_before: Ranges | None
 
 
-Decision = ShowSnapshot | Join | StopActiveRun | Busy | StartRun
+Decision = ShowSnapshot | Join | StopActiveRun | StartRun
 
 
 def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
@@ -104,7 +100,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -
         if inputs:
             return StopActiveRun()
         if run.resume:  # an answer that is sent twice must not end the run that the first one started
-            return Busy()
+            return Join()
     unknown = unknown_interrupts(run, state)
     answers = answers_of(run, state, has_new_message=bool(inputs))
     if not inputs and not answers:

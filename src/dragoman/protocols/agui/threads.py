@@ -24,7 +24,6 @@ from dragoman.core.refusals import (
     IdTaken,
     InvalidCursor,
     Refused,
-    SessionBusy,
     SessionNotFound,
 )
 from dragoman.core.resent_history import answered_length, has_failed
@@ -132,8 +131,6 @@ class Threads:
                     return await self._snapshot_response(request, live, unknown)
                 case decision.Join():
                     return await self._join(request, live)
-                case decision.Busy():
-                    raise SessionBusy("a run of this thread is active")
                 case StartRun():
                     # The first records are read while the key is reserved: durable with them is that it was used.
                     return await self._start(request, live, decided, key, policy)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import Forbidden, SessionNotFound
+from dragoman.core.refusals import Forbidden, Invalid, SessionNotFound
 from dragoman.core.upload_links import LIFETIME_S, Links
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type, wav_data_size
 from dragoman.engine.engine import Engine
@@ -43,6 +43,14 @@ log = structlog.get_logger(__name__)
 
 
 _OBJECT_PATH = query("path", "The path that the upload returned.", is_required=True)
+
+
+def require_query(request: Request, name: str) -> str:
+    """A parameter of the query. Raises Invalid if it is missing or empty."""
+    value = request.query_params.get(name)
+    if not value:
+        raise Invalid(f"the parameter {name} is required")
+    return value
 
 
 class Files(Handlers):
@@ -84,6 +92,12 @@ class Files(Handlers):
             return None
         return link.path
 
+    def unsigned_links(self, body: wire.RunAgentInput) -> dict[str, str]:
+        """The paths behind a message's links, also expired ones, by link."""
+        urls = [image.url for image in body.images() if image.url]
+        links = {url: self._links.read(url) for url in urls}
+        return {url: link.path for url, link in links.items() if link is not None}
+
     # --- images ---------------------------------------------------------------------------------------------------
 
     @endpoint(
@@ -105,10 +119,11 @@ class Files(Handlers):
         except InvalidForm as error:
             raise Problem(422, "AGENT_ATTACHMENT_INVALID", str(error)) from error
         fields = {part.name: part.content.decode("utf-8", "replace") for part in parts if part.filename is None}
-        run = fields.get("runId") or None
+        run = fields.get("runId") or fields.get("run_id") or None
         if run is not None and len(run) > RUN_ID_LIMIT:
             raise Problem(422, "AGENT_INVALID_RUN_ID", "runId exceeds length limit")
-        thread = parse_thread(fields["threadId"]) if fields.get("threadId") else None
+        named = fields.get("threadId") or fields.get("thread_id")
+        thread = parse_thread(named) if named else None
         if thread is not None:
             with suppress(SessionNotFound):  # images come before the thread's first run
                 await self._engine.find_session(owner, thread, tells_foreign=True)
@@ -141,7 +156,7 @@ class Files(Handlers):
         Messages with the image show nothing in its place. Succeeds also if it is gone already. An addition to the
         protocol.
         """
-        path = request.query_params.get("path", "")
+        path = require_query(request, "path")
         if not is_path_of(principal_of(request).user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
         await self._uploads.remove(path)
@@ -160,8 +175,10 @@ class Files(Handlers):
     )
     async def signed_url(self, request: Request) -> wire.SignedUrl:
         """Make a new link to an image."""
-        bucket, path = request.query_params.get("bucket"), request.query_params.get("path", "")
-        if bucket != BUCKET or not is_path_of(principal_of(request).user, path):
+        bucket, path = require_query(request, "bucket"), require_query(request, "path")
+        if bucket != BUCKET:
+            raise Forbidden(f"there is no such bucket: it is {BUCKET!r}")
+        if not is_path_of(principal_of(request).user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
         return wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path))
 

@@ -83,8 +83,9 @@ class _Handlers(Handlers):
         before = None if "before" not in query else wire.parse_day(query["before"])
         if before is None and "before" in query:
             raise Invalid("before must be a date such as 2026-03-15")
-        if "threadId" in query:
-            thread = parse_thread(query["threadId"])
+        named = query.get("threadId", query.get("thread_id"))
+        if named is not None:
+            thread = parse_thread(named)
         else:
             newest = await self._engine.page(caller.user, None, 1)
             if not newest:

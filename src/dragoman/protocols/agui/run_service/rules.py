@@ -102,7 +102,7 @@ def client_time_of(body: RunAgentInput) -> JsonObject | None:
 
 def _is_client_time_valid(body: RunAgentInput, _: RuleContext) -> bool:
     client_time = client_time_of(body)
-    return "client_time" not in body.forwarded_props or (
+    return body.forwarded_props.get("client_time") is None or (
         client_time is not None and not client_time.keys() - CLIENT_TIME_FIELDS
     )
 

@@ -4,8 +4,10 @@ Source: seed 002; the run service's specification, A.3 to A.5; shared rules, 4, 
 """
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import suppress
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -90,9 +92,12 @@ class RunHandlers(Handlers):
         if thread is None or len(body.run_id) > rules.RUN_ID_LIMIT:
             await self._check(caller, thread, body)
         assert thread is not None, "the rules demand an id"
-        fingerprint = hashlib.sha256(wire.canonical_json(raw)).hexdigest()
-        key = IdempotencyKey(_key_name(thread, body.run_id), fingerprint, lasts=True)
-        earlier = await self._engine.find_idempotency_record(caller.user, key.name)
+        name = _key_name(thread, body.run_id)
+        earlier = await self._engine.find_idempotency_record(caller.user, name)
+        fingerprint = _fingerprint(raw, self._files.unsigned_links(body))
+        if earlier is not None and earlier.fingerprint == _fingerprint(raw, {}):
+            fingerprint = earlier.fingerprint  # earlier releases compared the links, too
+        key = IdempotencyKey(name, fingerprint, lasts=True)
         if earlier is None or earlier.fingerprint != fingerprint:
             await self._check(caller, thread, body)  # a repeated one was checked before; its links may have expired
         async with self._engine.reserve_key(caller.user, key) as record:
@@ -194,7 +199,8 @@ class RunHandlers(Handlers):
         """
         caller = principal_of(request)
         async with self._engine.session(caller.user, thread_of_path(request), tells_foreign=True) as live:
-            answers = translate.answers_from(wire.decode_answers(await read_json_body(request, self._answers_limit)))
+            body = wire.decode_answers(await read_json_body(request, self._answers_limit))
+            answers = translate.answers_from(body, live.state)
             asking = await self._engine.history.run_start(live, live.state.last_run_seq)
             submit = translate.submit_answers(answers, asking)
             submitted = await self._engine.start_run(live, submit, by=caller.user)
@@ -298,12 +304,20 @@ def thread_of_path(request: Request) -> SessionId:
     return parse_thread(request.path_params["thread_id"])
 
 
+def _fingerprint(raw: bytes, unsigned_links: Mapping[str, str]) -> str:
+    """The same for equal bodies. A new link to the same object changes nothing."""
+    canonical = wire.canonical_json(raw)
+    for link, path in unsigned_links.items():
+        canonical = canonical.replace(msgspec.json.encode(link), msgspec.json.encode(path))
+    return hashlib.sha256(canonical).hexdigest()
+
+
 def _key_name(thread: SessionId, run_id: str) -> str:
     return f"runs:{thread}:{run_id}"
 
 
 def _run_in_query(request: Request) -> str | None:
-    run_id = request.query_params.get("runId")
+    run_id = request.query_params.get("runId", request.query_params.get("run_id"))
     if run_id is not None and not 1 <= len(run_id) <= rules.RUN_ID_LIMIT:
         raise Problem(422, "AGENT_INVALID_RUN_ID", f"runId must have 1 to {rules.RUN_ID_LIMIT} characters")
     return run_id

@@ -28,7 +28,7 @@ from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import ContextEntry, RunMetadata
-from dragoman.core.session import SessionState
+from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.stream import Record
 from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui import events as agui
@@ -101,20 +101,32 @@ def results_from(body: wire.RunAgentInput, state: SessionState) -> Iterable[Resu
             yield Result(call_id=call.call.call_id, content=text, is_error=bool(message.error))
 
 
-def answers_from(body: wire.Answers) -> tuple[Answer, ...]:
+def answers_from(body: wire.Answers, state: SessionState) -> tuple[Answer, ...]:
     """Answers as input of the core. Raises InvalidAnswer if one says nothing, or two things at once."""
-    return tuple(_answer_from(answer, f"answers[{index}]") for index, answer in enumerate(body.answers))
+    calls = state.answerable_calls()
+    return tuple(
+        _answer_from(answer, calls.get(CallId(answer.call_id)), f"answers[{index}]")
+        for index, answer in enumerate(body.answers)
+    )
 
 
-def _answer_from(answer: wire.Answer, path: str) -> Answer:
+def _answer_from(answer: wire.Answer, call: OpenCall | None, path: str) -> Answer:
     call_id = CallId(answer.call_id)
     choice = {name: value for name in ("selections", "custom") if (value := getattr(answer, name)) is not None}
-    if (answer.granted is not None) + (answer.result is not msgspec.UNSET) + bool(choice) != 1:
-        raise InvalidAnswer("an answer must have granted, or result, or selections and custom", path=path)
+    has_result = answer.result is not msgspec.UNSET or answer.error is not None
+    if (answer.granted is not None) + has_result + bool(choice) != 1:
+        message = "an answer must have granted, or result or error, or selections and custom, and only one of these"
+        raise InvalidAnswer(message, path=path)
     if answer.granted is not None:
         return Decision(call_id=call_id, granted=answer.granted, reason=answer.reason)
-    value = choice or answer.result
-    return Result(call_id=call_id, content=value if isinstance(value, str) else compact_json(value))
+    is_client_tool = call is not None and call.kind == "client" and not call.parked
+    if choice and is_client_tool:
+        raise InvalidAnswer(f"tool call {call_id!r} asks no question: it takes a result or an error", path=path)
+    if answer.error is not None and not is_client_tool:
+        raise InvalidAnswer(f"tool call {call_id!r} is not a front-end tool's: it takes no error", path=path)
+    value = choice or (answer.error if answer.result in (msgspec.UNSET, None, "") else answer.result)
+    content = value if isinstance(value, str) else compact_json(value)
+    return Result(call_id=call_id, content=content, is_error=answer.error is not None)
 
 
 def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Submit:

@@ -264,6 +264,7 @@ class Answer(_In, frozen=True, kw_only=True):
     granted: bool | None = None
     reason: str | None = None
     result: Json = UNSET
+    error: str | None = None
     selections: Json = None
     custom: Json = None
 
