@@ -25,6 +25,7 @@ from dragoman.core.content import (
     Call,
     JsonObject,
     Message,
+    MessageStatus,
     SystemMessage,
     Text,
     Thinking,
@@ -98,9 +99,12 @@ class ArchivedTurn(msgspec.Struct, frozen=True, kw_only=True):
     loop_id: str = ROOT
     kind: str = "message"
     role: Literal["user", "assistant", "system"]
+    status: str = "completed"
     blocks: tuple[ArchivedBlock, ...] = ()
     tool_calls: tuple[ArchivedCall, ...] = ()
     model: str | None = None
+    cut: bool = False
+    """Whether the step was cut off by a crash, and repeated."""
 
 
 class Archive(msgspec.Struct, frozen=True):
@@ -296,7 +300,13 @@ class _MessageConverter:
                     blocks.append(Call(call_id=call_id, name=call.tool_name, input=arguments))
                     results.append((call, call_id))
         if blocks:
-            message = AssistantMessage(id=MessageId(self._new_id()), content=tuple(blocks), loop=loop, model=turn.model)
+            message = AssistantMessage(
+                id=MessageId(self._new_id()),
+                content=tuple(blocks),
+                loop=loop,
+                status=_message_status(turn),
+                model=turn.model,
+            )
             self._messages.append(message)
             self._pending_results[loop] = results
 
@@ -315,3 +325,9 @@ def _block_text(block: ArchivedBlock) -> str:
     """The text of a user's or the system's block. An answer to a question is in its call's result instead."""
     is_text = block.type in ("text", "system_notification")
     return block.content if is_text and isinstance(block.content, str) else ""
+
+
+def _message_status(turn: ArchivedTurn) -> MessageStatus:
+    if turn.cut:
+        return "cut"
+    return turn.status if turn.status in ("interrupted", "failed") else "completed"  # type: ignore[return-value]

@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.conversations import script
@@ -179,9 +180,21 @@ async def test_who_unsubscribes_hears_no_more(alice: RestClient) -> None:
         assert [name for name, _ in other.events if name != "session:updated"] == []
 
 
+async def imported_copy(alice: RestClient, session: str) -> list[dict[str, Any]]:
+    """The turns of a session after its export and import."""
+    headers = {"authorization": f"Bearer {alice.key}"}
+    async with httpx2.AsyncClient(base_url=alice.url, headers=headers, verify=False) as http:
+        archive = (await http.get(f"/api/sessions/{session}/export")).content
+        copy = (await http.post("/api/sessions/import", files={"file": ("session.zip", archive)})).json()
+    return await alice.messages(copy["id"])
+
+
 @pytest.mark.slow
 @requirement("blade:chats:cut")
-async def test_a_step_that_a_crash_cut_off_is_marked_and_repeated_as_a_turn_of_its_own(tmp_path: Any) -> None:
+@pytest.mark.parametrize("form", [{}, {"event_format": "raw"}])
+async def test_a_step_that_a_crash_cut_off_is_marked_and_repeated_as_a_turn_of_its_own(
+    tmp_path: Any, form: dict[str, Any]
+) -> None:
     async with server_process(tmp_path) as running:
         alice = RestClient(running.connection.url, running.key("alice"))
         session = await alice.session()
@@ -191,10 +204,23 @@ async def test_a_step_that_a_crash_cut_off_is_marked_and_repeated_as_a_turn_of_i
         await running.crash()
         alice = RestClient(running.connection.url, running.key("alice"))
         async with socket_client(alice.url, alice.key) as socket:
-            await socket.call("session:subscribe", {"session_id": session})
-            await socket.until("chat:end")
+            await socket.call("session:subscribe", {"session_id": session, "after_sequence": -1, **form})
+            events = flat(await socket.until("chat:end"))
         _, cut, repeated = await alice.messages(session)
+        nodes = (await alice.get(f"sessions/{session}/history"))["nodes"]
+        imported = (await imported_copy(alice, session))[1:]
     assert (cut["cut"], cut["status"]) == (True, "interrupted")
     assert ("cut" in repeated, repeated["status"]) == (False, "completed")
     assert cut["chat_run_id"] == repeated["chat_run_id"]
+    assert [("cut" in each, each["status"]) for each in (*nodes[1:], *imported)] == [
+        (True, "interrupted"),
+        (False, "completed"),
+    ] * 2
+    ends = [each for name, each in events if name == "turn:end" and each["role"] == "assistant"]
+    assert [each["turn_id"] for each in ends] == [cut["turn_id"], repeated["turn_id"]]
+    assert [each.get("cut") for each in ends] == [True, None]
+    deltas = [each for name, each in events if name == "turn:patch"]
+    for turn in (cut, repeated):
+        text = "".join(each["data"]["text_delta"] for each in deltas if each["turn_id"] == turn["turn_id"])
+        assert text == turn["blocks"][0]["content"], "live text belongs to one of the two turns"
     assert repeated["blocks"][0]["content"] == "".join(f"{number:03} " for number in range(50))

@@ -192,6 +192,7 @@ class Projection:
                 parts = (core.Text(message.content),) if isinstance(message.content, str) else message.content
                 for index, part in enumerate(parts):
                     self._add_content(turn, index, part, at)
+                turn.set_final_status(message.status)
                 self.turns.end_step(turn, at)
             case core.ToolMessage():
                 self._calls.settle(message, "error" if message.is_error else "done", at)
@@ -238,13 +239,7 @@ class Projection:
         step.turn.context_window = message.context_window or 0
         if message.usage is not None:
             step.turn.usage = wire.TokenUsage(message.usage.input_tokens, message.usage.output_tokens)
-        match message.status:
-            case "completed" | "failed" as status:
-                step.final_status = status
-            case _:
-                step.final_status = "interrupted"
-                if message.status == "cut":
-                    step.turn.cut = True
+        step.set_final_status(message.status)
         if message.status == "failed" and message.loop == ROOT:
             step.awaits_run_end = True  # the run's end says why
         elif message.status == "failed":

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from dragoman.core.content import Json, JsonObject
+from dragoman.core.content import Json, JsonObject, MessageStatus
 from dragoman.core.ids import ROOT, CallId, LoopId, forking_call
 from dragoman.core.session import SessionState
 from dragoman.protocols.blade.projection.emitter import Emitter, OutgoingEvent
@@ -125,6 +125,12 @@ class TurnBuilder:
         """Set the status of a turn that goes on."""
         self.turn.status = status
         self._patch("set_status", {"status": status})
+
+    def set_final_status(self, status: MessageStatus) -> None:
+        """Set how the turn will end. One that a crash cut off is marked, because its step is repeated."""
+        self.final_status = "interrupted" if status == "cut" else status
+        if status == "cut":
+            self.turn.cut = True
 
     def send_end(self, at: datetime) -> None:
         """Send the turn as it is now, as its end."""

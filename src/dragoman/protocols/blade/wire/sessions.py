@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -124,6 +124,8 @@ class HistoryNode(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     created_at: datetime | None
     blocks: list[chat.Block]
+    cut: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Whether the server crashed during this step, which was repeated."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +206,7 @@ def checkpoint_of(builder: TurnBuilder, *, active: bool) -> Checkpoint:
 def node_of(builder: TurnBuilder, parent: TurnBuilder | None, *, active: bool) -> HistoryNode:
     """Return a turn as a node of the tree; `parent` is the entry before it."""
     turn = builder.turn
-    fields = ("turn_id", "loop_id", "role", "kind", "sequence", "status", "deprecated", "blocks")
+    fields = ("turn_id", "loop_id", "role", "kind", "sequence", "status", "deprecated", "blocks", "cut")
     return HistoryNode(
         entry_id=turn.id,
         parent_entry_id=None if parent is None else parent.turn.id,
