@@ -1,10 +1,12 @@
 """Declarations of agents, tools and options, and the tools that a session enables. Pure."""
 
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
 
 from dragoman.core.content import JsonObject
+from dragoman.core.refusals import Invalid
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,3 +145,32 @@ FORK = "Agent"
 
 WRITE_MEMORY = "WriteMemory"
 """The built-in tool by which an agent stores memories of the user."""
+
+
+def disabled_tools(grants: Literal["all"] | Sequence[ToolGrant] | None, spec: AgentSpec) -> list[str]:
+    """The names of the agent's exposed tools that these grants leave out."""
+    enabled = {tool.spec.name for tool in spec.exposed()} if grants == "all" else {each.name for each in grants or ()}
+    return [tool.spec.name for tool in spec.exposed() if tool.spec.name not in enabled]
+
+
+def grants_without(spec: AgentSpec, disabled: Collection[str]) -> tuple[ToolGrant, ...] | None:
+    """Grants for the agent's exposed tools except for these; None if none is left out.
+
+    Raises:
+        Invalid: the agent has no exposed tool of that name.
+    """
+    names = [tool.spec.name for tool in spec.exposed()]
+    for each in disabled:
+        if each not in names:
+            available = ", ".join(names) or "none"
+            raise Invalid(
+                f"the agent {spec.name} has no tool {each[:80]!r} that can be disabled; available: {available}",
+                path="disable_tools",
+            )
+    if not disabled:
+        return None
+    return tuple(
+        ToolGrant(tool.spec.name, trust=not tool.policy.needs_approval)
+        for tool in spec.exposed()
+        if tool.spec.name not in disabled
+    )

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from dragoman.core.flat_calls import flatten
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
@@ -26,7 +27,6 @@ from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.protocols.aap import translate, wire
 from dragoman.protocols.aap.cursors import parse_turn_cursor
 from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
-from dragoman.protocols.aap.flat_calls import flatten
 from dragoman.protocols.aap.streams import SessionFrames, mode_of
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of

@@ -23,6 +23,7 @@ from dragoman.core.events import (
     SettingsChange,
 )
 from dragoman.core.events import StopReason as CoreStop
+from dragoman.core.flat_calls import FlatCalls
 from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
@@ -40,7 +41,6 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
 from dragoman.protocols.aap import wire
-from dragoman.protocols.aap.flat_calls import FlatCalls
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 
 PROTOCOL = "aap"

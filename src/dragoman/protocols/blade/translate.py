@@ -18,7 +18,7 @@ from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.titles import title_from
-from dragoman.core.tools import AgentSpec, ToolGrant
+from dragoman.core.tools import AgentSpec, disabled_tools
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, CHAT_OUTCOMES, replay_state_of
 from dragoman.protocols.blade.wire import chat
@@ -68,10 +68,11 @@ def session_of(state: SessionState) -> chat.Session:
 
 def detail_of(state: SessionState, spec: AgentSpec | None, *, is_owner: bool = True) -> chat.SessionDetail:
     """Return a session with its details; `spec` is that of its agent, if it is served here."""
+    disabled = [] if spec is None else disabled_tools(state.settings.tools, spec)
     return chat.SessionDetail(
         **msgspec.structs.asdict(session_of(state)),
         solution=None if spec is None else solution_of(spec),
-        session_setup=chat.SessionSetup(state.settings.mode, disabled_tools(state, spec)),
+        session_setup=chat.SessionSetup(state.settings.mode, disabled),
         viewer_role="owner" if is_owner else "viewer",
         env=state.settings.env if is_owner else msgspec.UNSET,
     )
@@ -89,38 +90,6 @@ def solution_of(spec: AgentSpec) -> JsonObject:
         "data": {},
         "roles": [],
     }
-
-
-def disabled_tools(state: SessionState, spec: AgentSpec | None) -> list[str]:
-    """Return the names of the agent's tools that are switched off in the session."""
-    tools = state.settings.tools
-    if spec is None or tools == "all":
-        return []
-    on = {grant.name for grant in tools or ()}
-    return [tool.spec.name for tool in spec.exposed() if tool.spec.name not in on]
-
-
-def tools_without(spec: AgentSpec, disabled: tuple[str, ...]) -> tuple[ToolGrant, ...] | None:
-    """Return the tools of a new session without the disabled ones; None if none is disabled.
-
-    Raises:
-        Invalid: the agent has no tool of that name that can be disabled.
-    """
-    names = [tool.spec.name for tool in spec.exposed()]
-    for each in disabled:
-        if each not in names:
-            available = ", ".join(names) or "none"
-            raise Invalid(
-                f"the agent {spec.name} has no tool {each[:80]!r} that can be disabled; available: {available}",
-                path="disable_tools",
-            )
-    if not disabled:
-        return None
-    return tuple(
-        ToolGrant(tool.spec.name, trust=not tool.policy.needs_approval)
-        for tool in spec.exposed()
-        if tool.spec.name not in disabled
-    )
 
 
 # --- chat:send --------------------------------------------------------------------------------------------------------

@@ -3,14 +3,12 @@
 Source: seed 002, "Validation Rules" and "client_time Validation"; the run service's specification, A.3.
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import parse_session_id
-from dragoman.core.time_zones import is_zone
+from dragoman.core.time_zones import is_instant, is_zone
 from dragoman.protocols.agui.run_service.errors import (
     FORWARDED_PROPS_MESSAGE,
     INPUT_INVALID,
@@ -109,23 +107,6 @@ def _is_client_time_valid(body: RunAgentInput, _: RuleContext) -> bool:
 
 def _is_zone(value: Json) -> bool:
     return isinstance(value, str) and is_zone(value)
-
-
-_INSTANT = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.[0-9]+)?(?:[Zz]|[+-]([0-9]{2}):([0-9]{2}))"
-)
-
-
-def is_instant(value: Json) -> bool:
-    """Whether a value is an RFC 3339 time: with an offset or `Z`; leap seconds are allowed."""
-    if not isinstance(value, str) or (match := _INSTANT.fullmatch(value)) is None:
-        return False
-    day, minute, second, offset_hours, offset_minutes = match.groups(default="0")
-    try:
-        datetime.fromisoformat(f"{day}T{minute}:00+00:00")
-    except ValueError:
-        return False
-    return int(second) <= 60 and int(offset_hours) <= 23 and int(offset_minutes) <= 59
 
 
 def _client_time_rule(number: int, field: str, is_valid: Callable[[Json], bool]) -> Rule[RunAgentInput]:

@@ -8,6 +8,7 @@ from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, SessionUnreadable
+from dragoman.core.tools import grants_without
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
@@ -53,7 +54,7 @@ class SessionHandlers(BladeHandlers):
         create = Create(
             protocol=translate.PROTOCOL,
             agent=spec.name,
-            tools=translate.tools_without(spec, body.disable_tools or ()) or "all",
+            tools=grants_without(spec, body.disable_tools or ()) or "all",
             options=body.options or {},
             memory_enabled=self._memory_default if memory is None else memory,
             change=change,

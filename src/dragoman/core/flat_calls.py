@@ -1,7 +1,7 @@
-"""The calls of a conversation as AAP shows them, without sub-agents. Pure.
+"""The calls of a conversation as protocols without sub-agents show them, such as AAP. Pure.
 
-AAP has only calls of the conversation itself, and its clients answer the calls of the last assistant message that have
-no result. So a call of a sub-agent that waits for a person stands in for the sub-agent's own call, `Agent`:
+Their clients answer the calls of the last assistant message that have no result. So a call of a sub-agent that waits
+for a person stands in for the sub-agent's own call, `Agent`:
 
     the step calls Agent        its text, but none of its calls
     a call has its result       the call, then its result
@@ -120,7 +120,7 @@ class FlatCalls:
 
 
 def flatten(events: Iterable[LoggedEvent]) -> list[LoggedEvent]:
-    """The events of a history as AAP shows them."""
+    """The events of a history without sub-agents."""
     calls = FlatCalls()
     return [*(shown for logged in events for shown in calls.feed(logged)), *calls.end()]
 
