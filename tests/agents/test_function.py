@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from dragoman import (
     Agent,
@@ -409,6 +410,16 @@ async def test_code_after_a_wait_continues_with_the_answer(tmp_path: Path) -> No
         assert await session.allow() == "end_turn"
         assert await session.summary_lines() == ITINERARY
     assert noted == ["begun", "begun", "begun", "booked"]
+
+
+async def test_a_question_that_is_asked_again_after_a_restart_is_the_same_question(tmp_path: Path) -> None:
+    async with agent_harness(tmp_path, traveller_of([])) as harness:
+        session = await harness.session()
+        await session.send_and_wait("Rome")
+        await harness.restart()
+        with capture_logs() as logs:
+            await session.choose(1)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == []
 
 
 async def test_free_text_answers_and_denials_reach_the_function(tmp_path: Path) -> None:

@@ -580,7 +580,7 @@ REQUIREMENTS = (
     ),
     Requirement("aap:idempotency:by-owner", "Keys of different owners do not meet", "aap §17 [chosen]"),
     Requirement("aap:idempotency:refused", "A refused request leaves its key free", "aap §4, §17 [chosen]"),
-    Requirement("aap:idempotency:a-day", "A key is remembered for 24 hours", "aap §17 [chosen]"),
+    Requirement("aap:idempotency:a-day", "A key is remembered for at least 24 hours", "aap §17 [chosen]"),
     Requirement("aap:idempotency:restart", "Keys are remembered over a restart", "aap §17 [chosen]"),
     # --- the events route ---------------------------------------------------------------------------------------------
     Requirement("aap:events:after-n", "`Last-Event-ID: N` continues the newest turn strictly after frame N", "rule 8"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from dragoman.core.content import AssistantMessage, UserMessage
@@ -19,13 +19,11 @@ from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
-from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
 from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.lookups import text_in
 from dragoman.stores.times import to_us
-
-IDEMPOTENCY_RETENTION = timedelta(hours=24)
 
 
 class _Row(NamedTuple):

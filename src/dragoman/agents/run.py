@@ -377,7 +377,7 @@ def _arguments(tool: Callee, args: Sequence[object], arguments: Mapping[str, obj
 
 def _to_json(arguments: Mapping[str, object]) -> JsonObject:
     """The arguments as JSON. Raises TypeError if JSON cannot represent them."""
-    converted: JsonObject = msgspec.to_builtins(dict(arguments), str_keys=True)
+    converted: JsonObject = msgspec.json.decode(msgspec.json.encode(dict(arguments)))  # a tuple is a list in the log
     return converted
 
 

@@ -1,7 +1,7 @@
 """The sessions' logs and what can be looked up across sessions."""
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -11,12 +11,16 @@ from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
 from dragoman.core.session import Head, SessionState
 from dragoman.core.stream import Piece
 
+IDEMPOTENCY_RETENTION = timedelta(hours=72)
+"""How long idempotency records are kept, except those that last as long as their session. Clients are promised 24
+hours; the rest is for servers whose clocks differ by up to two days."""
+
 
 class IdempotencyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a request with an idempotency key did. It is stored in the transaction that did it.
 
-    A record is kept for 24 hours or, if it `lasts`, for as long as the session. `fingerprint` is a digest of the
-    request. The result itself is rebuilt from the session and the run.
+    A record is kept for at least 24 hours or, if it `lasts`, for as long as the session. `fingerprint` is a digest of
+    the request. The result itself is rebuilt from the session and the run.
     """
 
     owner: UserId

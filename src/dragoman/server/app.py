@@ -260,7 +260,11 @@ class Application:
             memories=self.memories,
             profiles=self.profiles,
             schedules=self.schedules,
-            shares=ShareService(self._stores.shares, self._clock),
+            shares=ShareService(
+                self._stores.shares,
+                self._clock,
+                guess_limit=RateLimit(settings.wrong_keys_per_minute, "unknown links"),
+            ),
             uploads=Uploads(self._stores.blobs, self._ids),
             transcriber=transcriber,
             readiness=readiness.check,

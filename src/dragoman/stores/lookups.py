@@ -15,8 +15,6 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import CallId, RunId
 
-IDEMPOTENCY_RETENTION = timedelta(hours=24)
-"""How long idempotency records are kept, except those that last as long as their session."""
 MEMORY_HIT_RETENTION = timedelta(days=1)
 """How long the store remembers that a run's memories were counted."""
 MAX_FIRES_PER_SCHEDULE = 1000

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection
-from datetime import timedelta
 from types import TracebackType
 from typing import NamedTuple
 
@@ -10,10 +9,7 @@ from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.refusals import IdempotencyKeyReused, StoreUnavailable
 from dragoman.ports.cluster import ClusterStore
 from dragoman.ports.environment import Clock
-from dragoman.ports.log import IdempotencyIndex, IdempotencyRecord
-
-RETENTION = timedelta(hours=24)
-"""How long a key is remembered, unless it is kept as long as its session."""
+from dragoman.ports.log import IDEMPOTENCY_RETENTION, IdempotencyIndex, IdempotencyRecord
 
 RETRY_DELAY_S = 0.05
 """Interval of attempts to lock a key that another server holds."""
@@ -30,7 +26,7 @@ class IdempotencyKey(NamedTuple):
     Args:
         name: the key; unique for each owner.
         fingerprint: a digest of the request, to detect another request with the same key.
-        lasts: keep it as long as the session, not for 24 hours. For a client's own id of a run.
+        lasts: keep it as long as the session, not for a day or a little longer. For a client's own id of a run.
     """
 
     name: str
@@ -100,7 +96,7 @@ class Idempotency:
         if (
             idempotency_record is None
             or idempotency_record.lasts
-            or idempotency_record.at >= self._clock.now() - RETENTION
+            or idempotency_record.at >= self._clock.now() - IDEMPOTENCY_RETENTION
         ):
             return idempotency_record
         return None

@@ -10,7 +10,8 @@ import structlog
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import NotFound
-from dragoman.engine.services.keys import secret_digest
+from dragoman.engine.services.keys import client_network, secret_digest
+from dragoman.engine.services.limits import RateLimit
 from dragoman.ports.accounts import Share, ShareStore
 from dragoman.ports.environment import Clock
 
@@ -23,9 +24,15 @@ log = structlog.get_logger(__name__)
 class ShareService:
     """All links of a server."""
 
-    def __init__(self, store: ShareStore, clock: Clock) -> None:
+    def __init__(self, store: ShareStore, clock: Clock, *, guess_limit: RateLimit | None = None) -> None:
+        """Args:
+        store: where they are stored.
+        clock: says when they expire.
+        guess_limit: how many unknown links an address may try.
+        """
         self._store = store
         self._clock = clock
+        self._guess_limit = guess_limit or RateLimit(0, "unknown links")
 
     async def create(
         self, owner: UserId, session_id: SessionId, lifetime: timedelta | None
@@ -57,9 +64,15 @@ class ShareService:
             raise NotFound("there is no such link")
         log.info("link revoked", session_id=session_id)
 
-    async def resolve(self, token: str) -> Share:
-        """The link of a token. Raises NotFound if there is none, or it has expired."""
+    async def resolve(self, token: str, address: str) -> Share:
+        """The link of a token.
+
+        Raises:
+            NotFound: there is none, or it has expired.
+            LimitReached: the same, and the address has tried too many.
+        """
         share = await self._store.get(secret_digest(token)) if len(token) <= MAX_TOKEN_CHARS else None
         if share is None or (share.expires_at is not None and share.expires_at <= self._clock.now()):
+            self._guess_limit.consume(client_network(address))
             raise NotFound("there is no such link")
         return share

@@ -70,7 +70,7 @@ def _write_error(error: ErrorResponse) -> Response:
 
 
 _IDEMPOTENCY_KEY = request_header(
-    "Idempotency-Key", "The same key with the same body returns the first response again, for 24 hours."
+    "Idempotency-Key", "The same key with the same body returns the first response again, for at least 24 hours."
 )
 _TURN_ERRORS = {409: "A turn is running, or the idempotency key was used with another request."}
 

@@ -11,8 +11,8 @@ from psycopg import Connection
 from dragoman.core.events import type_of
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.stream import Piece
-from dragoman.ports.log import Append, IdempotencyRecord
-from dragoman.stores.lookups import IDEMPOTENCY_RETENTION, call_ids_in, message_ids_in, run_id_in
+from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord
+from dragoman.stores.lookups import call_ids_in, message_ids_in, run_id_in
 from dragoman.stores.postgres.arrays import Bigints, Bytes, Texts
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import to_us

@@ -59,8 +59,9 @@ class PieceTable:
                 row += 1
                 message_id, block = piece.message_id, piece.index
                 self._blocks(session_id).setdefault((message_id, block), []).append(row)
-                values = (piece.after, piece.place, message_id, block, piece.kind, piece.loop, piece.text)
-                new.append((row, session_id, *values, piece_checksum(session_id, *values)))
+                after, place, text = piece.after, piece.place, piece.text
+                checksum = piece_checksum(session_id, after, place, message_id, block, text)
+                new.append((row, session_id, after, place, message_id, block, piece.kind, piece.loop, text, checksum))
         self._last_row = row
         if new:
             self._open_count += len(new)
@@ -148,8 +149,7 @@ _SELECT = "SELECT after, place, message_id, block, kind, loop, text, checksum FR
 def _decode_piece(session_id: SessionId, row: tuple[Any, ...] | None) -> Piece:
     if row is None:
         raise SessionUnreadable(session_id, "a piece is missing")
-    *values, checksum = row
-    after, place, message_id, block, kind, loop, text = values
-    if checksum is not None and checksum != piece_checksum(session_id, *values):
+    after, place, message_id, block, kind, loop, text, checksum = row
+    if checksum is not None and checksum != piece_checksum(session_id, after, place, message_id, block, text):
         raise SessionUnreadable(session_id, f"piece {after}.{place}: the stored data was altered: its checksum differs")
     return Piece(after, place, MessageId(message_id), block, kind, text, LoopId(loop))

@@ -152,3 +152,14 @@ async def test_a_token_is_kept_nowhere(app_server: AppServer, alice: Client) -> 
     token = (await shared(alice, session))["token"]
     content = b"".join(path.read_bytes() for path in app_server.folder.rglob("*") if path.is_file())
     assert token.encode() not in content
+
+
+@requirement("blade:share:guesses")
+async def test_guesses_of_links_are_limited_and_real_links_are_not(tmp_path: Any) -> None:
+    async with running_server(tmp_path, wrong_keys_per_minute=3) as server, client_of(server, "alice") as alice:
+        session = (await alice.request("POST", "sessions", {})).body["session_id"]
+        link = await shared(alice, session)
+        for _ in range(3):
+            assert await nobody(alice).request("GET", "share/share_guess") == GONE
+        assert (await nobody(alice).request("GET", "share/share_guess")).status == 429
+        assert await nobody(alice).request("GET", f"share/{link['token']}") == (200, [])

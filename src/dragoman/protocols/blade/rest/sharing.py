@@ -18,6 +18,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, remove_memories
 from dragoman.protocols.blade.rest.endpoints import PRIVATE_HEADERS, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire.chat import Turn
+from dragoman.protocols.kit.app import address_of
 from dragoman.protocols.kit.router import Route
 
 MAX_TTL_S = 10 * 366 * 24 * 3600
@@ -76,9 +77,9 @@ class ShareHandlers(BladeHandlers):
         return {"revoked": True}
 
     @endpoint("GET", "/share/{token}", is_open=True, headers=PRIVATE_HEADERS)
-    async def show(self, token: str) -> list[Turn]:
+    async def show(self, token: str, request: Request) -> list[Turn]:
         """Get the turns of a shared session."""
-        share = await self._shares.resolve(token)
+        share = await self._shares.resolve(token, address_of(request.scope))
         try:
             async with self.engine.session(share.owner, share.session_id) as live:
                 turns = active_turns(live, await load_projection(self.engine, live))
