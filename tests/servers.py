@@ -4,6 +4,7 @@ Only `build` knows how the app is built.
 """
 
 import asyncio
+import hashlib
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ from dragoman.core.ids import UserId
 from dragoman.engine.services.keys import KeyRing
 from dragoman.server import app
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.server.key_files import KEY_FILES
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
 from tests.asgi_client import DEADLINE_S, App, AsgiClient, Stream
@@ -75,6 +77,13 @@ DATABASES: list[Callable[[Path], str]] = []
 """With `--postgres`: returns the database for a folder's servers."""
 
 
+def write_key_files(folder: Path, database: str) -> None:
+    """Give a data folder the keys that all servers of a database share."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in KEY_FILES:
+        (folder / name).write_bytes(hashlib.sha256(f"{name} {database}".encode()).digest())
+
+
 async def make_keys(settings: Settings) -> dict[str, str]:
     """Create the keys of `USERS` without a server, as the command line does."""
     stores = open_stores(settings)
@@ -106,6 +115,8 @@ class AppServer:
 
     async def prepare(self) -> None:
         """Create the keys, once."""
+        if self.settings.database is not None:
+            write_key_files(self.folder, self.settings.database)
         if self.settings.auth and not self._keys:
             self._keys = await make_keys(self.settings)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from dragoman.server.supervisor import KEY_FILES
+from dragoman.server.key_files import KEY_FILES
 from dragoman.stores.encryption import KEY_BYTES
 from tests.asgi_client import Message, Receive, Send
 from tests.servers import AppServer, Listener, SocketLine

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from tests.cluster.agents import NOTES
+from tests.servers import write_key_files
 
 PROJECT_ROOT = Path(__file__).parent.parent.parent
 AGENT = Path(__file__).parent / "agents.py"
@@ -22,12 +23,14 @@ class Node:
         self.folder = folder
         self.port = 0
         self._url = url
+        self._key_seed = folder.parent.name
         self._lease_s = lease_s
         self._nats = nats
         self._process: asyncio.subprocess.Process
 
     async def start(self) -> None:
         """Start, and wait until it is ready."""
+        write_key_files(self.folder, self._key_seed)
         flags = ["--data", str(self.folder), "--database", self._url, "--lease-s", str(self._lease_s)]
         flags += [] if self._nats is None else ["--nats", self._nats]
         notes = str(self.folder.parent / "notes")

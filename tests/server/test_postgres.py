@@ -13,6 +13,8 @@ import pytest
 
 from dragoman.cli.keys import AdminRequestError, handle_in_database
 from dragoman.server.admin_socket import CreateKey, ListKeys, RevokeKey
+from dragoman.server.app import build
+from dragoman.settings import SettingsError
 from dragoman.stores.postgres import database as postgres_database
 from dragoman.stores.postgres.database import DatabaseInUse
 from tests.conversations import CONVERSATIONS, Conversation, play
@@ -80,6 +82,26 @@ async def test_a_second_server_on_the_database_serves_the_same_sessions(app_serv
         assert len(await on_other.history()) == 6
         assert (await on_other.delete()).status == 204
         assert (await session.client.get(session.path)).status == 404
+
+
+@pytest.mark.parametrize("name", ["secrets.key", "links.key"])
+@pytest.mark.parametrize("is_missing", [True, False])
+async def test_a_server_with_another_key_than_the_others_does_not_start(
+    app_server: AppServer, tmp_path: Path, name: str, is_missing: bool
+) -> None:
+    other = AppServer(tmp_path / "other", agents=AGENTS, database=app_server.settings.database)
+    await other.prepare()
+    right = (other.folder / name).read_bytes()
+    (other.folder / name).unlink()
+    if not is_missing:
+        (other.folder / name).write_bytes(b"another" * 5)
+    wrong = "is missing" if is_missing else "has the fingerprint"
+    with pytest.raises(SettingsError, match=f"{name} {wrong}.*copy secrets.key and links.key from the data folder"):
+        async with build(other.settings, agents=AGENTS).running():
+            pytest.fail("it started")
+    (other.folder / name).write_bytes(right)
+    async with build(other.settings, agents=AGENTS).running():
+        pass
 
 
 async def test_exclusive_access_to_the_database_is_refused_while_a_server_runs(app_server: AppServer) -> None:

@@ -43,6 +43,7 @@ from dragoman.server.admin_socket import AdminSocket
 from dragoman.server.agents import prepare_agents
 from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.server.key_files import SECRETS_KEY, check_key_files
 from dragoman.server.logging import SECRETS
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from dragoman.server.readiness import Readiness
@@ -143,6 +144,8 @@ class Application:
         REQUEST_MEMORY.total_bytes = settings.bodies_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
+        if self._stores.key_fingerprints is not None:
+            await check_key_files(settings.folder, self._stores.key_fingerprints)
         _warn_if_others_can_read(settings)
         if not is_zone(settings.time_zone):
             raise SettingsError(
@@ -209,7 +212,7 @@ class Application:
             index=stores.log,
             blobs=stores.blobs,
             bus=self._bus.bus,
-            cipher=_SecretTrackingCipher(LazyCipher(settings.folder / "secrets.key")),
+            cipher=_SecretTrackingCipher(LazyCipher(settings.folder / SECRETS_KEY)),
             clock=self._clock,
             ids=self._ids,
             agents=agents,

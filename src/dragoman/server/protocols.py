@@ -21,6 +21,7 @@ from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
 from dragoman.server.access_control import AccessControl, reserve_for_user
+from dragoman.server.key_files import LINKS_KEY
 from dragoman.server.lazy_import import lazy_imports
 from dragoman.settings import Settings
 from dragoman.stores.encryption import load_or_create_key
@@ -119,7 +120,7 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     files = Files(
         engine=context.engine,
         uploads=context.uploads,
-        links=Links(load_or_create_key(settings.folder / "links.key")),
+        links=Links(load_or_create_key(settings.folder / LINKS_KEY)),
         clock=context.clock,
         transcriber=context.transcriber,
         public_url=settings.public_url,

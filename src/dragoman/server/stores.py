@@ -22,6 +22,7 @@ from dragoman.ports.archive import StoreArchive
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.cluster import ClusterStore
 from dragoman.ports.log import SessionStore
+from dragoman.server.key_files import KeyFingerprints
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
@@ -69,6 +70,8 @@ class Stores(NamedTuple):
     """Returns why the store cannot be used, if that is known without a probe."""
     structure_problems: Callable[[], Awaitable[Sequence[str]]]
     """Checks the database's structure. Returns what is wrong."""
+    key_fingerprints: KeyFingerprints | None
+    """The fingerprints of the keys that all servers of the database have; None with SQLite."""
     accounts_version: Callable[[], Awaitable[int]] | None
     """Returns a number that changes with keys and profiles; None if no other process can change them."""
     close: Callable[[], None]
@@ -175,6 +178,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
         probe=partial(health.probe, database),
         failure=partial(health.failure_of, database),
         structure_problems=lambda: database.search(partial(find_problems, is_thorough=True)),
+        key_fingerprints=None,
         accounts_version=None,
         cluster_store=None,
         database_url=None,
@@ -185,6 +189,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
 def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
     from dragoman.stores.postgres.archive import PostgresArchive
     from dragoman.stores.postgres.blobs import PostgresBlobs
+    from dragoman.stores.postgres.key_fingerprints import PostgresKeyFingerprints
     from dragoman.stores.postgres.keys import PostgresKeys
     from dragoman.stores.postgres.log import PostgresLog
     from dragoman.stores.postgres.memories import PostgresMemories
@@ -204,6 +209,7 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
         probe=database.probe,
         failure=lambda: None,
         structure_problems=database.structure_problems,
+        key_fingerprints=PostgresKeyFingerprints(database),
         accounts_version=database.accounts_version,
         cluster_store=None,
         database_url=database.conninfo,

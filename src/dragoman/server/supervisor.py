@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import structlog
 
+from dragoman.server.key_files import KEY_FILES
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S, CannotStart, Worker, bind_socket, serve_worker, url_of
 from dragoman.server.stores import FOLDER_ID_FILE
@@ -31,7 +32,6 @@ CLOSE_TIMEOUT_S = 10.0
 """How long a worker may take to close its stores and exit, after the drain and the last responses."""
 KILL_TIMEOUT_S = 5.0
 """How long to wait for a killed worker, which may be stuck in a system call, for example on a broken disk."""
-KEY_FILES = ("secrets.key", "links.key")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 log = structlog.get_logger(__name__)

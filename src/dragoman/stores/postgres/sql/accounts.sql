@@ -34,3 +34,9 @@ SELECT owner, session_id, created_at, expires_at FROM shares WHERE digest = %(di
 
 -- name: remove_share
 DELETE FROM shares WHERE session_id = %(session)s AND digest = %(digest)s
+
+-- name: register_fingerprint
+INSERT INTO key_fingerprints (name, fingerprint) VALUES (%(name)s, %(fingerprint)s) ON CONFLICT DO NOTHING
+
+-- name: fingerprint
+SELECT fingerprint FROM key_fingerprints WHERE name = %(name)s

@@ -1,0 +1,54 @@
+"""The keys in the data folder. All servers of one database need the same ones, which is checked at start."""
+
+import hashlib
+from pathlib import Path
+from typing import Protocol
+
+from dragoman.settings import SettingsError
+from dragoman.stores.encryption import load_or_create_key
+
+SECRETS_KEY = "secrets.key"
+"""Encrypts the values of secret options, and what servers send over NATS."""
+LINKS_KEY = "links.key"
+"""Signs links to uploaded images."""
+KEY_FILES = (SECRETS_KEY, LINKS_KEY)
+
+
+class KeyFingerprints(Protocol):
+    """The fingerprints in a database, by the names of the files. The first server registers them."""
+
+    async def find(self, name: str) -> str | None:
+        """The registered fingerprint of a key."""
+
+    async def register(self, name: str, fingerprint: str) -> str:
+        """Register a fingerprint unless there is one. Returns the one that counts."""
+
+
+async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
+    """Check that the keys in a data folder are those of the other servers on the database.
+
+    The first server creates them.
+
+    Raises:
+        SettingsError: a key is missing, or is another one.
+    """
+    for name in KEY_FILES:
+        path = folder / name
+        registered = await fingerprints.find(name)
+        if registered is not None and not path.exists():
+            raise SettingsError(
+                f"{path} is missing: the servers of this database share the keys of fingerprint {registered};"
+                f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
+            )
+        fingerprint = fingerprint_of(name, load_or_create_key(path))
+        registered = await fingerprints.register(name, fingerprint)
+        if registered != fingerprint:
+            raise SettingsError(
+                f"{path} has the fingerprint {fingerprint}, and the other servers of this database have {registered};"
+                f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
+            )
+
+
+def fingerprint_of(name: str, key: bytes) -> str:
+    """A digest that tells keys apart and reveals nothing about them."""
+    return hashlib.sha256(f"dragoman {name}\n".encode() + key).hexdigest()[:16]
