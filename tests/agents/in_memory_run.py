@@ -265,7 +265,14 @@ class MemoryRun:
         self._since_drain = 0
         await asyncio.sleep(0)
 
-    async def end_step(self, *, usage: Usage | None = None, model: str | None = None) -> Sequence[ToolMessage]:
+    async def end_step(
+        self,
+        *,
+        usage: Usage | None = None,
+        model: str | None = None,
+        context_window: int | None = None,
+        provider_data: Json = None,
+    ) -> Sequence[ToolMessage]:
         requested, self._requested_calls = self._requested_calls, []
         self._blocks += [each.call for each in requested]
         self._close("completed", usage)

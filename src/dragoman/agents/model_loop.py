@@ -104,7 +104,12 @@ class ModelLoop:
                 usage = (usage or Usage()) + self._compactor.usage
                 self._compactor.usage = Usage()
             model = finished.model or self._agent.model_name
-            await run.end_step(usage=usage, model=model, context_window=self._context_window)
+            await run.end_step(
+                usage=usage,
+                model=model,
+                context_window=self._context_window,
+                provider_data=finished.provider_data,
+            )
             if not calls:
                 return "end_turn" if finished.stop == "tool_use" else finished.stop
             self._run_usage += usage or Usage()

@@ -132,7 +132,12 @@ class Run(Protocol):
         """Yield to other tasks, and wait while too much of this run is not durable yet."""
 
     async def end_step(
-        self, *, usage: Usage | None = None, model: str | None = None, context_window: int | None = None
+        self,
+        *,
+        usage: Usage | None = None,
+        model: str | None = None,
+        context_window: int | None = None,
+        provider_data: JsonObject | None = None,
     ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls, and return their results in the order of the calls.
 
@@ -140,6 +145,7 @@ class Run(Protocol):
             usage: the step's tokens.
             model: the model's name.
             context_window: the model's context window in tokens.
+            provider_data: what the model's provider needs back with this step's message.
 
         Raises:
             Paused: a call needs the application.

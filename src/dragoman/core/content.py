@@ -115,6 +115,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """One model step: its text, reasoning and calls.
 
     A message that is `cut` stays in the history as it was seen, but its step is repeated (shared rules, 25).
+    `provider_data` is opaque: what the model's provider needs back with the message, such as signatures of reasoning.
     """
 
     id: MessageId
@@ -123,6 +124,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     status: MessageStatus = "completed"
     model: str | None = None
     usage: Usage | None = None
+    provider_data: JsonObject | None = None
 
     def calls(self) -> tuple[Call, ...]:
         """The calls of this step, in order."""

@@ -250,6 +250,8 @@ class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     usage: Usage | None = None
     context_window: int | None = None
     """The model's context window in tokens, if it is known."""
+    provider_data: JsonObject | None = None
+    """See `AssistantMessage`."""
     internal: bool = False
 
 

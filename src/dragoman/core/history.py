@@ -48,6 +48,7 @@ class Assembler:
                     status=event.status,
                     model=event.model,
                     usage=event.usage,
+                    provider_data=event.provider_data,
                 )
             case CallSettled(result=result):
                 return result

@@ -48,6 +48,7 @@ class ProviderModel:
     ) -> None:
         require("pydantic_ai", "models", f"the model {name}")
         self.name = name
+        self._provider = name.partition(":")[0]
         self.context_window: int | None = None
         self._secrets = [value for key, value in env.items() if key.endswith(("_KEY", "_TOKEN")) and len(value) >= 8]
         self._env = env
@@ -81,7 +82,7 @@ class ProviderModel:
         try:
             async with model_request_stream(
                 self._model,
-                wire.to_provider_messages(request),
+                wire.to_provider_messages(request, self._provider),
                 model_settings=wire.to_provider_settings(request),
                 model_request_parameters=wire.to_provider_parameters(request),
                 instrument=False,
@@ -89,7 +90,7 @@ class ProviderModel:
                 async for event in events:
                     if (delta := wire.to_model_event(event)) is not None:
                         yield delta
-                for last in wire.to_final_events(events.get()):
+                for last in wire.to_final_events(events.get(), self._provider):
                     yield last
         except wire.PROVIDER_ERRORS as error:
             raise self._redact_secrets(wire.to_model_error(error)) from error

@@ -1,7 +1,7 @@
 """Translate between our requests and events and those of Pydantic AI. No IO.
 
-Slow to import; only `providers` does that, in a thread. Thinking is not sent back to models: that would require each
-provider's signatures, which the log does not store.
+Slow to import; only `providers` does that, in a thread. Thinking is sent back only to the provider from which it came,
+with the signatures that it demands (`provider_data`).
 """
 
 import base64
@@ -42,6 +42,7 @@ from dragoman.core.content import (
 )
 from dragoman.models.openai_answer import parse_arguments
 from dragoman.models.openai_wire import file_placeholder
+from dragoman.models.provider_data import parts_with_data, provider_data_of
 from dragoman.models.tool_call_pairing import with_paired_calls
 from dragoman.ports.models import (
     CallRequested,
@@ -91,15 +92,15 @@ Content = str | list[theirs.UserContent]
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def to_provider_messages(request: ModelRequest) -> list[theirs.ModelMessage]:
-    """The conversation. All messages between two answers form one request of Pydantic AI."""
+def to_provider_messages(request: ModelRequest, provider: str = "") -> list[theirs.ModelMessage]:
+    """The conversation for a provider. All messages between two answers form one request of Pydantic AI."""
     wire: list[theirs.ModelMessage] = []
     parts: list[theirs.ModelRequestPart] = []
     for message in with_paired_calls(request.messages):
         if not isinstance(message, AssistantMessage):
             parts.append(_request_part(message))
             continue
-        answer = list(_answer_parts(message))
+        answer: list[theirs.ModelResponsePart] = [*(parts_with_data(message, provider) or _answer_parts(message))]
         if answer:
             if parts:
                 wire.append(theirs.ModelRequest(parts=parts))
@@ -232,8 +233,8 @@ def to_model_event(event: theirs.ModelResponseStreamEvent) -> ModelEvent | None:
     return None
 
 
-def to_final_events(response: theirs.ModelResponse) -> list[ModelEvent]:
-    """The calls of a finished answer, and its end.
+def to_final_events(response: theirs.ModelResponse, provider: str = "") -> list[ModelEvent]:
+    """The calls of a provider's finished answer, and its end.
 
     Raises:
         ModelFailed: the answer was interrupted.
@@ -247,7 +248,8 @@ def to_final_events(response: theirs.ModelResponse) -> list[ModelEvent]:
     if stop == "end_turn" and calls:
         stop = "tool_use"
     usage = Usage(response.usage.input_tokens, response.usage.output_tokens)
-    return [*calls, Finished(stop=stop, usage=usage if usage != Usage() else None)]
+    data = provider_data_of(provider, response.parts)
+    return [*calls, Finished(stop=stop, usage=usage if usage != Usage() else None, provider_data=data)]
 
 
 def to_model_error(error: ProviderError) -> ModelFailed:

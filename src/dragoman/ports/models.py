@@ -56,6 +56,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     model: str | None = None
     """The model that answered, if it is another one than the request names."""
+    provider_data: JsonObject | None = None
+    """What the provider needs back with this answer; see `AssistantMessage`."""
 
 
 ModelEvent = TextDelta | ThinkingDelta | CallRequested | Finished

@@ -227,7 +227,12 @@ class LoopRun:
         return call_id
 
     async def end_step(
-        self, *, usage: Usage | None = None, model: str | None = None, context_window: int | None = None
+        self,
+        *,
+        usage: Usage | None = None,
+        model: str | None = None,
+        context_window: int | None = None,
+        provider_data: JsonObject | None = None,
     ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls and return their results in order."""
         requested, self._step_calls = self._step_calls, []
@@ -261,6 +266,7 @@ class LoopRun:
             usage=usage,
             model=model,
             context_window=context_window,
+            provider_data=provider_data,
             internal=self._is_internal,
         )
         events.append(closed)
