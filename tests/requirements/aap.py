@@ -613,7 +613,10 @@ REQUIREMENTS = (
         "`POST /sessions/:id/stop` ends the running turn with `error` and the code `cancelled`; what was said stays",
         "rule 8, 24",
     ),
-    Requirement("aap:stop:nothing-runs", "With nothing running it says so, and changes nothing", "rule 8"),
+    Requirement("aap:stop:nothing-runs", "With nothing running and nothing waiting it says so", "rule 8"),
+    Requirement(
+        "aap:stop:waiting", "Calls that wait for the user are cancelled, and it says `stopped: true`", "rule 19"
+    ),
     # --- where the protocols meet -------------------------------------------------------------------------------------
     Requirement(
         "aap:meeting:image-in-answer", "An image in an answer is in `none` and history, in no stream event", "rule 16"
