@@ -222,6 +222,11 @@ class Engine:
     def _find_agent(self, name: str) -> Agent | None:
         return self.agents.get(self._names.get(name, name))
 
+    def find_spec(self, name: str) -> AgentSpec | None:
+        """The declaration of an agent; None if it is not served here."""
+        agent = self._find_agent(name)
+        return None if agent is None else agent.spec
+
     def agent_for(self, session: SessionView) -> Agent:
         """The agent of a session. Raises AgentNotServed if it is no longer served."""
         agent = self._find_agent(session.state.agent)

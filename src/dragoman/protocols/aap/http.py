@@ -18,7 +18,7 @@ from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import AgentNotFound, Invalid, InvalidCursor, NotFound, SessionUnreadable
+from dragoman.core.refusals import Invalid, InvalidCursor, NotFound, SessionUnreadable
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
@@ -136,7 +136,7 @@ class _Handlers(Handlers):
         before = None if after is None else parse_page_cursor(after)
         states = await self._engine.page(principal_of(request).user, before, limit + 1)
         page = states[:limit]
-        infos = tuple(translate.session_info(state, self._spec(state.agent)) for state in page)
+        infos = tuple(translate.session_info(state, self._engine.find_spec(state.agent)) for state in page)
         await self._engine.until_durable([(state.session_id, state.seq) for state in page])
         last = page[-1] if len(states) > limit else None
         following = None if last is None else page_cursor(last.created_at, last.session_id)
@@ -146,7 +146,10 @@ class _Handlers(Handlers):
     async def session(self, request: Request) -> wire.SessionInfo:
         """Get a session's settings and state."""
         async with self._session(request) as session:
-            info, seq = translate.session_info(session.state, self._spec(session.state.agent)), session.state.seq
+            info, seq = (
+                translate.session_info(session.state, self._engine.find_spec(session.state.agent)),
+                session.state.seq,
+            )
             await session.until_durable(seq)
             return info
 
@@ -343,12 +346,6 @@ class _Handlers(Handlers):
 
     def _session(self, request: Request) -> SessionLease:
         return self._engine.session(principal_of(request).user, request.path_params["session"])
-
-    def _spec(self, agent: str) -> AgentSpec | None:
-        try:
-            return self._engine.agent(agent).spec
-        except AgentNotFound:
-            return None
 
 
 def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:

@@ -17,12 +17,12 @@ from dragoman.core.recording import RecordedTurn
 from dragoman.core.refusals import Invalid, InvalidAnswer, LimitExceeded
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
+from dragoman.core.text_checks import check_variables
 from dragoman.core.titles import title_from
 from dragoman.core.tools import AgentSpec, disabled_tools
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.chat import ANSWER_TEXT, CHAT_OUTCOMES, replay_state_of
 from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire.decoding import check_variables
 from dragoman.protocols.blade.wire.sessions import optional_text
 
 PROTOCOL = "blade"

@@ -13,8 +13,8 @@ from dragoman.protocols.blade.wire.sessions import HistoryNode, node_of
 
 def tool_titles(engine: Engine, live: SessionView) -> Mapping[str, str]:
     """Return the names for people of the agent's tools."""
-    agent = engine.agents.get(live.state.agent)
-    return {} if agent is None else {tool.spec.name: tool.spec.title for tool in agent.spec.tools if tool.spec.title}
+    spec = engine.find_spec(live.state.agent)
+    return {} if spec is None else {tool.spec.name: tool.spec.title for tool in spec.tools if tool.spec.title}
 
 
 async def load_projection(engine: Engine, live: SessionView) -> Projection:

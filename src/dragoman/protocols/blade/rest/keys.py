@@ -7,10 +7,10 @@ import msgspec
 from dragoman.core.ids import KeyId
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound
+from dragoman.core.text_checks import check_text
 from dragoman.engine.services.keys import KeyRing
 from dragoman.ports.accounts import ApiKey
 from dragoman.protocols.blade.rest.endpoints import BladeHandlers, endpoint
-from dragoman.protocols.blade.wire.decoding import check_text
 
 KEY_PREFIX = "sk-blade-v2-"
 MAX_NAME_CHARS = 50

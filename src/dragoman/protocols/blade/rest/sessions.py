@@ -8,6 +8,7 @@ from dragoman.core.events import SettingsChange
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, SessionUnreadable
+from dragoman.core.text_checks import check_text, check_variables
 from dragoman.core.tools import grants_without
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
@@ -16,7 +17,7 @@ from dragoman.protocols.blade.access import lease_owned
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
 from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
-from dragoman.protocols.blade.wire.decoding import check_text, check_variables, parse_page
+from dragoman.protocols.blade.wire.decoding import parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
 from dragoman.protocols.kit.body import while_connected
 from dragoman.protocols.kit.endpoints import query
@@ -132,6 +133,4 @@ class SessionHandlers(BladeHandlers):
 
 def session_detail(engine: Engine, live: SessionView, *, is_owner: bool = True) -> SessionDetail:
     """Return the detail form of a session."""
-    agent = engine.agents.get(live.state.agent)
-    spec = None if agent is None else agent.spec
-    return translate.detail_of(live.state, spec, is_owner=is_owner)
+    return translate.detail_of(live.state, engine.find_spec(live.state.agent), is_owner=is_owner)

@@ -163,8 +163,8 @@ class TurnHandlers(BladeHandlers):
         return projection
 
     def _tools_tokens(self, live: SessionView) -> int:
-        agent = self.engine.agents.get(live.state.agent)
-        tools = () if agent is None else agent.spec.tools
+        spec = self.engine.find_spec(live.state.agent)
+        tools = () if spec is None else spec.tools
         return sum(wire.tokens_of_value(msgspec.to_builtins(tool.spec)) for tool in tools)
 
 

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from dragoman.core.answers import compact_json
 from dragoman.core.content import Json
+from dragoman.core.text_checks import check_text
 from dragoman.core.tokens import estimate_tokens
 from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.wire import chat
-from dragoman.protocols.blade.wire.decoding import check_text
 
 MAX_INTENT_CHARS = 1000
 MAX_NAME_CHARS = 255
