@@ -42,6 +42,18 @@ async def test_a_message_cancels_a_partly_answered_request(client: AsyncClient) 
     )
 
 
+@pytest.mark.parametrize("protocol", ALL)
+async def test_stopping_cancels_a_partly_answered_request(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    first, _ = (await session.ask(TWO_STAMPS)).end.pending
+    await session.answer(Allow(call_id=first.call_id)).reply()
+    assert await session.stop() is True
+    again = (await session.ask(TWO_STAMPS)).end.pending
+    assert (await session.answer(*(Allow(call_id=each.call_id) for each in again)).reply()).text == (
+        "stamped a, stamped b"
+    )
+
+
 @pytest.mark.parametrize("protocol", ["aap", "ag-ui"])
 async def test_what_was_answered_is_no_longer_pending_after_a_look_at_the_session(client: AsyncClient) -> None:
     session = await client.create("rehearsal")

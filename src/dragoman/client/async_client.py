@@ -284,7 +284,9 @@ class AsyncSession:
         Raises:
             Unsupported: the protocol or the server cannot stop runs.
         """
-        return await self._transport.stop(self._handle)
+        is_stopped = await self._transport.stop(self._handle)
+        self._held_answers.clear()
+        return is_stopped
 
     async def delete(self) -> None:
         """Delete the session and everything in it."""
