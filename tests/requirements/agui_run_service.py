@@ -110,6 +110,9 @@ REQUIREMENTS = (
     Requirement(
         "runs:history:incomplete", "Answers that were stopped, failed or were cut off are marked", "ag-ui A.6; rule 25"
     ),
+    Requirement("runs:threads:list", "A user's threads are listed in pages, newest first", "ag-ui A.2 [chosen]"),
+    Requirement("runs:status:get", "A run's status can be read without its events", "ag-ui A.2 [chosen]"),
+    Requirement("runs:history:zone", "Days are UTC, or those of a zone that the client names", "ag-ui A.6 [chosen]"),
     Requirement("runs:state:shared", "The state of a run is the thread's, on every protocol", "seed 002; rule 11"),
     Requirement("runs:ui-schema:belongs", "A card belongs to the open answer, else to the next", "ag-ui A.8 [chosen]"),
     Requirement(

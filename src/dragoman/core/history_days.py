@@ -1,12 +1,12 @@
 """One day of a session's history, found by reading the log backwards. Pure.
 
-A message belongs to the UTC date on which it was completed, or to that of a later message, if the clock was set back in
-between. Shown are user messages, and the text and cards of the agent's answers, but no calls, results, reasoning,
-instructions or prompts that no person wrote.
+A message belongs to the date on which it was completed, in UTC or another zone, or to that of a later message, if the
+clock was set back in between. Shown are user messages, and the text and cards of the agent's answers, but no calls,
+results, reasoning, instructions or prompts that no person wrote.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import UTC, date, tzinfo
 from typing import NamedTuple
 
 from dragoman.core import content as core
@@ -42,14 +42,18 @@ class DayFinder:
     Ordinals count all messages of the root loop from 1, hidden ones too.
     """
 
-    def __init__(self, messages: int, before: date | None, is_in_branch: Callable[[int], bool]) -> None:
+    def __init__(
+        self, messages: int, before: date | None, is_in_branch: Callable[[int], bool], zone: tzinfo = UTC
+    ) -> None:
         """Begin at the end of the log.
 
         Args:
             messages: the number of messages of the root loop.
             before: only days before this one.
             is_in_branch: whether the message that an event completed is in the active branch.
+            zone: the zone of the days.
         """
+        self._zone = zone
         self._ordinal = messages
         self._before = before
         self._is_in_branch = is_in_branch
@@ -66,7 +70,7 @@ class DayFinder:
         """Take the page before the previous one. Returns whether the day is complete."""
         for logged in reversed(page):
             # A clock that was set back must not hide what was said before: no day is later than the day after it.
-            self._newest_day = min(self._newest_day, logged.at.date())
+            self._newest_day = min(self._newest_day, logged.at.astimezone(self._zone).date())
             for day in self._visible_days(logged):
                 if self._before is not None and day >= self._before:
                     continue

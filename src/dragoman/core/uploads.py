@@ -19,11 +19,21 @@ UNASSIGNED = "-"
 
 _SAFE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 PATH_PATTERN = (
-    rf"{UPLOAD_ROOT}/[a-z0-9_-]{{1,65}}/[a-z0-9_-]{{1,65}}/[a-z0-9_-]{{1,65}}/[a-z0-9-]{{1,64}}\.(?:png|jpg|webp|gif)"
+    rf"{UPLOAD_ROOT}/[a-z0-9_-]{{1,65}}/[a-z0-9_-]{{1,65}}/[a-z0-9_-]{{1,65}}/"
+    r"[a-z0-9-]{1,64}\.(?:png|jpg|webp|gif|heic|avif)"
 )
 _PATH = re.compile(PATH_PATTERN)
 
-EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
+EXTENSIONS = {
+    "image/png": "png",
+    "image/jpeg": "jpg",
+    "image/webp": "webp",
+    "image/gif": "gif",
+    "image/heic": "heic",
+    "image/avif": "avif",
+}
+HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1"})
+AVIF_BRANDS = frozenset({b"avif", b"avis"})
 MIME_TYPES = {extension: mime_type for mime_type, extension in EXTENSIONS.items()}
 
 
@@ -74,6 +84,11 @@ def sniff_image_type(content: bytes) -> str | None:
         return "image/gif"
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "image/webp"
+    if content[4:8] == b"ftyp":
+        brands = [content[8:12], *(content[at : at + 4] for at in range(16, int.from_bytes(content[:4]), 4))][:64]
+        if not AVIF_BRANDS.isdisjoint(brands):
+            return "image/avif"
+        return "image/heic" if brands[0] in HEIC_BRANDS else None
     return None
 
 

@@ -1,7 +1,7 @@
 """Sessions day by day: the newest day with messages is read from the log, and no more of it than that."""
 
 from collections.abc import Sequence
-from datetime import date
+from datetime import UTC, date, tzinfo
 from typing import NamedTuple
 
 from dragoman.core.history_days import DayFinder, HistoryEntry
@@ -17,13 +17,14 @@ class SessionDay(NamedTuple):
     entries: Sequence[HistoryEntry]
 
 
-async def newest_day(engine: Engine, live: SessionView, before: date | None) -> SessionDay:
+async def newest_day(engine: Engine, live: SessionView, before: date | None, zone: tzinfo = UTC) -> SessionDay:
     """Read the newest day with messages, or the newest before another day.
 
-    References to uploaded objects stay in the messages; what else is stored beside the log is put in.
+    Days are those of the zone. References to uploaded objects stay in the messages; what else is stored beside the log
+    is put in.
     """
     state, history = live.state, engine.history
-    finder = DayFinder(state.message_count, before, state.is_visible)
+    finder = DayFinder(state.message_count, before, state.is_visible, zone)
     seq = state.seq
     await live.until_durable(seq)
     async for page in history.newest_events(live, seq + 1):

@@ -32,6 +32,8 @@ PICTURES = {
     "image/jpeg": b"\xff\xd8\xff\xe0" + bytes(20),
     "image/gif": b"GIF89a" + bytes(20),
     "image/webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(20),
+    "image/heic": b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(20),
+    "image/avif": b"\x00\x00\x00\x1cftypmif1\x00\x00\x00\x00avifmif1miaf" + bytes(20),
 }
 LIMIT = 10 * 1024 * 1024
 

@@ -3,12 +3,17 @@
 Source: seed 002; the run service's specification, A.1, A.2, A.6, A.7; shared rules, 2, 3, 6.
 """
 
+from zoneinfo import ZoneInfo
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dragoman.core.refusals import Invalid, SessionNotFound, SessionUnreadable
+from dragoman.core.ids import UserId
+from dragoman.core.page_cursor import page_cursor, parse_page_cursor
+from dragoman.core.refusals import Invalid, InvalidCursor, SessionNotFound, SessionUnreadable
+from dragoman.core.time_zones import is_zone
 from dragoman.core.upload_links import CONTENT_PATH
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.profiles import ProfileService
@@ -17,7 +22,7 @@ from dragoman.protocols.agui.run_service import rules, wire
 from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, ProblemBody, parse_thread, problem_body
 from dragoman.protocols.agui.run_service.files import Files
 from dragoman.protocols.agui.run_service.runs import RunHandlers, thread_of_path
-from dragoman.protocols.agui.run_service.translate import history_message
+from dragoman.protocols.agui.run_service.translate import history_message, thread_info
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
@@ -75,6 +80,7 @@ class _Handlers(Handlers):
         parameters=(
             query("threadId", "The thread; by default the newest."),
             query("before", "Only days before this one, YYYY-MM-DD."),
+            query("timezone", "The IANA zone of the days, or `profile` for that of your profile. UTC by default."),
         ),
     )
     async def history(self, request: Request) -> wire.History:
@@ -83,6 +89,7 @@ class _Handlers(Handlers):
         before = None if "before" not in query else wire.parse_day(query["before"])
         if before is None and "before" in query:
             raise Invalid("before must be a date such as 2026-03-15")
+        zone = self._zone_of_days(caller.user, query.get("timezone", "UTC"))
         named = query.get("threadId", query.get("thread_id"))
         if named is not None:
             thread = parse_thread(named)
@@ -92,10 +99,41 @@ class _Handlers(Handlers):
                 return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
         async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
-            day, has_more, entries = await newest_day(self._engine, live, before)
+            day, has_more, entries = await newest_day(self._engine, live, before, zone)
             messages = [history_message(each, lambda path: self._files.link(request, path)) for each in entries]
             thread_id = live.state.session_id
             return wire.History(thread_id=thread_id, day=day, has_more=has_more, messages=tuple(messages))
+
+    def _zone_of_days(self, user: UserId, name: str) -> ZoneInfo:
+        if name == "profile":
+            name = self._profiles.for_user(user).time_zone or "UTC"
+        if not is_zone(name):
+            raise Invalid("timezone must be an IANA time zone such as Europe/Berlin, or `profile`")
+        return ZoneInfo(name)
+
+    @endpoint(
+        "GET",
+        "/sessions",
+        parameters=(
+            query("limit", f"How many threads, 1 to {wire.PAGE_HIGHEST}; {wire.PAGE_DEFAULT} by default.", int),
+            query("after", "The `next` of the page before."),
+        ),
+    )
+    async def threads(self, request: Request) -> wire.ThreadPage:
+        """List your threads, newest first, whichever protocol created them."""
+        query = request.query_params
+        limit = wire.parse_limit(query.get("limit", str(wire.PAGE_DEFAULT)))
+        if limit is None:
+            raise Invalid(f"limit must be an integer from 1 to {wire.PAGE_HIGHEST}")
+        try:
+            before = None if "after" not in query else parse_page_cursor(query["after"])
+        except InvalidCursor as error:
+            raise Invalid(str(error)) from error
+        states = await self._engine.page(principal_of(request).user, before, limit + 1)
+        page = states[:limit]
+        await self._engine.until_durable([(state.session_id, state.seq) for state in page])
+        following = page_cursor(page[-1].created_at, page[-1].session_id) if len(states) > limit else None
+        return wire.ThreadPage(threads=tuple(map(thread_info, page)), next=following)
 
     @endpoint("DELETE", "/sessions/{thread_id}")
     async def delete(self, request: Request) -> None:

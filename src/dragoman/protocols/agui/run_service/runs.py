@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.core.events import RunQueued, RunStarted, RunStopped
 from dragoman.core.ids import RunId, SessionId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
@@ -49,6 +50,7 @@ from dragoman.protocols.kit.sse import open_stream
 
 DEFAULT_AGENT_TYPE = "worker"
 """The agent type that stands for the default agent (shared rules, 4)."""
+EVENTS_PER_READ = 200
 MAX_ATTEMPTS = 3
 """How often a thread is looked up that other requests create or delete at the same moment."""
 
@@ -230,6 +232,35 @@ class RunHandlers(Handlers):
             row = await self._find_run(live, thread, run_id)
             accepted = await self._engine.stop_run(live, row.run_id)
             return wire.CancelResponse(thread_id=thread, run_id=run_id, accepted=accepted)
+
+    @endpoint(
+        "GET", "/runs/{thread_id}", parameters=(query("runId", "A run, by its client's id; by default the newest."),)
+    )
+    async def status(self, request: Request) -> wire.RunStatus:
+        """Show what became of a run."""
+        thread, run_id = thread_of_path(request), _run_in_query(request)
+        async with self._engine.session(principal_of(request).user, thread, tells_foreign=True) as live:
+            if run_id is None and not live.state.last_run_seq:
+                raise RunNotFound("this thread has no run yet")
+            row = None if run_id is None else await self._find_run(live, thread, run_id)
+            first_seq = live.state.last_run_seq if row is None else row.first_seq
+            await live.until_durable(live.state.seq)
+            begun, stopped = await self._ends_of_run(live, first_seq)
+            return translate.run_status(begun, stopped, live.state)
+
+    async def _ends_of_run(self, live: SessionView, first_seq: int) -> tuple[RunQueued | RunStarted, RunStopped | None]:
+        """The last event that began the run that is the subject of event `first_seq`, and the one that ended it."""
+        begun: RunQueued | RunStarted | None = None
+        after = first_seq - 1
+        while page := await self._engine.history.events(live, after, after + EVENTS_PER_READ):
+            for event in (logged.event for logged in page):
+                if isinstance(event, RunStarted | RunQueued) and (begun is None or event.run_id == begun.run_id):
+                    begun = event
+                elif isinstance(event, RunStopped) and begun is not None and event.run_id == begun.run_id:
+                    return begun, event
+            after = page[-1].seq
+        assert begun is not None, "a run's first event begins it"
+        return begun, None
 
     # --- following ------------------------------------------------------------------------------------------------
 

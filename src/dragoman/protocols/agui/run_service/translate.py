@@ -173,6 +173,56 @@ def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.His
     )
 
 
+def thread_info(state: SessionState) -> wire.ThreadInfo:
+    """A session as a thread in a list."""
+    return wire.ThreadInfo(
+        thread_id=state.session_id,
+        title=state.title(),
+        agent_type=state.agent,
+        status=state.status(),
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+    )
+
+
+def run_status(started: RunStarted | RunQueued, stopped: RunStopped | None, state: SessionState) -> wire.RunStatus:
+    """What became of a run.
+
+    Args:
+        started: how it began, or was queued.
+        stopped: its end, if it has ended.
+        state: its session.
+    """
+    reason = None if stopped is None else stopped.reason
+    is_waiting = state.last_run == started.run_id and any(True for _ in state.waiting_calls())
+    status: Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+    match reason:
+        case None:
+            status = "running" if isinstance(started, RunStarted) else "queued"
+        case "tool_use" if is_waiting:
+            status = "waiting"
+        case "cancelled":
+            status = "cancelled"
+        case "error" | "max_steps" | "interrupted":
+            status = "failed"
+        case _:
+            status = "completed"
+    error = None
+    if status == "failed" and stopped is not None:
+        code = stopped.code or ("agent_error" if reason == "error" else str(reason))
+        message = stopped.message or FAILED_MESSAGE
+        shown = FAILED_MESSAGE if message == agui_translate.FAILED_MESSAGE else message
+        error = wire.RunFailure(code=code, message=shown)
+    return wire.RunStatus(
+        task_id=started.run_id,
+        thread_id=state.session_id,
+        run_id=started.client_run_id or started.run_id,
+        status=status,
+        stop_reason=reason,
+        error=error,
+    )
+
+
 def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
     if url.startswith(UPLOAD_SCHEME):
         path = url.removeprefix(UPLOAD_SCHEME)

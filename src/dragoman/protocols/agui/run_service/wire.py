@@ -362,6 +362,42 @@ class History(_Out, frozen=True, kw_only=True):
     messages: tuple[HistoryMessage, ...]
 
 
+class ThreadInfo(_Out, frozen=True, kw_only=True):
+    """A thread. `status`: `running` also while runs are queued, `waiting` for answers, else `idle`."""
+
+    thread_id: SessionId
+    title: str
+    agent_type: str = msgspec.field(name="agent_type")
+    status: Literal["idle", "running", "waiting"]
+    created_at: datetime
+    updated_at: datetime
+
+
+class ThreadPage(_Out, frozen=True, kw_only=True):
+    """A user's threads, newest first. `next` is null on the last page."""
+
+    threads: tuple[ThreadInfo, ...]
+    next: str | None
+
+
+class RunFailure(_Out, frozen=True, kw_only=True):
+    """Why a run failed."""
+
+    code: str
+    message: str
+
+
+class RunStatus(_Out, frozen=True, kw_only=True):
+    """A run. `stopReason` says how it ended; `waiting`: it ended with calls that wait for an answer."""
+
+    task_id: str
+    thread_id: SessionId
+    run_id: str
+    status: Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+    stop_reason: str | None = None
+    error: RunFailure | None = None
+
+
 class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
     """An uploaded object and a link to it."""
 
@@ -407,6 +443,7 @@ class ProfileResponse(_Out, frozen=True, kw_only=True):
 
 # --- query parameters -------------------------------------------------------------------------------------------------
 
+PAGE_DEFAULT, PAGE_HIGHEST = 50, 200
 IDLE_DEFAULT, IDLE_LOWEST, IDLE_HIGHEST = 300, 1, 3600
 POSITION_DIGITS = 18
 """A number with more digits is beyond every event there will ever be."""
@@ -423,6 +460,13 @@ def parse_day(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError:
         return None
+
+
+def parse_limit(text: str) -> int | None:
+    """Read the size of a page; None if it is not an integer in its range."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        return None
+    return int(text) if 1 <= int(text) <= PAGE_HIGHEST else None
 
 
 def parse_idle_limit(text: str) -> int | None:
