@@ -240,16 +240,16 @@ class Actor:
         matches = [
             each
             for step in plan.steps
-            for each in step.calls
-            if each.name == call.name
-            and (each.arguments == call.input or each.decided_by == "fork" or call.name == "Agent")
+            for shown in step.calls
+            for each in ([shown] if shown.asks is None else [shown.asks])
+            if each.name == call.name and each.arguments == call.input
         ]
         if len(matches) != 1:
             raise Violation(f"a call that was not planned: {call}")
         return matches[0]
 
     def _answer(self, turn: TurnRecord, call: Call, planned: PlannedCall) -> Message:
-        way = self._rng.random() * (0.85 if call.name == "Agent" else 1)  # the client never gives a sub-agent's result
+        way = self._rng.random()
         text = f"answer to {call.id[-6:]}"
         if planned.decided_by == "permission" and way < 0.7:
             return {"role": "tool_permission", "toolCallId": call.id, "granted": True}

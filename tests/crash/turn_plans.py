@@ -18,10 +18,7 @@ CLIENT_TOOL = "paint"
 RESULT, RESULTS = "{result}", "{results}"
 
 Decider = Literal["server", "permission", "client", "question", "fork"]
-"""Who settles a call: the server at once, the server after approval, the client, the user, or a sub-agent.
-
-A sub-agent whose own call waits is answered like that call.
-"""
+"""Who settles a call: the server at once, the server after approval, the client, the user, or a sub-agent."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,8 @@ class PlannedCall:
     results: frozenset[str] = frozenset()
     tag: str | None = None
     """For a non-repeatable tool: the tag under which its starts are counted."""
+    asks: "PlannedCall | None" = None
+    """The call of the sub-agent that waits for the user before this one has its result, which is then the same."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
     script = ScriptBuilder("fork")
     inner: list[Json] = [{"say": f"below {mark} ", "size": 4, "every_ms": rng.choice([0, 2])}]
     last = f"fork of {mark} is done"
-    decider: Decider = "fork"
+    asks: PlannedCall | None = None
     results = {last}
     tag = None
     match rng.randrange(4):
@@ -206,12 +205,14 @@ def fork(rng: random.Random, mark: str, untrusted: frozenset[str]) -> TurnPlan:
             slow = {"name": "slow", "input": {"seconds": rng.choice([0.05, 0.2]), "tag": tag}}
             inner += [{"call": slow}, {"say": "{result}"}]
             results = {f"done {tag}", INTERRUPTED}
-            decider = "permission" if "slow" in untrusted else "fork"
+            if "slow" in untrusted:
+                asks = PlannedCall("slow", slow["input"], "permission", frozenset(results))
         case _:
             inner += [{"call": {"name": "stamp", "input": {"text": mark}}}, {"say": "{result}"}]
-            decider, results = "permission", {f"stamped {mark}"}
+            results = {f"stamped {mark}"}
+            asks = PlannedCall("stamp", {"text": mark}, "permission", frozenset(results))
     arguments = {"description": f"look into {mark}", "script": inner}
-    calls = [PlannedCall("Agent", arguments, decider, frozenset(results), tag)]
+    calls = [PlannedCall("Agent", arguments, "fork", frozenset(results), tag, asks)]
     script.say(f"[{mark}] ")
     script.call(*calls, action={"fork": arguments})
     script.say(f"fork said {RESULT}")

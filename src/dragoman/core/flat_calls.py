@@ -7,6 +7,7 @@ for a person stands in for the sub-agent's own call, `Agent`:
     a call has its result       the call, then its result
     the run stops and waits     the calls that wait, in one message, whichever loop made them
     the next run                their results; `Agent` follows with its own result
+    a new message instead       their results; `Agent`, which nobody saw, is left out
 
 Calls are part of the step's message until the first result; after that they are in messages of their own.
 """
@@ -25,6 +26,7 @@ from dragoman.core.events import (
     LoggedEvent,
     MessageClosed,
     MessageOpened,
+    RunStarted,
     RunStopped,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId
@@ -40,6 +42,8 @@ class FlatCalls:
         self._unshown: dict[CallId, CallOpened] = {}
         """The open calls that were not shown."""
         self._parked: set[CallId] = set()
+        self._is_running = True
+        """Whether the event belongs to a run; what waits is cancelled between two."""
         self._end_of_step: LoggedEvent | None = None
         """The end of a step whose message is kept open for its first calls."""
 
@@ -58,10 +62,16 @@ class FlatCalls:
                 self._unshown[call.call_id] = opened
             case CallParked(call_id=call_id):
                 self._parked.add(call_id)
-            case CallSettled() as settled:
+            case CallSettled(result=result) as settled:
+                if result.name == FORK and not self._is_running:
+                    return ()
                 return self._settle(settled, logged)
-            case RunStopped(reason="tool_use"):
-                return (*self._show_waiting(logged), logged)
+            case RunStarted():
+                self._is_running = True
+            case RunStopped(reason=reason):
+                self._is_running = False
+                if reason == "tool_use":
+                    return (*self._show_waiting(logged), logged)
         return (logged,)
 
     def end(self) -> Sequence[LoggedEvent]:
