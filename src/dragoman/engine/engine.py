@@ -5,8 +5,8 @@ accepted in `runs/submissions`, runs are executed in `runs/runner`, sessions are
 never lives inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -31,6 +31,7 @@ from dragoman.core.refusals import (
     Conflict,
     Forbidden,
     IdTaken,
+    Refused,
     SessionBusy,
     SessionNotFound,
     SessionUnreadable,
@@ -328,6 +329,17 @@ class Engine:
             yield
         finally:
             live.reference_count -= 1
+
+    @asynccontextmanager
+    async def first_request(self, session: SessionView, *, is_new: bool) -> AsyncIterator[None]:
+        """Keep a session in memory until the block is left. If the block is refused, a new session is deleted."""
+        with self.lease(session):
+            try:
+                yield
+            except Refused:
+                if is_new and session.state.last_run is None and not session.state.queue:
+                    await self.delete(session)
+                raise
 
     async def _find_session(
         self, owner: UserId, name: str, include_shared: bool = False, tells_foreign: bool = False

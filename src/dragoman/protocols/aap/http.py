@@ -146,10 +146,8 @@ class _Handlers(Handlers):
     async def session(self, request: Request) -> wire.SessionInfo:
         """Get a session's settings and state."""
         async with self._session(request) as session:
-            info, seq = (
-                translate.session_info(session.state, self._engine.find_spec(session.state.agent)),
-                session.state.seq,
-            )
+            state, seq = session.state, session.state.seq
+            info = translate.session_info(state, self._engine.find_spec(state.agent))
             await session.until_durable(seq)
             return info
 

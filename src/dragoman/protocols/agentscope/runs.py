@@ -17,7 +17,6 @@ from dragoman.core.refusals import (
     AgentNotFound,
     Forbidden,
     IdTaken,
-    Refused,
     RunNotFound,
     SessionNotFound,
 )
@@ -164,12 +163,8 @@ class Runs:
             created = await self._create_session(run_request, agent, parsed)
             if created is not None:
                 stack.enter_context(self._engine.lease(created))
-                try:
+                async with self._engine.first_request(created, is_new=True):
                     return await self._start_run(created, run_request, parsed)
-                except Refused:
-                    if created.state.last_run is None:  # a refused request leaves no session behind
-                        await self._engine.delete(created)
-                    raise
             session = await stack.enter_async_context(self._engine.session(owner, request.session_id or ""))
         state = session.state
         label = state.settings.labels.get("user_id")

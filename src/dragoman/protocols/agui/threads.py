@@ -23,7 +23,6 @@ from dragoman.core.refusals import (
     Forbidden,
     IdTaken,
     InvalidCursor,
-    Refused,
     SessionNotFound,
 )
 from dragoman.core.resent_history import answered_length, has_failed
@@ -82,13 +81,8 @@ class Threads:
                 live, is_new = await self._create(request), True
             except IdTaken:  # another request was faster: the thread exists now
                 live = await self._find(principal, request.agent, thread_id)
-        with self._engine.lease(live):
-            try:
-                return await self._run_in_thread(request, live, policy)
-            except Refused:
-                if is_new and live.state.last_run is None:
-                    await self._engine.delete(live)  # a refused first request leaves no thread behind
-                raise
+        async with self._engine.first_request(live, is_new=is_new):
+            return await self._run_in_thread(request, live, policy)
 
     async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""

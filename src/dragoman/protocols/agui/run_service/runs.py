@@ -23,7 +23,6 @@ from dragoman.core.refusals import (
     Invalid,
     InvalidCursor,
     LimitReached,
-    Refused,
     RunNotFound,
     SessionNotFound,
 )
@@ -141,13 +140,11 @@ class RunHandlers(Handlers):
         agent, created = self._agent_name(rules.agent_type_of(body)), False
         for _ in range(MAX_ATTEMPTS):
             try:
-                async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
-                    try:
-                        return await self._submit(caller, live, agent, body, key), created
-                    except Refused:
-                        if created and live.state.last_run is None and not live.state.queue:
-                            await self._engine.delete(live)  # a refused first request leaves no thread behind
-                        raise
+                async with (
+                    self._engine.session(caller.user, thread, tells_foreign=True) as live,
+                    self._engine.first_request(live, is_new=created),
+                ):
+                    return await self._submit(caller, live, agent, body, key), created
             except SessionNotFound:
                 create = Create(protocol=translate.PROTOCOL, agent=agent, session_id=thread, tools="all")
                 try:
