@@ -73,6 +73,9 @@ REQUIREMENTS = (
     Requirement(
         "blade:chats:cut", "A step that a crash cut off is marked, and repeated as a turn of its own", "rule 25"
     ),
+    Requirement(
+        "blade:attachments:read", "An attachment has a URL for who may read its session", "blade §3.3 [chosen]"
+    ),
     Requirement("blade:raw:batches", "Raw sockets get `turn:events` with the documented items", "blade §16 [sdk]"),
     # --- flows --------------------------------------------------------------------------------------------------------
     Requirement("blade:questions:ask", "A question pauses the turn and ends the chat", "blade §8.3 [docs]"),

@@ -6,6 +6,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.keys import Authenticator, KeyRing
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.projection.emitter import PatchOptions
+from dragoman.protocols.blade.rest.attachments import AttachmentHandlers
 from dragoman.protocols.blade.rest.endpoints import API, BladeHandlers, write_error
 from dragoman.protocols.blade.rest.replays import ReplayHandlers
 from dragoman.protocols.blade.rest.server import ServerHandlers
@@ -53,6 +54,7 @@ class Blade:
             ServerHandlers(engine, server_info, key_ring),
             SessionHandlers(engine, memory_default=server_info.memory_enabled),
             TurnHandlers(engine),
+            AttachmentHandlers(engine),
             ReplayHandlers(engine),
             *areas,
         )

@@ -413,6 +413,8 @@ async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: Re
     async with socket_client(alice.url, alice.key) as socket:
         await socket.send(session, parts)
     [user, *_] = await alice.messages(session)
+    urls = [block["attachment"].pop("url") for block in user["blocks"] if "attachment" in block]
+    assert [url.rpartition("-")[2] for url in urls] == ["1", "2"], "the numbers of their parts"
     notes = [(block["content"], block.get("attachment")) for block in user["blocks"]]
     assert notes == [
         ("look", None),

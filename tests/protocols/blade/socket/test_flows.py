@@ -392,7 +392,8 @@ async def test_a_picture_in_an_answer_is_a_note_with_its_attachment(alice: RestC
         events = await socket.send(session, script({"image": "data:image/png;base64,iVBORw0KGgo="}))
     [block] = ended(events)[-1]["blocks"]
     assert (block["type"], block["content"]) == ("text", "[image image/png 1 KB]")
-    assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 8}
+    url = block["attachment"]["url"]
+    assert block["attachment"] == {"kind": "image", "name": None, "media_type": "image/png", "size": 8, "url": url}
     folded = FoldedTurns()
     for event in events:
         folded.feed(event)

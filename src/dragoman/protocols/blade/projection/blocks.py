@@ -23,25 +23,36 @@ UNPARSED_ARGUMENTS = "_unreadable"
 # --- user input -------------------------------------------------------------------------------------------------------
 
 
-def user_blocks(message: core.UserMessage, attachments: Iterator[Attachment]) -> list[Block]:
+def user_blocks(message: core.UserMessage, attachments: Iterator[Attachment], path: str) -> list[Block]:
     """Return a user's message as blocks; whatever is not text becomes a note of one line (specification, 3.3).
 
     Args:
         message: the message as the log holds it, with references in place of large contents.
         attachments: what the run's metadata says about its attachments, in order.
+        path: where the contents can be read, without the index of the block.
     """
     if isinstance(message.content, str):
         return [Block("text", message.content)]
     return [
         Block("text", block.text)
         if isinstance(block, core.Text)
-        else attachment_block(next(attachments, None) or attachment_of(block))
-        for block in message.content
+        else attachment_block(block, f"{path}-{index}", next(attachments, None))
+        for index, block in enumerate(message.content)
     ]
 
 
-def attachment_block(attachment: Attachment) -> Block:
-    """Return the note that stands for an attachment, such as `[image image/png 48 KB]`."""
+def attachment_block(block: core.Image | core.File | core.Data, path: str, known: Attachment | None = None) -> Block:
+    """Return the note that stands for an attachment, such as `[image image/png 48 KB]`.
+
+    Args:
+        block: the attachment, as the log holds it.
+        path: where its content can be read.
+        known: what the run's metadata says about it.
+    """
+    attachment = known or attachment_of(block)
+    if not isinstance(block, core.Data):
+        is_elsewhere = block.url.startswith(("https:", "http:"))
+        attachment = msgspec.structs.replace(attachment, url=block.url if is_elsewhere else path)
     size = f"{max(1, round(attachment.size / 1024))} KB" if attachment.size else ""
     words = (attachment.kind, attachment.name or attachment.media_type or "", size)
     return Block("text", f"[{' '.join(filter(None, words))}]", attachment=attachment)

@@ -137,7 +137,7 @@ class Projection:
             case MessageOpened() as message:
                 self._on_message_opened(message, logged)
             case BlockClosed() as closed:
-                self._on_block_closed(closed, at)
+                self._on_block_closed(closed, logged)
             case CallOpened(call=call) as opened:
                 self._calls.add(self._open_steps[opened.message_id], call, at, state.calls.get(call.call_id))
             case MessageClosed() as message:
@@ -178,7 +178,7 @@ class Projection:
                 self.chat.has_merged_answer_text = False
             case core.UserMessage():
                 attachments = self.chat.attachments if self.chat is not None and self.is_running else iter(())
-                content = blocks.user_blocks(message, attachments)
+                content = blocks.user_blocks(message, attachments, self._attachment_path(seq))
                 turn = self.turns.add_complete(message.id, "user", at, seq, blocks=content)
                 turn.rewind_seq = seq if self._chats.start_seq is None else self._chats.start_seq
                 self._chats.start_seq = None
@@ -191,7 +191,7 @@ class Projection:
                 )
                 parts = (core.Text(message.content),) if isinstance(message.content, str) else message.content
                 for index, part in enumerate(parts):
-                    self._add_content(turn, index, part, at)
+                    self._add_content(turn, index, part, logged)
                 turn.set_final_status(message.status)
                 self.turns.end_step(turn, at)
             case core.ToolMessage():
@@ -215,23 +215,27 @@ class Projection:
         for plan in self._chats.take_plans(message.loop):
             turn.add_block(plan)
 
-    def _on_block_closed(self, closed: BlockClosed, at: datetime) -> None:
+    def _on_block_closed(self, closed: BlockClosed, logged: LoggedEvent) -> None:
         step = self._open_steps[closed.message_id]
         if step.has_text_of(closed.index):
             step.join_text()
         else:
-            self._add_content(step, closed.index, closed.block, at)
+            self._add_content(step, closed.index, closed.block, logged)
 
-    def _add_content(self, turn: TurnBuilder, index: int, block: core.Block, at: datetime) -> None:
+    def _attachment_path(self, seq: int) -> str:
+        """Return the path of attachments that event `seq` added, without their index."""
+        return f"/api/sessions/{self.emitter.session_id}/attachments/{seq}"
+
+    def _add_content(self, turn: TurnBuilder, index: int, block: core.Block, logged: LoggedEvent) -> None:
         match block:
             case core.Text(text=text) | core.Thinking(text=text):
                 if text:
                     turn.append_text(index, "text" if isinstance(block, core.Text) else "thinking", text)
             case core.Call():
                 opened = None if self.state is None else self.state.calls.get(block.call_id)
-                self._calls.add(turn, block, at, opened)
+                self._calls.add(turn, block, logged.at, opened)
             case _:
-                turn.add_block(blocks.attachment_block(blocks.attachment_of(block)))
+                turn.add_block(blocks.attachment_block(block, f"{self._attachment_path(logged.seq)}-{index}"))
 
     def _on_message_closed(self, message: MessageClosed, at: datetime) -> None:
         step = self._open_steps.pop(message.message_id)

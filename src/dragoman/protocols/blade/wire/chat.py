@@ -106,6 +106,8 @@ class Attachment(msgspec.Struct, frozen=True):
     size: int
     data: JsonObject | msgspec.UnsetType = msgspec.UNSET
     """The content, if it is data."""
+    url: str | msgspec.UnsetType = msgspec.UNSET
+    """Where the content can be read, if it is not data. A path of this server needs a key, like all of them."""
 
 
 class Block(msgspec.Struct):

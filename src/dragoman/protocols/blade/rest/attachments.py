@@ -1,0 +1,72 @@
+"""The contents of attachments over Blade's REST API: an extension, for what a turn shows only as a note."""
+
+import base64
+import re
+from urllib.parse import quote, unquote_to_bytes
+
+from starlette.responses import Response
+
+from dragoman.core.content import File, Image
+from dragoman.core.events import BlockClosed, LoggedEvent, MessageAdded
+from dragoman.core.refusals import NotFound
+from dragoman.core.stream import Cursor
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.blade.projection.blocks import attachment_of
+from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
+
+_NAME = re.compile(r"([1-9][0-9]{0,17})-([0-9]{1,9})")
+_SHOWN_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
+"""Types that a browser may show. Everything else is downloaded."""
+_HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", "Cache-Control": "private, max-age=86400"}
+
+
+class AttachmentHandlers(BladeHandlers):
+    """The handler of attachments. `projection.blocks` makes their URLs."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @endpoint("GET", f"{SESSION}/attachments/{{attachment}}", access="reader", media_type="application/octet-stream")
+    async def get(self, live: SessionView, attachment: str) -> Response:
+        """Get the content of an attachment."""
+        found = _NAME.fullmatch(attachment)
+        block = None if found is None else await self._find_block(live, int(found[1]), int(found[2]))
+        if block is None or not block.url.startswith("data:"):
+            raise NotFound("there is no such attachment")
+        attached = attachment_of(block)
+        media_type = attached.media_type or "application/octet-stream"
+        headers = dict(_HEADERS)
+        if media_type not in _SHOWN_TYPES:
+            headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(attached.name or 'attachment')}"
+        return Response(_content_of(block.url), 200, headers, media_type)
+
+    async def _find_block(self, live: SessionView, seq: int, index: int) -> Image | File | None:
+        """Find a block by the event of the log that added it, and its index in the message."""
+        logged = await self._find_event(live, seq)
+        event = None if logged is None else logged.event
+        block: object = None
+        if isinstance(event, MessageAdded) and not isinstance(event.message.content, str):
+            block = next(iter(event.message.content[index : index + 1]), None)
+        elif isinstance(event, BlockClosed) and event.index == index:
+            block = event.block
+        return block if isinstance(block, Image | File) else None
+
+    async def _find_event(self, live: SessionView, seq: int) -> LoggedEvent | None:
+        if seq > live.durable_cursor.seq:
+            return None
+        with self.engine.follow(live, Cursor(seq - 1)) as reader:
+            while reader.cursor.seq < seq:
+                for record in await reader.next():
+                    if isinstance(record, LoggedEvent) and record.seq == seq:
+                        return await self.engine.attachments.restore_event(live.state.session_id, record)
+        return None
+
+
+def _content_of(uri: str) -> bytes:
+    """Return the content of a `data:` URI."""
+    head, _, body = uri.partition(",")
+    try:
+        return base64.b64decode(body) if head.endswith(";base64") else unquote_to_bytes(body)
+    except ValueError as error:
+        raise NotFound("the attachment cannot be read") from error
