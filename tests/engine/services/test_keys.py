@@ -455,6 +455,33 @@ async def test_last_uses_of_all_keys_are_stored_in_one_write(key_ring_fixture: K
     assert [key.last_used_at for key in key_ring_fixture.ring.all()] == [used, used, None]
 
 
+async def test_a_reload_that_began_before_does_not_undo_a_last_use(
+    key_ring_fixture: KeyRingFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = key_ring_fixture.another_ring()  # without maintenance, which reloads as well
+    secret, _ = await ring.create("laptop")
+    ring.authenticate(bearer(secret), HERE)
+    has_read, may_return = asyncio.Event(), asyncio.Event()
+    read = key_ring_fixture.store.all
+
+    async def read_slowly() -> Sequence[ApiKey]:
+        keys = await read()
+        has_read.set()
+        await may_return.wait()
+        return keys
+
+    monkeypatch.setattr(key_ring_fixture.store, "all", read_slowly)
+    reloading = asyncio.create_task(ring.reload())
+    await has_read.wait()
+    writing = asyncio.create_task(ring.write_last_uses())
+    await asyncio.sleep(0)
+    await key_ring_fixture.database.writer.run(lambda _: None)  # what it writes was queued before
+    await asyncio.sleep(0)
+    may_return.set()
+    await asyncio.gather(reloading, writing)
+    assert [key.last_used_at for key in ring.all()] == [key_ring_fixture.clock.at]
+
+
 async def test_the_last_use_is_written_when_the_server_stops(key_ring_fixture: KeyRingFixture) -> None:
     secret, _ = await key_ring_fixture.ring.create("laptop")
     key_ring_fixture.ring.authenticate(bearer(secret), HERE)

@@ -166,7 +166,9 @@ class KeyRing:
 
     async def write_last_uses(self) -> None:
         """Write the times of last use, which are exact to `LAST_USE_WRITE_INTERVAL_S`."""
-        if self._unwritten_uses:
+        async with self._lock:
+            if not self._unwritten_uses:
+                return
             used = tuple(self._unwritten_uses.items())
             await self._store.touch([(cached.key.key_id, at) for cached, at in used])
             for cached, at in used:
