@@ -10,7 +10,6 @@ Nothing is stored between runs. The context is read from the session before each
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from dragoman.agents.builtins import UNPARSED_ARGUMENTS, RejectedCallTool, ask_spec, check_builtin, fork_spec
@@ -28,7 +27,7 @@ from dragoman.agents.window import (
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import replace_surrogates
-from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, is_too_deep
+from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, encode_json, is_too_deep
 from dragoman.core.events import StopReason
 from dragoman.core.headless import output_instruction
 from dragoman.core.ids import MessageId
@@ -298,7 +297,7 @@ def _to_agent_error(error: ModelFailed) -> AgentError:
 def _is_sendable(arguments: JsonObject) -> bool:
     """Whether the arguments can be stored and sent. Not every model adapter guarantees it."""
     try:
-        msgspec.json.encode(arguments)
+        encode_json(arguments)
     except (TypeError, ValueError, RecursionError):
         return False
     return not is_too_deep(arguments)

@@ -35,7 +35,9 @@ from dragoman.core.content import (
     ToolMessage,
     Usage,
     UserMessage,
+    encode_json,
     text_of,
+    to_plain_value,
 )
 from dragoman.core.events import PlanUpdated
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
@@ -259,7 +261,7 @@ class Run:
             )
         options = tuple(Choice(each) if isinstance(each, str) else Choice(*each) for each in choices)
         questions = Questions((Question(question, options=options, header=header, multi_select=multiple),))
-        (result,) = await self._step([(ASK_USER_QUESTION, msgspec.to_builtins(questions))])
+        (result,) = await self._step([(ASK_USER_QUESTION, msgspec.to_builtins(questions, enc_hook=to_plain_value))])
         _raise_if_failed(result)
         return answer_text(result)
 
@@ -377,7 +379,7 @@ def _arguments(tool: Callee, args: Sequence[object], arguments: Mapping[str, obj
 
 def _to_json(arguments: Mapping[str, object]) -> JsonObject:
     """The arguments as JSON. Raises TypeError if JSON cannot represent them."""
-    converted: JsonObject = msgspec.json.decode(msgspec.json.encode(dict(arguments)))  # a tuple is a list in the log
+    converted: JsonObject = msgspec.json.decode(encode_json(dict(arguments)))  # a tuple is a list in the log
     return converted
 
 

@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from dragoman.core.content import Data, InputBlock, Json, JsonObject, Text, ToolMessage, is_too_deep, text_of
+from dragoman.core.content import (
+    Data,
+    InputBlock,
+    Json,
+    JsonObject,
+    Text,
+    ToolMessage,
+    encode_json,
+    is_too_deep,
+    text_of,
+)
 from dragoman.core.events import CallOutcome, CallSettled
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.inputs import Choice
@@ -106,7 +116,7 @@ def _limit_blocks(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
             yield Text(_truncate(text, RESULT_LIMIT - chars))
             chars += len(text)
             continue
-        own = len(msgspec.json.encode(block))
+        own = len(encode_json(block))
         if size + own > MEDIA_LIMIT or (isinstance(block, Data) and is_too_deep(block.data)):
             yield Text(f"[cut: {type(block).__name__.lower()} of {own} bytes]")
             continue
@@ -122,7 +132,7 @@ def _truncate(text: str, limit: int) -> str:
 
 def compact_json(value: Json) -> str:
     """The value as compact JSON. Raises TypeError if it cannot be encoded."""
-    return msgspec.json.encode(value).decode()
+    return encode_json(value).decode()
 
 
 def replace_surrogates(text: str) -> str:
@@ -136,7 +146,7 @@ def replace_surrogates(text: str) -> str:
 
 def to_plain_json(value: Json) -> Json:
     """The value as decoded JSON; UNSET if it is too long or too deep. Raises TypeError if it cannot be encoded."""
-    encoded = msgspec.json.encode(value)
+    encoded = encode_json(value)
     if len(encoded) > RAW_LIMIT or is_too_deep(value):
         return msgspec.UNSET
     return msgspec.json.decode(encoded)

@@ -162,6 +162,27 @@ class SystemMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 Message = UserMessage | AssistantMessage | ToolMessage | SystemMessage
 
 
+def to_plain_value(value: object) -> object:
+    """The `str`, `int` or `float` in a value of a class derived from it, which msgspec does not encode by itself.
+
+    Raises:
+        TypeError: it is none of them.
+    """
+    if isinstance(value, str):
+        return "".join((value,))
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=to_plain_value)
+
+
+def encode_json(value: Json) -> bytes:
+    """The value as compact JSON; values of derived classes as those of their bases. Raises TypeError."""
+    return _ENCODER.encode(value)
+
+
 def text_of(content: str | tuple[Block, ...] | tuple[InputBlock, ...]) -> str:
     """The plain text of a message: its text blocks, joined without separators."""
     if isinstance(content, str):

@@ -19,6 +19,7 @@ from dragoman.core.content import (
     ToolMessage,
     Usage,
     UserMessage,
+    to_plain_value,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
 from dragoman.core.run_metadata import HasMetadata
@@ -426,6 +427,7 @@ class _EventType(msgspec.Struct):
 
 
 _ENCODER = msgspec.json.Encoder()
+_TOLERANT_ENCODER = msgspec.json.Encoder(enc_hook=to_plain_value)
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _TYPE_DECODER = msgspec.json.Decoder(_EventType)
 _EVENT_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
@@ -439,6 +441,19 @@ def type_of(event: Event) -> str:
 def encode(event: Event) -> bytes:
     """Write an event as JSON; `decode` reads it back. Raises UnicodeEncodeError on a lone surrogate."""
     return event.payload if isinstance(event, UnknownEvent) else _ENCODER.encode(event)
+
+
+def encode_plain(event: Event) -> tuple[Event, bytes]:
+    """The event and its JSON. An event with values of derived classes, such as a subclass of `str`, becomes plain.
+
+    Raises:
+        TypeError, UnicodeEncodeError: a value cannot be represented.
+    """
+    try:
+        return event, encode(event)
+    except TypeError:
+        payload = _TOLERANT_ENCODER.encode(event)
+        return decode(payload), payload
 
 
 def decode(payload: bytes | str) -> Event:

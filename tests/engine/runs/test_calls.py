@@ -9,7 +9,15 @@ import pytest
 from dragoman.core.agent import Run, ToolFailed
 from dragoman.core.answers import MEDIA_LIMIT, RAW_LIMIT, RESULT_LIMIT
 from dragoman.core.content import Data, Image, JsonObject, Text, ToolMessage, text_of
-from dragoman.core.events import CallOpened, CallSettled, CallStarted, LoggedEvent, MessageClosed, encode
+from dragoman.core.events import (
+    CallOpened,
+    CallSettled,
+    CallStarted,
+    LoggedEvent,
+    MessageClosed,
+    SharedStateReplaced,
+    encode,
+)
 from dragoman.core.history import messages_of
 from dragoman.core.inputs import Decision, Result
 from dragoman.core.tools import ServerTool, ToolGrant, ToolSpec
@@ -32,6 +40,16 @@ from tests.engine.world import (
 )
 
 FAILED = "Tool execution failed: "
+
+
+class Words(str):
+    """A string as libraries return it: of a class of their own."""
+
+    __slots__ = ()
+
+
+class Count(int):
+    """A number of such a class."""
 
 
 async def result_of(world: World, do: Callable[[JsonObject], Awaitable[Any]], **policy: Any) -> ToolMessage:
@@ -91,6 +109,43 @@ def raises(error: BaseException) -> Callable[[JsonObject], Awaitable[Any]]:
 async def test_what_a_tool_returns_is_what_the_model_reads(world: World, value: object, text: str) -> None:
     result = await result_of(world, returns(value))
     assert (text_of(result.content), result.is_error) == (text, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        (Words("fine"), "fine"),
+        ({"text": Words("fine"), "count": Count(2)}, '{"text":"fine","count":2}'),
+        ([Text(Words("fine"))], (Text("fine"),)),
+        ([Data({"text": Words("fine")})], (Data({"text": "fine"}),)),
+    ],
+)
+async def test_a_result_of_a_librarys_own_class_is_stored_as_its_plain_value(
+    world: World, value: object, content: object
+) -> None:
+    result = await result_of(world, returns(value))
+    assert (result.content, result.is_error) == (content, False)
+
+
+async def test_an_agent_may_say_and_share_values_of_a_librarys_own_class(world: World) -> None:
+    async def talk(run: Run) -> None:
+        run.emit(Words("one "))
+        run.think(Words("hm"))
+        run.add(Data({"count": Count(1)}))
+        run.stage(Words("work"))
+        run.share({"words": Words("w"), "list": (Count(3),)})
+        run.call(Words("tool"), {"a": Words("b")})
+
+    world.tool("tool", returns("ok"))
+    world.scripts["go"] = [[talk], ["done"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    events = await world.events(live.state.session_id)
+    assert reasons(events) == ["end_turn"]
+    assert texts(messages_of(events)) == ["go", "one  tool()", "ok", "done"]
+    shared = [each.event for each in events if isinstance(each.event, SharedStateReplaced)]
+    assert [each.state for each in shared] == [{"words": "w", "list": [3]}]
 
 
 async def test_a_tools_return_value_is_stored_with_its_meta_in_addition_to_the_text(world: World) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from dragoman.core.content import StreamedBlockKind, Text, Thinking
-from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode
+from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode, encode_plain
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId
 from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import Cursor, Piece, Record, cursor_of, expand, gather_cuts
@@ -186,19 +186,19 @@ class LiveSession:
         """
         if self.failure is not None:
             raise self.failure
-        payloads = [encode(event) for event in events]
+        plain = [encode_plain(event) for event in events]
         outbox, state, at = self._outbox, self.state, self._clock.now()
         if idempotency_record is not None:
             outbox.add_record(idempotency_record)
         added: list[LoggedEvent] = []
-        for event, payload in zip(events, payloads, strict=True):
+        for event, payload in plain:
             logged = LoggedEvent(state.seq + 1, at, run_id, event)
             apply(state, logged)
             added.append(logged)
             outbox.has_unsaved_settings |= type(event) is SettingsChanged
             self.starts_run |= type(event) is RunStarted
             self.recent_messages.add(logged, len(payload))
-        outbox.add_events(added, payloads)
+        outbox.add_events(added, [payload for _, payload in plain])
         self.schedule_commit()
         return state.seq
 
