@@ -53,6 +53,42 @@ async def test_a_conversation_has_permissions_questions_and_an_interrupt(
         assert await user.code() == 0
 
 
+async def test_what_is_typed_before_a_question_is_the_next_message_and_never_the_answer(
+    socket_server: SocketServer, tmp_path: Path
+) -> None:
+    asks = script({"say": ["one", " moment"]}, {"wait_ms": 1_500}, call("stamp", text="x"), {"say": "so: {result}"})
+    async with at_terminal(tmp_path, *chat(socket_server, "--plain")) as user:
+        await user.until("> ")
+        user.say(asks)
+        await user.until("one moment")
+        user.say("no, wait")
+        user.type("no, thi")
+        await user.until("[y]es")
+        user.say("what is this?")
+        await user.until("[y]es")
+        user.say("n")
+        await user.until("reason, or an empty line for none: ")
+        user.say("not today")
+        await user.until("so: Tool call denied: not today")
+        await user.until("You said: no, wait")
+        await user.until("> ")
+        user.type(CTRL_D)
+        assert await user.code() == 0
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_tools_that_need_no_approval_run_without_asking(
+    protocol: str, socket_server: SocketServer, tmp_path: Path
+) -> None:
+    async with at_terminal(tmp_path, *chat(socket_server, "--protocol", protocol, "--plain")) as user:
+        await user.until("> ")
+        user.say("add 20 and 22")
+        assert "Allow this call?" not in await user.until("The sum is 42.")
+        await user.until("> ")
+        user.type(CTRL_D)
+        assert await user.code() == 0
+
+
 async def test_a_run_is_shown_again_after_the_terminal_was_closed(socket_server: SocketServer, tmp_path: Path) -> None:
     async with at_terminal(tmp_path, *chat(socket_server)) as user:
         await user.until("> ")
@@ -121,7 +157,7 @@ def a_png() -> bytes:
 
 
 async def test_in_a_pipe_only_the_answer_is_on_standard_output(socket_server: SocketServer, tmp_path: Path) -> None:
-    code, out, err = await in_pipe(tmp_path, *chat(socket_server, "--yes"), stdin="add 20 and 22\n")
+    code, out, err = await in_pipe(tmp_path, *chat(socket_server), stdin="add 20 and 22\n")
     assert (code, out, err) == (0, "The sum is 42.\n", "* add(a=20, b=22)\n  = 42\n")
 
 

@@ -116,8 +116,9 @@ def test_several_options_are_selected_by_several_numbers() -> None:
     ("pending", "lines", "answer"),
     [
         (STAMP, ["", "Y"], Allow(call_id="c1")),
-        (STAMP, ["no"], Deny(call_id="c1")),
-        (STAMP, ["not today"], Deny(call_id="c1", reason="not today")),
+        (STAMP, ["no", ""], Deny(call_id="c1")),
+        (STAMP, ["N", "not today"], Deny(call_id="c1", reason="not today")),
+        (STAMP, ["and then send it", "y"], Allow(call_id="c1")),
         (Question(call_id="q", questions=(WHERE,)), ["7", "2"], Choice.of("there", call_id="q")),
         (Question(call_id="q", questions=(WHERE,)), ["home"], Choice.of(custom="home", call_id="q")),
         (ClientCall(call_id="f", name="weather", arguments={}), ["sunny"], Result(call_id="f", text="sunny")),

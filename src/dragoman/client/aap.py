@@ -96,8 +96,11 @@ class AapCodec:
             body["tools"] = _to_tool_specs(session_config.tools)
         if session_config.history:
             body["messages"] = seed_messages(session_config.history)
-        if session_config.title or session_config.labels:
-            body["_meta"] = {"title": session_config.title or None, "labels": dict(session_config.labels)}
+        meta: JsonObject = {"title": session_config.title, "labels": dict(session_config.labels)}
+        if session_config.declared_approval:
+            meta["tools"] = "all"
+        if meta := {name: value for name, value in meta.items() if value}:
+            body["_meta"] = meta
 
         def decode(response: bytes) -> SessionHandle:
             created = _decode(response, wire.PostSessionsResponse)

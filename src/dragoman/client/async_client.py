@@ -108,6 +108,7 @@ class AsyncClient:
         tools: Iterable[ToolLike] = (),
         server_tools: Iterable[str] | None = None,
         trusted_tools: Iterable[str] = (),
+        declared_approval: bool = False,
         options: Mapping[str, str] | None = None,
         title: str = "",
         labels: Mapping[str, str] | None = None,
@@ -122,6 +123,9 @@ class AsyncClient:
             tools: typed functions of this program that the agent may call.
             server_tools: names of the server's tools to enable; defaults to all.
             trusted_tools: names of the server's tools that run without asking for permission.
+            declared_approval: enable all of the server's tools, and ask only for those that declare that they need
+                approval. Other protocols always do; AAP otherwise asks for every tool that is not trusted. Other
+                servers than Dragoman ignore it.
             options: option values for the agent.
             title: what people call the session; defaults to the beginning of its first message.
             labels: names and values for your own use, which the session keeps.
@@ -143,6 +147,7 @@ class AsyncClient:
             tools=toolbox.specs,
             server_tools=None if server_tools is None else tuple(server_tools),
             trusted_tools=tuple(trusted_tools),
+            declared_approval=declared_approval,
             options=options or {},
             title=title,
             labels=labels or {},

@@ -46,6 +46,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     server_tools: tuple[str, ...] | None = None
     trusted_tools: tuple[str, ...] = ()
+    declared_approval: bool = False
     options: Mapping[str, str] = {}
     title: str = ""
     labels: Mapping[str, str] = {}

@@ -81,9 +81,7 @@ class Chat:
         self._screen = screen
         self._keyboard = keyboard
         self._resume_command = resume_command
-        self._prompter = Prompter(
-            screen.show_prompt if keyboard else _discard_lines, self._read_line, allows_all=allows_all
-        )
+        self._prompter = Prompter(self._show_prompt, self._read_line, allows_all=allows_all)
         self._pending: tuple[Pending, ...] = ()
         self._images: list[str] = []
         self._stop_threads: list[threading.Thread] = []
@@ -119,7 +117,7 @@ class Chat:
             UserLeft: the user exited before the end.
         """
         if self.session is None:
-            self.session = self._client.create(self._agent)
+            self.session = self._client.create(self._agent, declared_approval=True)
         return self._follow_run(self.session.run(text, images=images))
 
     def answer_pending(self, session: Session) -> Ended | None:
@@ -331,14 +329,16 @@ class Chat:
         for each in messages:
             self._screen.show_message(each)
 
+    def _show_prompt(self, lines: Sequence[str]) -> None:
+        """Show a question. What was typed before it is not its answer. Without a keyboard nobody can be asked."""
+        if self._keyboard is not None:
+            self._keyboard.set_typed_aside()
+            self._screen.show_prompt(lines)
+
     def _read_line(self, prompt: str) -> str:
         if self._keyboard is None:
             raise EOFError
         return self._keyboard.read_line(prompt)
-
-
-def _discard_lines(lines: Sequence[str]) -> None:
-    """Show nothing, because nobody can be asked."""
 
 
 def until_last_user_message(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -1,6 +1,7 @@
 """Reads lines from the terminal, with a history, also while an answer is being shown."""
 
 import os
+import select
 import selectors
 import sys
 import threading
@@ -89,6 +90,20 @@ class Keyboard:
             return text
         raise EOFError
 
+    def set_typed_aside(self) -> None:
+        """Keep lines typed until now as the next messages, and drop the beginning of a line."""
+        try:
+            import termios
+
+            terminal = sys.stdin.fileno()
+            if not os.isatty(terminal):
+                return
+        except (ImportError, OSError, ValueError):  # not available on this platform, or there is no standard input
+            return
+        while not self._reached_eof and select.select([terminal], [], [], 0)[0]:
+            self._read_available(terminal, _take_none)
+        termios.tcflush(terminal, termios.TCIFLUSH)
+
     @contextmanager
     def listening(self, on_line: Callable[[str], bool]) -> Iterator[None]:
         """Pass typed lines to `on_line`, in a thread. Lines for which it returns False become the next messages."""
@@ -121,13 +136,20 @@ class Keyboard:
                 ready = {key.fd for key, _ in selector.select()}
                 if stop_reader in ready:
                     return
-                read = os.read(terminal, MAX_READ_BYTES)  # a terminal returns whole lines
-                if not read:
-                    self._reached_eof = True
+                self._read_available(terminal, on_line)
+                if self._reached_eof:
                     return
-                for line in read.decode(errors="replace").splitlines():
-                    if line.strip() and not on_line(line.strip()):
-                        self._typed_ahead.append(line)
+
+    def _read_available(self, terminal: int, on_line: Callable[[str], bool]) -> None:
+        read = os.read(terminal, MAX_READ_BYTES)  # a terminal returns whole lines
+        self._reached_eof = not read
+        for line in read.decode(errors="replace").splitlines():
+            if line.strip() and not on_line(line.strip()):
+                self._typed_ahead.append(line)
+
+
+def _take_none(line: str) -> bool:
+    return False
 
 
 @contextmanager

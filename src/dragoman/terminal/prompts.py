@@ -60,14 +60,13 @@ class Prompter:
         if self._allows_all or permission.name in self._always_allowed_tools:
             return Allow(call_id=permission.call_id)
         self._show_lines([f"Allow this call?  {call_line(permission.name, permission.arguments)}"])
-        while not (line := self._read_line("[y]es, [n]o, [a]lways, or a reason to deny it: ")):
+        while (decision := self._read_line("[y]es, [n]o, [a]lways: ").casefold()) not in YES | NO | ALWAYS:
             pass
-        decision = line.casefold()
+        if decision in NO:
+            return Deny(call_id=permission.call_id, reason=self._read_line("reason, or an empty line for none: "))
         if decision in ALWAYS:
             self._always_allowed_tools.add(permission.name)
-        if decision in YES | ALWAYS:
-            return Allow(call_id=permission.call_id)
-        return Deny(call_id=permission.call_id, reason="" if decision in NO else line)
+        return Allow(call_id=permission.call_id)
 
     def _prompt_question(self, question_call: Question) -> Answer:
         selections: dict[int, tuple[str, ...]] = {}

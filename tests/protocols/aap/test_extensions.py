@@ -86,11 +86,28 @@ async def test_a_session_is_created_with_a_title_and_labels(aap_client: AapClien
     for wrong, path in (
         ({"title": "x" * 1001}, "_meta.title"),
         ({"labels": {"team": 7}}, "_meta.labels"),
+        ({"tools": "some"}, "_meta.tools"),
         ({"labels": {str(index): "" for index in range(65)}}, "_meta.labels"),
     ):
         refused = await aap_client.post("/sessions", {"agent": {"name": "plain"}, "_meta": wrong})
         assert (refused.status, refused.json["code"]) == (400, "invalid_request")
         assert refused.json["path"].startswith(path), refused.json
+
+
+@requirement("aap:meta-field:creation")
+async def test_a_session_created_for_all_tools_asks_only_where_a_tool_needs_approval(aap_client: AapClient) -> None:
+    body = {"agent": {"name": "rehearsal", "tools": [{"name": "stamp", "trust": True}]}, "_meta": {"tools": "all"}}
+    made = await aap_client.post("/sessions", body)
+    info = (await aap_client.get(f"/sessions/{made.json['sessionId']}")).json
+    trust = {each["name"]: each.get("trust", False) for each in info["agent"]["tools"]}
+    assert (trust["add"], trust["stamp"]) == (True, False)
+    turn = {
+        "messages": [{"role": "user", "content": script(calls(("add", {"a": 1, "b": 1}), ("stamp", {"text": "x"})))}]
+    }
+    stopped = (await aap_client.post(f"/sessions/{made.json['sessionId']}/turns", turn)).json
+    assert stopped["stopReason"] == "tool_use"
+    info = (await aap_client.get(f"/sessions/{made.json['sessionId']}")).json
+    assert [each["name"] for each in info["_meta"]["pending"]] == ["stamp"]
 
 
 @requirement("aap:meta-field:pending")

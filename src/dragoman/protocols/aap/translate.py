@@ -66,7 +66,7 @@ def create_from(body: wire.PostSessions, new_id: Callable[[], str]) -> Create:
     return Create(
         protocol=PROTOCOL,
         agent=body.agent.name,
-        tools=_grants_from(body.agent.tools),
+        tools=names.tools or _grants_from(body.agent.tools),
         options=body.agent.options or {},
         client_tools=_tools_from(body.tools) or (),
         seeds=tuple(message_from(message, new_id) for message in body.messages or ()),

@@ -198,10 +198,11 @@ class AgentOverride(_In, frozen=True, kw_only=True):
 
 
 class SessionNames(_In, frozen=True, kw_only=True):
-    """Our extension of a new session: how people and applications call it."""
+    """Our extension of a new session: how people and applications call it, and whether tools ask as they declare."""
 
     title: Annotated[str, Limits(max_length=1000)] | None = None
     labels: Annotated[dict[str, LabelValue], Limits(max_length=64)] | None = None
+    tools: Literal["all"] | None = None
 
 
 class PostSessions(_In, frozen=True, kw_only=True):
