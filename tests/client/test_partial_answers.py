@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dragoman.client import Allow, AsyncClient, Deny, Ended, Text, ToolResult
+from dragoman.client import Allow, AsyncClient, Deny, Ended, Result, Text, ToolResult
 from dragoman.client.pending import UnmatchedAnswer
 from dragoman.client.transports import ClientProtocol
 from tests.conversations import call, calls, script
@@ -27,6 +27,15 @@ async def test_two_permissions_are_answered_one_by_one(client: AsyncClient) -> N
     assert (done.text, done.end.reason) == ("stamped a, Tool call denied: no", "end_turn")
     assert list(session.pending) == []
     assert [type(each) for each in done.events if not isinstance(each, Text)] == [ToolResult, ToolResult, Ended]
+
+
+@pytest.mark.parametrize("protocol", ALL)
+async def test_a_permission_is_not_answered_with_a_result(client: AsyncClient) -> None:
+    session = await client.create("rehearsal")
+    (pending,) = (await session.ask(STAMP)).end.pending
+    with pytest.raises(UnmatchedAnswer, match="Result does not answer a Permission"):
+        await session.answer(Result(call_id=pending.call_id, text="stamped by me")).reply()
+    assert (await session.answer(Allow()).reply()).text == "so: stamped x"
 
 
 @pytest.mark.parametrize("protocol", ALL)

@@ -80,7 +80,7 @@ def match_answers(pending: Sequence[Pending], answers: Sequence[Answer]) -> tupl
 
 
 _ACCEPTED_ANSWERS: dict[type, tuple[type, ...]] = {
-    Permission: (Allow, Deny, Result),
+    Permission: (Allow, Deny),
     Question: (Choice, Deny, Result),
     ClientCall: (Result, Deny),
 }
