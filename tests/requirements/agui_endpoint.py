@@ -59,6 +59,11 @@ REQUIREMENTS = (
     Requirement(
         "ag-ui-b:state:kept", "A run without a state, or with `{}`, leaves the thread's state as it is", "ag-ui B.3"
     ),
+    Requirement(
+        "ag-ui-b:state:delta",
+        "A change of a state is a delta, if that is smaller",
+        "ag-ui B.8, 6",
+    ),
     Requirement("ag-ui-b:connect:joins", "`connect` sends the thread and joins the active run", "ag-ui B.9"),
     Requirement(
         "ag-ui-b:connect:reopened",

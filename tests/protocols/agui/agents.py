@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
@@ -47,4 +48,16 @@ async def asking(run: Run) -> AsyncIterator[str]:
     yield f"{run.state['count']}"
 
 
-AGENTS = (gallery, noting, counting, asking)
+@agent("editing")
+async def editing(run: Run) -> AsyncIterator[str]:
+    """Change parts of a large state: members, items, and names with characters that paths escape."""
+    rows: list[Any] = [{"text": "x" * 500, "done": False} for _ in range(3)]
+    run.share({"rows": rows, "a/b~c": 1, "old": None})
+    yield "one "
+    run.share({"rows": [*rows[:2], {**rows[2], "done": True}, {"text": "new"}], "a/b~c": True, "new": None})
+    yield "two "
+    run.share({"rows": [*rows[:1]], "a/b~c": True})
+    yield "three"
+
+
+AGENTS = (gallery, noting, counting, asking, editing)

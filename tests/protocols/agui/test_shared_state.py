@@ -1,15 +1,21 @@
 """The state that an agent and its applications share: it belongs to the thread, and nobody erases it by silence."""
 
+import copy
+import json
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dragoman.protocols.agui.state_patch import delta_of
 from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.agui.official_clients import VERSIONS, OfficialClients, Version, check
 from tests.protocols.agui.run_service import RunServiceClient
 from tests.requirements import requirement
-from tests.servers import AppServer, AppServerFactory
+from tests.servers import AppServer, AppServerFactory, SocketServer
 
 Json = Any
 UNSET = object()
@@ -81,3 +87,57 @@ async def test_an_answer_continues_with_what_the_agent_shared_before_it_asked(
     resumed = await asking.run(an_input(thread=thread, messages=[], resume=resume, state={}))
     assert resumed.text == str(before + 4)
     assert await hydrated_state(asking, thread) == {"count": before + 4}
+
+
+@requirement("ag-ui-b:state:delta", "ag-ui-b:clients:no-warnings")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_change_of_a_large_state_is_a_delta_that_clients_apply(
+    agui_clients: OfficialClients, socket_server: SocketServer, version: Version
+) -> None:
+    url, key, thread = f"{socket_server.connection.url}/ag-ui/editing", socket_server.key("alice"), str(uuid4())
+    agent = await agui_clients.open(version, url, thread=thread, key=key)
+    ran = check(await agent.send_and_run("go"))
+    states = [each for each in ran.events if each["type"].startswith("STATE_")]
+    assert [each["type"] for each in states] == ["STATE_SNAPSHOT", "STATE_DELTA", "STATE_SNAPSHOT"]
+    assert sorted(states[1]["delta"], key=str) == [
+        {"op": "add", "path": "/new", "value": None},
+        {"op": "add", "path": "/rows/-", "value": {"text": "new"}},
+        {"op": "remove", "path": "/old"},
+        {"op": "replace", "path": "/a~1b~0c", "value": True},
+        {"op": "replace", "path": "/rows/2/done", "value": True},
+    ]
+    back = await agui_clients.open(version, url, thread=thread, key=key)
+    assert check(await back.run()).state == ran.state
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.text("ab/~", max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab/~", max_size=2), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@requirement("ag-ui-b:state:delta")
+@given(JSON, JSON)
+def test_a_delta_gives_the_new_state(old: Json, new: Json) -> None:
+    padding = "x" * 2000  # so that a delta is smaller than the state
+    delta = delta_of({"padding": padding, "state": old}, {"padding": padding, "state": new})
+    assert delta is not None
+    state = {"padding": padding, "state": old}
+    for operation in delta:
+        apply(state, operation)
+    assert json.dumps(state, sort_keys=True) == json.dumps({"padding": padding, "state": new}, sort_keys=True)
+
+
+def apply(state: Json, operation: Json) -> None:
+    """Apply an operation to a state, in place."""
+    *above, last = [each.replace("~1", "/").replace("~0", "~") for each in operation["path"].split("/")[1:]]
+    target = copy.deepcopy(operation.get("value"))
+    for name in above:
+        state = state[int(name)] if isinstance(state, list) else state[name]
+    if operation["op"] == "remove":
+        del state[last]
+    elif last == "-":
+        state.append(target)
+    else:
+        state[int(last) if isinstance(state, list) else last] = target

@@ -58,7 +58,7 @@ def capabilities_of(spec: AgentSpec) -> AgentCapabilities:
             parallel_calls=True,
             client_provided=supports.client_tools,
         ),
-        state={"snapshots": True, "persistentState": True},
+        state={"snapshots": True, "deltas": True, "persistentState": True},
         multi_agent={"supported": forks, "delegation": forks},
         reasoning={"supported": True, "streaming": True},
         multimodal={"input": {"image": supports.image_http or supports.image_data}},

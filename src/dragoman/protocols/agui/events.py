@@ -160,6 +160,12 @@ class StateSnapshot(_LoopEvent, frozen=True, kw_only=True, tag="STATE_SNAPSHOT",
     snapshot: State
 
 
+class StateDelta(_LoopEvent, frozen=True, kw_only=True, tag="STATE_DELTA", tag_field="type"):
+    """What changed in the state, as a JSON Patch."""
+
+    delta: list[JsonObject]
+
+
 class MessagesSnapshot(_Event, frozen=True, kw_only=True, tag="MESSAGES_SNAPSHOT", tag_field="type"):
     """All messages of the thread."""
 
@@ -212,7 +218,7 @@ RunEvent = RunStarted | RunFinished | RunError | StepStarted | StepFinished
 TextEvent = TextMessageStart | TextMessageContent | TextMessageEnd
 ReasoningEvent = ReasoningStart | ReasoningMessageStart | ReasoningMessageContent | ReasoningMessageEnd | ReasoningEnd
 ToolEvent = ToolCallStart | ToolCallArgs | ToolCallEnd | ToolCallResult
-SideEvent = StateSnapshot | MessagesSnapshot | ActivitySnapshot | Custom
+SideEvent = StateSnapshot | StateDelta | MessagesSnapshot | ActivitySnapshot | Custom
 SubagentEvent = SubagentStarted | SubagentFinished | SubagentError
 Event = RunEvent | TextEvent | ReasoningEvent | ToolEvent | SideEvent | SubagentEvent
 

@@ -8,7 +8,7 @@
       CallOpened             TEXT_MESSAGE_END if the text is open, then TOOL_CALL_START, ARGS, END before the tool runs
     MessageClosed            TEXT_MESSAGE_END if the text is open
     StageChanged             STEP_FINISHED for the previous stage, STEP_STARTED
-    SharedStateReplaced      STATE_SNAPSHOT
+    SharedStateReplaced      STATE_SNAPSHOT; in the same run also STATE_DELTA, where that is smaller
     CallSettled              TOOL_CALL_RESULT, except for results that the application itself gave
     RunStopped               RUN_FINISHED or RUN_ERROR
 
@@ -19,6 +19,8 @@ Source: specification of AG-UI, B.5, B.7, B.8; shared rules, 16, 24, 25.
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypedDict
+
+import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.answers import compact_json, questions_of
@@ -69,6 +71,7 @@ from dragoman.protocols.agui.messages import (
     subagent_of,
     subagent_run_id,
 )
+from dragoman.protocols.agui.state_patch import delta_of
 
 PROTOCOL = "ag-ui"
 VERSION = "1.0"
@@ -178,6 +181,8 @@ class Translator:
         """The loops of active sub-agents, in the order in which they started."""
         self._stages: dict[LoopId, str] = {}
         """The stage that each loop is in."""
+        self._state: core.Json = msgspec.UNSET
+        """The shared state that was sent last in this run."""
         self._models: set[str | None] = set()
         self.is_over = False
         """Whether the last event ended the run."""
@@ -306,7 +311,10 @@ class Translator:
                 replace=True,
             )
         elif isinstance(update, SharedStateReplaced):
-            event = wire.StateSnapshot(**stamp, snapshot=update.state)
+            known, self._state = self._state, update.state
+            delta = None if known is msgspec.UNSET else delta_of(known, update.state)
+            whole = wire.StateSnapshot(**stamp, snapshot=update.state)
+            event = whole if delta is None else wire.StateDelta(**stamp, delta=delta)
         elif (card := card_event(update, at)) is not None:
             return [*self._start_subagent(update.loop, at), *self._begin_text(update.loop), card]
         else:
