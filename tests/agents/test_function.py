@@ -3,7 +3,7 @@
 # Large: one file for the guarantees of function agents, which share their helpers.
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from dragoman.agents.function import FunctionAgent
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.content import AssistantMessage, ToolMessage, Usage
 from dragoman.core.events import CardUpdated, PlanUpdated, StageChanged
+from dragoman.core.inputs import Choice
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, Capabilities, ToolSpec
 from tests.agents.agent_harness import DEADLINE_S, ModelGate, ScriptedModel, agent_harness, summarize
 
@@ -272,20 +273,23 @@ async def test_a_tools_failure_can_be_caught(tmp_path: Path) -> None:
         ]
 
 
-async def test_parallel_calls_require_call_all(tmp_path: Path) -> None:
-    @tool
-    async def slow() -> None:
-        """Wait a little."""
-        await asyncio.sleep(0)
+async def test_parallel_calls_belong_to_one_step(tmp_path: Path) -> None:
+    meeting = asyncio.Barrier(2)
 
-    @agent(tools=[slow])
+    @tool
+    async def meet() -> None:
+        """Wait for the other call."""
+        async with asyncio.timeout(DEADLINE_S):
+            await meeting.wait()
+
+    @agent(tools=[meet])
     async def hasty(run: Run) -> None:
-        await asyncio.gather(run.call(slow), run.call(slow))
+        await asyncio.gather(run.call(meet), run.call(meet))
 
     async with agent_harness(tmp_path, hasty) as harness:
         session = await harness.session()
-        assert await session.send_and_wait("Go") == "error"
-        assert (await session.stop()).code == "agent_error"
+        assert await session.send_and_wait("Go") == "end_turn"
+        assert await session.summary_lines() == ["user: Go", "assistant: meet({}) meet({})", "tool: null", "tool: null"]
 
 
 async def test_a_function_can_call_the_applications_tools(tmp_path: Path) -> None:
@@ -345,6 +349,56 @@ async def test_a_function_delegates_tasks_to_sub_agents(tmp_path: Path) -> None:
             "assistant: I am one.",
         ]
     assert outer.spec.builtins == {ASK_USER_QUESTION, FORK}
+
+
+async def ask_in_a_task_group(run: Run) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run.ask(question, ["yes", "no"])) for question in ("Tea?", "Cake?")]
+    return [task.result() for task in tasks]
+
+
+async def ask_with_gather(run: Run) -> list[str]:
+    return list(await asyncio.gather(run.ask("Tea?", ["yes", "no"]), run.ask("Cake?", ["yes", "no"])))
+
+
+@pytest.mark.parametrize("ask", [ask_in_a_task_group, ask_with_gather])
+async def test_questions_of_several_tasks_are_asked_together_and_answered_one_by_one(
+    tmp_path: Path, ask: Callable[[Run], Awaitable[list[str]]]
+) -> None:
+    @agent(tools=[search])
+    async def host(run: Run) -> AsyncIterator[str]:
+        answers = await ask(run)
+        async with asyncio.TaskGroup() as group:
+            found = [group.create_task(run.call(search, place)) for place in ("Rome", "Oslo")]
+        yield f"{', '.join(answers)}: {found[0].result()[0].number}, {found[1].result()[0].number}"
+
+    async with agent_harness(tmp_path, host) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("Go") == "tool_use"
+        waiting = list((await session.live()).state.waiting_calls())
+        assert [call.call.input["questions"][0]["question"] for call in waiting] == ["Tea?", "Cake?"]
+        await harness.restart()
+        for call, chosen in zip(waiting, (0, 1), strict=True):
+            await session.answer(Choice(call_id=call.call.call_id, selections={"0": [chosen]}))
+        assert (await session.summary_lines())[-1] == "assistant: yes, no: Rome 1, Oslo 1"
+
+
+async def test_a_question_beside_a_call_in_progress_is_asked_when_the_call_has_ended(tmp_path: Path) -> None:
+    @agent(tools=[search])
+    async def busy(run: Run) -> AsyncIterator[str]:
+        async def ask_later() -> str:
+            await run.call(search, "Rome")
+            return await run.ask("Sure?", ["yes"])
+
+        async with asyncio.TaskGroup() as group:
+            early, late = group.create_task(run.call(search, "Oslo")), group.create_task(ask_later())
+        yield f"{early.result()[0].number}, {late.result()}"
+
+    async with agent_harness(tmp_path, busy) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("Go") == "tool_use"
+        assert await session.choose(0) == "end_turn"
+        assert (await session.summary_lines())[-1] == "assistant: Oslo 1, yes"
 
 
 async def test_asking_and_forking_must_be_declared(tmp_path: Path) -> None:

@@ -57,6 +57,10 @@ class FunctionAgent(ServableAgent):
                     function_run.emit(text)
         except ToolFailed as error:
             raise AgentError("tool_failed", str(error)) from error  # the client already has this text as a result
+        except BaseExceptionGroup as group:
+            if group.split(contract.Paused)[1] is None:  # all tasks of the function wait for the application
+                raise contract.Paused from group
+            raise
         await function_run.close()
         return None
 

@@ -19,6 +19,7 @@ import structlog
 
 from dragoman.agents.builtins import Choice, Question, Questions
 from dragoman.agents.parameters import TypeHint
+from dragoman.agents.step_batch import RequestedCall, StepBatcher
 from dragoman.agents.tool import FunctionTool
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, Paused, RunnableTool, ToolFailed
@@ -99,7 +100,7 @@ class Run:
         self._is_live = can_act and not self._recorded_steps
         """Shortcut for the hot path: True where `_may_act` would return True."""
         self._has_output = False
-        self._is_calling = False
+        self._step = StepBatcher(self._make_step).make
         self._is_over = False
         self._usage: Usage | None = None
         self._stage: str | None = None
@@ -316,25 +317,20 @@ class Run:
             raise RuntimeError("a function that returns instructions cannot answer")
         return self._step_index >= len(self._recorded_steps)
 
-    async def _step(self, calls: Sequence[tuple[str, JsonObject]]) -> Sequence[ToolMessage]:
+    async def _make_step(self, calls: Sequence[RequestedCall]) -> Sequence[ToolMessage]:
         if not self._may_act():
             return self._replay_step(calls)
-        if self._is_calling:
-            raise RuntimeError("another call is in progress; use `await run.call_all(…)` for parallel calls")
         for name, arguments in calls:
             is_memory = name == WRITE_MEMORY and self._agent.tool(name) is None
             self._run.call(name, arguments, tool=self._run.memory_tool if is_memory else None)
         usage, self._usage, self._has_output = self._usage, None, False
-        self._is_calling = True
         try:
             return await self._run.end_step(usage=usage)
         except Paused:
             self._is_over, self._is_live = True, False
             raise
-        finally:
-            self._is_calling = False
 
-    def _replay_step(self, calls: Sequence[tuple[str, JsonObject]]) -> Sequence[ToolMessage]:
+    def _replay_step(self, calls: Sequence[RequestedCall]) -> Sequence[ToolMessage]:
         step = self._recorded_steps[self._step_index]
         if [call.name for call in step.calls] != [name for name, _ in calls]:
             log.error(
