@@ -116,7 +116,7 @@ async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
         raise RuntimeError("a slip of a door's")
 
     engine = await world.start()
-    engine.watch(fails)
+    engine.watch(fails, lambda *_: None)
     live = await open_session(engine)
     async with asyncio.timeout(DEADLINE_S):
         await play(engine, live, "go")
