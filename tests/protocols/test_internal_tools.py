@@ -10,6 +10,7 @@ import pytest
 from dragoman import Run, agent, tool
 from dragoman.agents.parameters import DeclarationError
 from tests.protocols.aap.client import Session
+from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
 from tests.test_one_session import ProtocolClients
 
@@ -48,6 +49,7 @@ def assert_hidden(seen: object) -> None:
     assert [each for each in SECRETS if each in text] == []
 
 
+@requirement("aap:undeclared:internal-tool")
 async def test_calls_of_internal_tools_are_unseen_on_every_protocol(server: SocketServer) -> None:
     clients = ProtocolClients(server, "alice")
     session = await clients.aap.create(server_tools=[{"name": "look", "trust": True}])
@@ -82,6 +84,7 @@ async def test_calls_of_internal_tools_are_unseen_on_every_protocol(server: Sock
     await clients.tab.leave()
 
 
+@requirement("aap:undeclared:internal-tool")
 async def test_an_agent_reads_its_internal_calls_after_a_restart(tmp_path: Path) -> None:
     async with running_socket_server(tmp_path, agents=[seer], rehearsal=False) as server:
         session = await ProtocolClients(server, "alice").aap.create(server_tools=[{"name": "look"}])
@@ -96,6 +99,7 @@ async def test_an_agent_reads_its_internal_calls_after_a_restart(tmp_path: Path)
         assert_hidden(await again.history())
 
 
+@requirement("aap:undeclared:internal-tool")
 @pytest.mark.parametrize("options", [{"needs_approval": True}, {"on_restart": "ask"}])
 def test_users_cannot_be_asked_about_internal_tools(options: dict[str, object]) -> None:
     with pytest.raises(DeclarationError, match="internal"):

@@ -458,6 +458,7 @@ REQUIREMENTS = (
     ),
     Requirement("aap:undeclared:image", "Images not declared are 400, in messages, seeds and results", "aap §13 row 4"),
     Requirement("aap:undeclared:image-url", "Other image URLs are 400 `image_unsupported`", "aap §13 row 5"),
+    Requirement("aap:undeclared:internal-tool", "Calls of internal tools are unseen, on every protocol", "rule 16"),
     Requirement("aap:undeclared:tool", "A server tool that is not exposed is 400 `unknown_tool`", "aap §13 row 6"),
     # --- what official clients rely on --------------------------------------------------------------------------------
     Requirement("aap:clients:error-text", "`error` is one readable sentence, `code` a stable word", "aap §14.2, §16"),
