@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import uvicorn
-from mcp.server.mcpserver import Image, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
@@ -92,6 +92,25 @@ def die_once(mark: str) -> str:
 def forecast() -> list[str]:
     """Tell the weather of the next days."""
     return ["sun", "rain"]
+
+
+@server.tool()
+async def grow(context: Context) -> str:
+    """Get another tool."""
+
+    def grown() -> str:
+        """Be new."""
+        return "new"
+
+    server.add_tool(grown)
+    await context.notify_tools_changed()
+    return "done"
+
+
+@server.tool()
+def token(context: Context) -> str:
+    """Return a header of the request."""
+    return (context.headers or {}).get("authorization", "none")
 
 
 @server.tool(name="dotted.name")

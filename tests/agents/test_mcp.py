@@ -7,18 +7,19 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragoman import Agent, McpServer, ToolFailed, agent
+from dragoman import Agent, McpServer, ToolContext, ToolFailed, agent, tool
 from dragoman.agents import serving
 from dragoman.agents.builtins import UNPARSED_ARGUMENTS
 from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.content import Image, Text
+from dragoman.core.ids import UserId
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
 from tests.agents.agent_harness import DEADLINE_S, ScriptedModel, agent_harness, call
 from tests.agents.test_tool import Context
@@ -107,7 +108,7 @@ async def test_options_select_tools_and_set_their_policy(tmp_path: Path) -> None
 
 
 def test_an_unknown_option_of_a_server_is_refused_with_the_known_ones() -> None:
-    known = "exposed, idempotent, needs_approval, prefix, timeout_s, tools"
+    known = "exposed, idempotent, internal, needs_approval, optional, prefix, timeout_s, tools"
     message = f"MCP server far: unknown option 'expose' (known options: {known})"
     with pytest.raises(TypeError, match=rf"^{re.escape(message)}$"):
         McpServer.http("far", "http://127.0.0.1:9/mcp", expose=False)  # type: ignore[call-arg]  # that is the point
@@ -202,8 +203,7 @@ async def test_a_server_that_dies_between_two_calls_is_restarted(tmp_path: Path)
     async with started(program(tmp_path)) as server:
         (process,) = children() - before
         os.kill(process, signal.SIGKILL)
-        connection = server._connection
-        assert connection is not None
+        (connection,) = server._connections.values()
         await asyncio.wait_for(connection._stream_ended.wait(), DEADLINE_S)
         assert await run(server, "add", a=1, b=2) == 3
     assert children() == before, "no process is left behind"
@@ -225,6 +225,50 @@ async def test_an_unavailable_server_fails_the_start_with_the_reason(server: Mcp
         async with asyncio.timeout(SLOW_S):
             await server.start()
     assert server.tools == ()
+
+
+@asynccontextmanager
+async def refusing_server(head: bytes) -> AsyncIterator[str]:
+    """A web server that answers every request with the same response; its address."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (b"401 Unauthorized", "HTTP 401 Unauthorized: the server wants credentials, or rejects those in its headers"),
+        (b"503 Service Unavailable", "HTTP 503 Service Unavailable"),
+    ],
+)
+async def test_an_error_status_is_named(head: bytes, message: str) -> None:
+    async with refusing_server(head) as address:
+        with pytest.raises(StartFailed, match=f"^MCP server far: {message}$"):
+            async with asyncio.timeout(SLOW_S):
+                await McpServer.http("far", address).start()
+
+
+async def test_an_optional_server_that_is_down_does_not_stop_the_start() -> None:
+    gone = McpServer.stdio("gone", "/no/such/program", optional=True)
+    agent = Agent("assistant", model=ScriptedModel(), tools=[gone, local])
+    async with asyncio.timeout(SLOW_S):
+        await serving.start([agent])
+    serving.check([agent])
+    assert [each.spec.name for each in agent.spec.tools] == ["local"]
+    await serving.close([agent])
+
+
+@tool
+async def local() -> str:
+    """Be here."""
+    return "here"
 
 
 @pytest.mark.slow
@@ -337,3 +381,63 @@ async def test_calls_over_http_work_again_after_the_server_returns() -> None:
     async with http_program(port):
         assert await run(server, "add", a=2, b=2) == 4
         await server.aclose()
+
+
+async def offers(agent: Agent, name: str) -> None:
+    """Wait until an agent has the tool of that name."""
+    while agent.tool(name) is None:  # noqa: ASYNC110  # agents announce no changes: they are asked at every step
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.slow
+async def test_an_optional_server_that_comes_later_brings_its_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.agents.mcp.RETRY_DELAY_S", 0.05)
+    async with http_program(0) as port:
+        pass
+    agent = Agent(
+        "assistant",
+        model=ScriptedModel(),
+        tools=[McpServer.http("far", f"http://127.0.0.1:{port}/mcp", tools=["add"], optional=True)],
+    )
+    async with asyncio.timeout(SLOW_S):
+        await serving.start([agent])
+        assert agent.tool("add") is None
+        async with http_program(port):
+            await offers(agent, "add")
+            assert [each.spec.name for each in agent.spec.tools] == ["add"]
+            await serving.close([agent])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_tools_that_a_server_adds_are_offered(tmp_path: Path, transport: str) -> None:
+    async with AsyncExitStack() as stack:
+        server = program(tmp_path)
+        if transport == "http":
+            port = await stack.enter_async_context(http_program(0))
+            server = McpServer.http("far", f"http://127.0.0.1:{port}/mcp")
+        agent = Agent("assistant", model=ScriptedModel(), tools=[server])
+        async with asyncio.timeout(SLOW_S):
+            await serving.start([agent])
+            assert agent.tool("grown") is None
+            assert await run(server, "grow") == "done"
+            await offers(agent, "grown")
+            assert await run(server, "grown") == "new"
+            await serving.close([agent])
+
+
+@pytest.mark.slow
+async def test_each_user_has_headers_of_their_own() -> None:
+    def headers(context: ToolContext) -> dict[str, str]:
+        return {"Authorization": f"Bearer {context.user}"}
+
+    async with http_program(0) as port:
+        server = McpServer.http("far", f"http://127.0.0.1:{port}/mcp", user_headers=headers)
+        async with started(server):
+            token = next(each for each in server.tools if each.declaration.spec.name == "token")
+            seen = []
+            for name in ("ann", "bob", "ann"):
+                context = Context()
+                context.user = UserId(name)
+                seen.append(await token.run({}, context))
+    assert seen == ["Bearer ann", "Bearer bob", "Bearer ann"]

@@ -70,15 +70,18 @@ class ServableAgent:
     @property
     def spec(self) -> AgentSpec:
         """The agent's specification. It includes the tools of MCP servers only after `start`."""
+        self._refresh_tools()
         return self._spec
 
     @property
     def tools(self) -> Sequence[RunnableTool]:
         """All tools, exposed and hidden."""
+        self._refresh_tools()
         return self._tools
 
     def tool(self, name: str) -> RunnableTool | None:
         """The tool of that name, exposed or hidden."""
+        self._refresh_tools()
         return self._tools_by_name.get(name)
 
     def child(self, call: Call) -> contract.Agent | None:
@@ -127,10 +130,18 @@ class ServableAgent:
             await self._exit_stack.aclose()
             self._collect_tools()
 
-    def _collect_tools(self) -> None:
+    def _refresh_tools(self) -> None:
+        """Take over changed tools of MCP servers, which may come and go."""
+        if any(source.tools is not known for source, known in self._collected):
+            self._collect_tools(drops_duplicates=True)
+
+    def _collect_tools(self, *, drops_duplicates: bool = False) -> None:
         tools: list[RunnableTool] = []
+        self._collected = [(each, each.tools) for each in self._tool_sources if isinstance(each, ToolSource)]
         for each in self._tool_sources:
             tools += each.tools if isinstance(each, ToolSource) else [each]
+        if drops_duplicates:  # nobody is there to read about a duplicate that comes later: the first one stays
+            tools = list({tool.declaration.spec.name: tool for tool in reversed(tools)}.values())[::-1]
         self._tools = tuple(tools)
         self._tools_by_name = {tool.declaration.spec.name: tool for tool in tools}
         declarations = tuple(tool.declaration for tool in tools)

@@ -5,8 +5,8 @@ next call reconnects. A call that was in progress is repeated only if its tool m
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -21,18 +21,32 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ServerTool, ToolPolicy
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp import Client, Tool
     from mcp.client.stdio import StdioServerParameters
 
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
 """Longer than the SDK waits for a server process to exit."""
+RETRY_DELAY_S = 5.0
+"""Delay before the first attempt to reach an optional server again; it doubles up to the maximum."""
+MAX_RETRY_DELAY_S = 60.0
+MAX_CONNECTIONS = 64
+"""Maximum number of connections to a server for users with headers of their own, unless more are in use."""
 MAX_PAGES = 100
+HTTP_HINTS = {
+    401: "the server wants credentials, or rejects those in its headers",
+    403: "the credentials in the headers do not suffice",
+    404: "there is no MCP endpoint at this address",
+}
 SESSION_TERMINATED = "Session terminated"
 """The SDK's message for an HTTP server that no longer knows the session. Such a call had no effect."""
 
-Connect = Callable[[asyncio.Event], AbstractAsyncContextManager["Client"]]
-"""Opens a client. The event is set when the client's stream ends."""
+Connect = Callable[["_Connection"], AbstractAsyncContextManager["Client"]]
+"""Opens the client of a connection."""
+
+UserHeaders = Callable[[ToolContext], Mapping[str, str]]
+"""Returns the HTTP headers of a user's calls, such as the user's own token."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +73,8 @@ class McpOptions(TypedDict, total=False):
     that the server declares as read-only or idempotent."""
     timeout_s: float
     """A call that takes longer fails."""
+    optional: bool
+    """Whether agents start without the server's tools if it is not available. They get them when it is."""
 
 
 DEFAULTS = McpOptions(
@@ -69,6 +85,7 @@ DEFAULTS = McpOptions(
     needs_approval=False,
     idempotent=None,
     timeout_s=ToolPolicy().timeout_s,
+    optional=False,
 )
 
 
@@ -78,7 +95,9 @@ class McpServer:
     Several agents may share one server; they share its connection.
     """
 
-    def __init__(self, label: str, connect: Connect, **options: Unpack[McpOptions]) -> None:
+    def __init__(
+        self, label: str, connect: Callable[[Mapping[str, str]], Connect], **options: Unpack[McpOptions]
+    ) -> None:
         reject_unknown_options(f"MCP server {label}", options, DEFAULTS)
         chosen: McpOptions = {**DEFAULTS, **options}
         self.label = label
@@ -87,8 +106,13 @@ class McpServer:
         self._options = chosen
         self._tools: tuple[McpTool, ...] = ()
         self._reference_count = 0
-        self._connection: _Connection | None = None
+        self._user_headers: UserHeaders | None = None
+        self._connections: dict[frozenset[tuple[str, str]], _Connection] = {}
+        """By the headers of the users; the server's own connection has none."""
         self._connect_lock = asyncio.Lock()
+        self._has_changed = asyncio.Event()
+        """Set when the list of tools has to be read again."""
+        self._refresh_task: asyncio.Task[None] | None = None
 
     @classmethod
     def stdio(
@@ -111,19 +135,25 @@ class McpServer:
             options: see `McpOptions`.
         """
 
-        def connect(stream_ended: asyncio.Event) -> AbstractAsyncContextManager["Client"]:
+        def connect(connection: _Connection) -> AbstractAsyncContextManager["Client"]:
             from mcp.client.stdio import StdioServerParameters
 
             variables = None if env is None else dict(env)
             return _stdio_client(
-                StdioServerParameters(command=command, args=list(arguments), env=variables, cwd=cwd), stream_ended
+                StdioServerParameters(command=command, args=list(arguments), env=variables, cwd=cwd), connection
             )
 
-        return cls(label, connect, **options)
+        return cls(label, lambda _: connect, **options)
 
     @classmethod
     def http(
-        cls, label: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Unpack[McpOptions]
+        cls,
+        label: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        user_headers: UserHeaders | None = None,
+        **options: Unpack[McpOptions],
     ) -> "McpServer":
         """An MCP server that is reached by streamable HTTP.
 
@@ -131,9 +161,18 @@ class McpServer:
             label: the server's name, as clients see it.
             url: address of the MCP endpoint.
             headers: HTTP headers of each request, such as `Authorization`.
+            user_headers: further headers for the calls of a user, such as the user's own token. Users with different
+                headers have connections of their own. The tools are listed without them.
             options: see `McpOptions`.
         """
-        return cls(label, lambda _: _http_client(url, dict(headers or {})), **options)
+        common = dict(headers or {})
+
+        def connect(further: Mapping[str, str]) -> Connect:
+            return lambda connection: _http_client(url, {**common, **further}, connection)
+
+        server = cls(label, connect, **options)
+        server._user_headers = user_headers
+        return server
 
     def __repr__(self) -> str:
         return f"<MCP server {self.label}>"
@@ -156,31 +195,62 @@ class McpServer:
             )
         if self._reference_count == 0:
             try:
-                connection = await self._ensure_connected()
-                tools = await connection.list_tools()
-            except Exception as error:  # the boundary to another program: any failure means that the start failed
-                await self._disconnect()
-                raise StartFailed(f"MCP server {self.label}: {_reason(error)}") from error
-            missing = (self._tool_names or frozenset()) - {tool.name for tool in tools}
-            if missing:
-                await self._disconnect()
-                raise StartFailed(f"MCP server {self.label} has no tool {', '.join(sorted(missing))}")
-            self._tools = tuple(
-                McpTool(self, tool.name, self._server_tool(tool))
-                for tool in tools
-                if self._tool_names is None or tool.name in self._tool_names
-            )
+                await self._load_tools()
+            except StartFailed as error:
+                if not self._options["optional"]:
+                    await self._disconnect()
+                    raise
+                log.warning("MCP server not available, starting without its tools", reason=str(error))
+                self._has_changed.set()
+            self._refresh_task = asyncio.create_task(self._keep_tools_current(), name=f"tools of {self.label}")
         self._reference_count += 1
 
     async def aclose(self) -> None:
-        """Undo one `start`. The last one closes the connection."""
+        """Undo one `start`. The last one closes the connections."""
         self._reference_count -= 1
         if self._reference_count == 0:
+            if self._refresh_task is not None:
+                self._refresh_task.cancel()
+                await asyncio.wait([self._refresh_task])
             self._tools = ()
             await self._disconnect()
 
-    async def call(self, name: str, arguments: JsonObject, *, may_repeat: bool) -> Json:
-        """Call a tool by the name that the server uses.
+    async def _load_tools(self) -> None:
+        """Read the list of tools. Raises StartFailed."""
+        try:
+            connection = await self._ensure_connected({})
+            tools = await connection.list_tools()
+        except Exception as error:  # the boundary to another program: any failure means that there are no tools
+            raise StartFailed(f"MCP server {self.label}: {_reason(error)}") from error
+        missing = (self._tool_names or frozenset()) - {tool.name for tool in tools}
+        if missing:
+            raise StartFailed(f"MCP server {self.label} has no tool {', '.join(sorted(missing))}")
+        self._tools = tuple(
+            McpTool(self, tool.name, self._server_tool(tool))
+            for tool in tools
+            if self._tool_names is None or tool.name in self._tool_names
+        )
+
+    async def _keep_tools_current(self) -> None:
+        """Read the list of tools again whenever it has changed, and until an optional server is available."""
+        while True:
+            await self._has_changed.wait()
+            delay_s = RETRY_DELAY_S
+            while self._has_changed.is_set():
+                if not self._tools:
+                    await asyncio.sleep(delay_s)
+                self._has_changed.clear()
+                try:
+                    await self._load_tools()
+                    log.info("tools of an MCP server changed", server=self.label, tools=len(self._tools))
+                except StartFailed as error:
+                    log.warning("tools of an MCP server cannot be listed, retrying", reason=str(error))
+                    self._has_changed.set()
+                    await asyncio.sleep(delay_s if self._tools else 0)
+                    delay_s = min(2 * delay_s, MAX_RETRY_DELAY_S)
+
+    async def call(self, name: str, arguments: JsonObject, context: ToolContext, *, may_repeat: bool) -> Json:
+        """Call a tool for a user, by the name that the server uses.
 
         Raises:
             ToolFailed: the tool failed, or the server cannot be reached or died during the call.
@@ -188,17 +258,19 @@ class McpServer:
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
+        headers = {} if self._user_headers is None else self._user_headers(context)
         for is_last_try in (False, True):
             try:
-                connection = await self._ensure_connected()
+                connection = await self._ensure_connected(headers)
             except Exception as error:  # as in `start`; the next call tries again
                 raise ToolFailed(f"cannot reach the MCP server {self.label}: {_reason(error)}") from error
             try:
-                return to_tool_result(await connection.client.call_tool(name, arguments))
+                with connection.in_use():
+                    return to_tool_result(await connection.client.call_tool(name, arguments))
             except MCPError as error:
                 had_no_effect = error.message == SESSION_TERMINATED
                 if not had_no_effect and error.code != CONNECTION_CLOSED:
-                    raise ToolFailed(error.message) from error
+                    raise ToolFailed(connection.http_error or error.message) from error
                 connection.mark_ended()
                 if is_last_try or not (had_no_effect or may_repeat):
                     raise ToolFailed(
@@ -220,24 +292,34 @@ class McpServer:
         )
         return ServerTool(spec=to_tool_spec(tool, self._options["prefix"]), policy=policy, server=self.label)
 
-    async def _ensure_connected(self) -> "_Connection":
-        """The current connection, or a new one if it has ended."""
+    async def _ensure_connected(self, headers: Mapping[str, str]) -> "_Connection":
+        """The current connection with these headers of a user, or a new one if it has ended."""
+        key = frozenset(headers.items())
         async with self._connect_lock:
-            if self._connection is not None and not self._connection.has_ended:
-                return self._connection
-            await self._disconnect()
-            connection = self._connection = _Connection(self.label, self._connect)
+            current = self._connections.pop(key, None)
+            if current is not None and not current.has_ended:
+                self._connections[key] = current  # the newest is the last
+                return current
+            if current is not None:
+                await current.close()
+            idle = [each for each, used in self._connections.items() if each and not used.use_count]
+            for each in idle[: max(0, len(self._connections) - MAX_CONNECTIONS + 1)]:
+                await self._connections.pop(each).close()
+            connection = _Connection(self.label, self._connect(headers), self._has_changed if not key else None)
             try:
                 async with asyncio.timeout(START_TIMEOUT_S):
                     await connection.opened
-            except BaseException:
-                await self._disconnect()
+            except BaseException as error:
+                await connection.close()
+                if isinstance(error, Exception) and connection.http_error is not None:
+                    raise ConnectionRefusedError(connection.http_error) from error
                 raise
+            self._connections[key] = connection
             return connection
 
     async def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
             await connection.close()
 
 
@@ -256,14 +338,20 @@ class McpTool:
         """Call the tool on the server. If this is cancelled, the server is notified."""
         if UNPARSED_ARGUMENTS in arguments:
             raise ToolFailed("the arguments are not a JSON object")
-        return await self._server.call(self._name, arguments, may_repeat=self.declaration.policy.on_restart == "repeat")
+        may_repeat = self.declaration.policy.on_restart == "repeat"
+        return await self._server.call(self._name, arguments, context, may_repeat=may_repeat)
 
 
 class _Connection:
-    """A connection, kept open by its own task until `close`."""
+    """A connection, kept open by its own task until `close`. `tools_changed` is set when the server says so."""
 
-    def __init__(self, label: str, connect: Connect) -> None:
+    def __init__(self, label: str, connect: Connect, tools_changed: asyncio.Event | None) -> None:
         self.client: Client
+        self.use_count = 0
+        """The calls in progress."""
+        self.http_error: str | None = None
+        """The newest error status that the server answered with, in words."""
+        self._tools_changed = tools_changed
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the client can be used; fails if it cannot be opened."""
         self._stream_ended = asyncio.Event()
@@ -274,6 +362,45 @@ class _Connection:
     def has_ended(self) -> bool:
         """Whether the connection can no longer be used."""
         return self._stream_ended.is_set() or self._task.done()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the connection open during a call."""
+        self.use_count += 1
+        try:
+            yield
+        finally:
+            self.use_count -= 1
+
+    async def on_message(self, message: object) -> None:
+        """Note that the list of tools has changed. Servers of earlier protocol versions send a notification."""
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(getattr(message, "root", message), ToolListChangedNotification):
+            self.note_change()
+
+    def note_change(self) -> None:
+        """Have the list of tools read again."""
+        if self._tools_changed is not None:
+            self._tools_changed.set()
+
+    async def on_response(self, response: "httpx2.Response") -> None:
+        """Note an error status: the SDK does not say which it was."""
+        if response.is_error:
+            hint = HTTP_HINTS.get(response.status_code)
+            words = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
+            self.http_error = f"{words}: {hint}" if hint else words
+        else:
+            self.http_error = None
+
+    async def _listen(self) -> None:
+        """Wait for changes of the list of tools. Older servers send notifications instead, or have no changes."""
+        try:
+            async with self.client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self.note_change()
+        except Exception as error:  # noqa: BLE001  # a task's root; calls do not depend on it
+            log.debug("MCP server announces no changes", error=_reason(error))
 
     def mark_ended(self) -> None:
         """Do not use this connection any more."""
@@ -304,11 +431,17 @@ class _Connection:
 
     async def _keep_open(self, connect: Connect) -> None:
         try:
-            async with connect(self._stream_ended) as client:
+            async with connect(self) as client:
                 self.client = client
                 if not self.opened.done():
                     self.opened.set_result(None)
-                await self._may_close.wait()
+                listening = asyncio.create_task(self._listen()) if self._tools_changed is not None else None
+                try:
+                    await self._may_close.wait()
+                finally:
+                    if listening is not None:
+                        listening.cancel()
+                        await asyncio.wait([listening])
         except Exception as error:  # noqa: BLE001  # a task's root; whoever awaits `opened` gets the error
             if self.opened.done():
                 log.debug("MCP connection ended", error=_reason(error))
@@ -317,36 +450,38 @@ class _Connection:
 
 
 @asynccontextmanager
-async def _stdio_client(parameters: "StdioServerParameters", stream_ended: asyncio.Event) -> AsyncIterator["Client"]:
+async def _stdio_client(parameters: "StdioServerParameters", connection: _Connection) -> AsyncIterator["Client"]:
     from mcp import Client
     from mcp.client.stdio import stdio_client
 
     @asynccontextmanager
     async def end_detecting_client() -> AsyncIterator[tuple[Any, Any]]:
         async with stdio_client(parameters) as (reader, writer):
-            yield _EndDetectingStream(reader, stream_ended), writer
+            yield _EndDetectingStream(reader, connection.mark_ended), writer
 
-    async with Client(end_detecting_client()) as client:
+    async with Client(end_detecting_client(), message_handler=connection.on_message) as client:
         yield client
 
 
 @asynccontextmanager
-async def _http_client(url: str, headers: dict[str, str]) -> AsyncIterator["Client"]:
+async def _http_client(url: str, headers: dict[str, str], connection: _Connection) -> AsyncIterator["Client"]:
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
-        yield await stack.enter_async_context(Client(streamable_http_client(url, http_client=http)))
+        http.event_hooks["response"].append(connection.on_response)
+        transport = streamable_http_client(url, http_client=http)
+        yield await stack.enter_async_context(Client(transport, message_handler=connection.on_message))
 
 
 class _EndDetectingStream:
-    """Sets an event when a stream of the SDK ends, so that no call is sent to a process that has exited."""
+    """Tells when a stream of the SDK ends, so that no call is sent to a process that has exited."""
 
-    def __init__(self, stream: Any, stream_ended: asyncio.Event) -> None:  # noqa: ANN401  # an anyio stream of SDK messages
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:  # noqa: ANN401  # an anyio stream of SDK messages
         self._stream = stream
-        self._stream_ended = stream_ended
+        self._on_end = on_end
 
     async def receive(self) -> Any:  # noqa: ANN401  # as above
         return await self._stream.receive()
@@ -364,7 +499,7 @@ class _EndDetectingStream:
         try:
             return await self._stream.__anext__()
         except BaseException:
-            self._stream_ended.set()
+            self._on_end()
             raise
 
     async def __aenter__(self) -> "_EndDetectingStream":
@@ -386,6 +521,8 @@ def _reason(error: BaseException) -> str:
     """A description of the error, taken out of the exception groups that the SDK wraps around it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, ConnectionRefusedError) and error.errno is None:
+        return str(error)
     if isinstance(error, TimeoutError):
         return f"no answer within {START_TIMEOUT_S:g} s"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
