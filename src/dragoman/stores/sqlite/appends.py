@@ -172,8 +172,7 @@ def _advance_session(connection: sqlite3.Connection, append: Append) -> int | No
         )
     else:
         connection.execute(
-            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?,"
-            " head_checksum = ?, settings = coalesce(?, settings), settings_checksum = coalesce(?, settings_checksum)"
+            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?, head_checksum = ?"
             " WHERE number = ?",
             (
                 seq,
@@ -181,30 +180,26 @@ def _advance_session(connection: sqlite3.Connection, append: Append) -> int | No
                 to_us(head.updated_at),
                 head.state.decode(),
                 state_checksum(append.session_id, head.state),
-                None if head.settings is None else head.settings.decode(),
-                None if head.settings is None else state_checksum(append.session_id, head.settings),
                 *found,
             ),
         )
+        if head.settings is not None:
+            connection.execute(
+                "UPDATE sessions SET settings = ?, settings_checksum = ? WHERE number = ?",
+                (head.settings.decode(), state_checksum(append.session_id, head.settings), *found),
+            )
     return found[0]
 
 
 def _event_rows(appends: Iterable[tuple[Append, int]]) -> list[tuple[object, ...]]:
-    return [
-        (
-            append.session_id,
-            logged.seq,
-            logged.run_id,
-            at,
-            type_of(logged.event),
-            payload.decode(),
-            number,
-            event_checksum(append.session_id, logged.seq, at, logged.run_id, payload),
-        )
-        for append, number in appends
-        for logged, payload in zip(append.events, append.payloads, strict=True)
-        for at in (to_us(logged.at),)
-    ]
+    rows: list[tuple[object, ...]] = []
+    for append, number in appends:
+        session_id = append.session_id
+        for logged, payload in zip(append.events, append.payloads, strict=True):
+            seq, run_id, at = logged.seq, logged.run_id, to_us(logged.at)
+            checksum = event_checksum(session_id, seq, at, run_id, payload)
+            rows.append((session_id, seq, run_id, at, type_of(logged.event), payload.decode(), number, checksum))
+    return rows
 
 
 def _store_idempotency_records(
