@@ -194,7 +194,10 @@ async def test_a_server_whose_database_is_gone_is_not_ready_until_it_is_back(
             assert (await status(server, "/readyz"))[0] == 200
             await asyncio.to_thread(postgres.stop)
             code, body = await status(server, "/readyz")
-            assert (code, json.loads(body)) == (503, {"status": "store unavailable", "reason": "the database cannot be used now"})
+            assert (code, json.loads(body)) == (
+                503,
+                {"status": "store unavailable", "reason": "the database cannot be used now"},
+            )
             refused = await server.aap_client("alice").open("POST", "/sessions", {"agent": {"name": "rehearsal"}})
             assert (refused.status, json.loads(await refused.read())["code"]) == (503, "unavailable")
             await asyncio.to_thread(postgres.start)
