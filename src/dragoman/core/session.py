@@ -138,7 +138,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     resends_history: bool = False
     """Whether a client has sent its whole history with new messages, so that what it omits is meant to be gone."""
     shared_state_seq: int | None = None
-    """The last event with a shared state; 0 before there is one, None if an earlier release did not record it."""
+    """The last event with a shared state (shared rules, 33); 0 before there is one. None: an earlier release did not
+    record it."""
     turn_state_seq: int | None = None
     """The same as of the user's last message, for a run that continues after answers."""
     asking_options: RunOptions | None = None
