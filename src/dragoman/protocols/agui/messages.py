@@ -18,7 +18,6 @@ from dragoman.core.events import (
     CallSettled,
     CardUpdated,
     LoggedEvent,
-    MessageAdded,
     MessageClosed,
     MessageOpened,
     PlanUpdated,
@@ -247,25 +246,24 @@ class Transcript:
 
     def feed(self, logged: LoggedEvent) -> None:
         """Add the next event."""
-        step, at = _OpenStep(), milliseconds(logged.at)
+        step: _OpenStep | None = None
         match logged.event:
             case MessageOpened(loop=loop):
-                self._steps[loop] = step
+                self._steps[loop] = _OpenStep()
             case BlockClosed(loop=loop, block=block) as closed if loop in self._steps:
                 self._steps[loop].close_block(closed, logged.seq)
                 if not isinstance(block, core.Text | core.Thinking):
-                    self._shown.append(block_event(closed, at))
+                    self._shown.append(block_event(closed, milliseconds(logged.at)))
             case CallOpened(loop=loop) if loop in self._steps:
                 self._steps[loop].begin_message((logged.seq, 0), has_text=False)
-            case MessageClosed(loop=loop, status=status):
-                step = self._steps.pop(loop, step)
+            case MessageClosed(loop=loop, status=status) if loop in self._steps:
+                step = self._steps.pop(loop)
                 if status == "cut" and step.reasoning:
                     step.begin_message((logged.seq, 0))
             case PlanUpdated() as plan:
                 self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, logged.seq)
-            case CardUpdated(loop=loop) as update if (card := card_event(update, at)) is not None:
-                self._shown.append(card)
-                self._steps.get(loop, step).begin_message((logged.seq, 0))
+            case CardUpdated() as update:
+                self._add_card(update, logged)
         message = self._assembler.feed(logged)
         if isinstance(message, core.AssistantMessage):
             self._add_step(message, step, logged)
@@ -297,16 +295,27 @@ class Transcript:
                 fitting.append(msgspec.structs.replace(event, value={**without, "leftOut": OMITTED_FILE_TEXT}))
         return fitting[::-1]
 
-    def _add_step(self, message: core.AssistantMessage, step: _OpenStep, logged: LoggedEvent) -> None:
-        if isinstance(logged.event, MessageAdded):
+    def _add_card(self, update: CardUpdated, logged: LoggedEvent) -> None:
+        card = card_event(update, milliseconds(logged.at))
+        if card is not None:
+            self._shown.append(card)
+            if update.loop in self._steps:
+                self._steps[update.loop].begin_message((logged.seq, 0))
+
+    def _add_step(self, message: core.AssistantMessage, step: _OpenStep | None, logged: LoggedEvent) -> None:
+        """Add a model step, or a seed that is one."""
+        if step is None:
             self._shown += _blocks_of_seed(message, milliseconds(logged.at))
             self._messages += [((logged.seq, 0), each) for each in _step_messages(message)]
             return
         placed = list(step.reasoning)
         if step.begin is not None:
             placed.append((step.begin, _assistant_message(message, has_text=step.has_text)))
-        for place, each in placed:
-            self._messages.insert(bisect_right(self._messages, place, key=_place), (place, each))
+        for each in placed:
+            if not self._messages or self._messages[-1][0] <= each[0]:
+                self._messages.append(each)
+            else:
+                self._messages.insert(bisect_right(self._messages, each[0], key=_place), each)
 
     def _add_input(self, message: core.UserMessage | core.SystemMessage, place: _Place) -> None:
         if isinstance(message, core.UserMessage):
