@@ -246,7 +246,7 @@ VALID_CHANGES: dict[int, list[Change]] = {
         for value in ("2026-03-16T09:12:33Z", "2026-03-16t09:12:33.123456789z", "2016-12-31T23:59:60Z")
     ],
     19: [setting(time, "client_epoch_ms", value) for value in (0, -1, 10**30)],
-    20: [nothing],
+    20: [nothing, setting(props, "client_time", None)],
 }
 """What lies just inside each rule."""
 
