@@ -42,6 +42,8 @@ PATHS = (
 )
 OPEN = ("/", "/health", "/readiness", "/liveness")
 
+WRONG_ROLE = "Invalid enum value 'robot'; expected 'assistant', 'system', 'tool' or 'user'"
+
 
 # --- paths ------------------------------------------------------------------------------------------------------------
 
@@ -280,8 +282,16 @@ async def test_a_refusal_names_the_field_as_fastapi_does(alice: AgentScopeClient
     assert (reply.status, reply.json) == (
         422,
         {
-            "error": {"code": "INVALID_REQUEST", "message": "input[1].role: Invalid enum value 'robot'"},
-            "detail": [{"loc": ["body", "input", 1, "role"], "msg": "Invalid enum value 'robot'"}],
+            "error": {
+                "code": "INVALID_REQUEST",
+                "message": f"input[1].role: {WRONG_ROLE}",
+            },
+            "detail": [
+                {
+                    "loc": ["body", "input", 1, "role"],
+                    "msg": WRONG_ROLE,
+                }
+            ],
         },
     )
     reply = await alice.request("POST", "/process", request_body({"role": "user", "content": [{"type": "image"}]}))

@@ -307,7 +307,7 @@ class _Handlers(Handlers):
 
         def check_position() -> None:
             if frames.count < position.number:
-                raise InvalidCursor(f"turn {run_id} has {frames.count} events so far, not {position.number}")
+                raise InvalidCursor(f"turn {run_id} has {frames.count} events so far, got the ID {position.number}")
 
         return await resume_stream(
             reader, encoder, session.durable_cursor, check_position, on_close=lambda _: release()

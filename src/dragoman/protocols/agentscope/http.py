@@ -288,7 +288,7 @@ class _Handlers(Handlers):
 
         def check_position() -> None:
             if events.count < skip:
-                raise InvalidCursor(f"this response has {events.count} events so far, not {skip}")
+                raise InvalidCursor(f"after={skip - 1}: this response has the events 0 to {events.count - 1} so far")
 
         up_to = handle.session.durable_cursor
         return await resume_stream(reader, events, up_to, check_position, on_close=lambda _: release())

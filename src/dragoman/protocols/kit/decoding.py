@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dragoman.protocols.kit.errors import InvalidBody, InvalidJson, parse_validation_error
+from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
+from dragoman.protocols.kit.wrong_members import describe_wrong_member
 
 T = TypeVar("T")
 
@@ -32,8 +33,8 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        decode_json(body)  # the typed decoder stops at the first wrong value; what follows may not even be JSON
-        raise InvalidBody(*parse_validation_error(str(error))) from error
+        value = decode_json(body)  # the typed decoder stops at the first wrong value; what follows may not be JSON
+        raise InvalidBody(*describe_wrong_member(error, value, decoder.type)) from error
     except _DECODE_ERRORS as error:
         repaired = replace_lone_surrogates(body)
         if repaired == body:
@@ -97,4 +98,4 @@ def convert_value(value: object, kind: type[T], path: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InvalidBody(*parse_validation_error(str(error), path)) from error
+        raise InvalidBody(*describe_wrong_member(error, value, kind, path)) from error

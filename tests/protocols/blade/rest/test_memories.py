@@ -89,8 +89,14 @@ async def test_a_memory_names_the_session_in_which_it_was_written(rest_fixture: 
         ({"content": "x" * 501}, "content: must have 1 to 500 characters"),
         ({"content": " \t\n"}, "content: must not be blank"),
         ({"content": 5}, "content: Expected `str | null`, got `int`"),
-        ({"content": "c", "type": "opinion"}, "type: Invalid enum value 'opinion'"),
-        ({"content": "c", "record_type": "skill"}, "record_type: Invalid enum value 'skill'"),
+        (
+            {"content": "c", "type": "opinion"},
+            "type: Invalid enum value 'opinion'; expected 'experience' or 'feedback'",
+        ),
+        (
+            {"content": "c", "record_type": "skill"},
+            "record_type: Invalid enum value 'skill'; expected 'memory' or 'skill_comment'",
+        ),
         ({"content": "c", "write_reason": "r" * 501}, "write_reason: must have 1 to 500 characters"),
         ({"content": "c", "skill_name": "s" * 256}, "skill_name: must have 1 to 255 characters"),
         ({"content": "c", "scope": "s" * 256}, "scope: must have 1 to 255 characters"),
@@ -158,8 +164,8 @@ async def test_memories_are_listed_newest_first_and_filtered(alice: Client) -> N
         ("limit=101", "limit: must be a whole number from 1 to 100"),
         ("limit=x", "limit: must be a whole number from 1 to 100"),
         ("offset=-1", "offset: must be a whole number from 0 to 999999999"),
-        ("type=opinion", "type: Invalid enum value 'opinion'"),
-        ("status=off", "status: Invalid enum value 'off'"),
+        ("type=opinion", "type: Invalid enum value 'opinion'; expected 'experience' or 'feedback'"),
+        ("status=off", "status: Invalid enum value 'off'; expected 'disabled', 'enabled' or 'superseded'"),
     ],
 )
 async def test_a_query_out_of_bounds_is_422(alice: Client, query: str, detail: str) -> None:

@@ -76,8 +76,11 @@ async def test_who_is_refused_does_not_follow_the_chat(alice: RestClient) -> Non
     ("fields", "message"),
     [
         ({"model": "m" * 256}, "model: must have 1 to 255 characters"),
-        ({"runtime_env": {"A": "x" * 10_001}}, "runtime_env[...]: Expected `str` of length <= 10000"),
-        ({"runtime_env": {f"N{n}": "" for n in range(201)}}, "runtime_env: Expected `object` of length <= 200"),
+        ({"runtime_env": {"A": "x" * 10_001}}, "runtime_env.A: Expected `str` of length <= 10000, got 10001"),
+        (
+            {"runtime_env": dict.fromkeys(map(str, range(201)), "")},
+            "runtime_env: Expected `object` of length <= 200, got 201",
+        ),
         ({"message": None}, "Missing session_id or message"),
         ({"message": [{"type": "text", "text": " "}, {"type": "text", "text": ""}]}, "Missing session_id or message"),
         (
