@@ -20,6 +20,7 @@ from dragoman.settings import Settings, SettingsError
 from dragoman.stores.sqlite.database import FolderInUse
 from tests.agents.agent_harness import ScriptedModel
 from tests.asgi_client import Exchange
+from tests.conversations import script
 from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
@@ -247,7 +248,7 @@ async def test_a_secret_option_is_in_no_log_even_if_an_agent_raises_it(tmp_path:
     try:
         async with running_server(tmp_path) as server:
             session = await server.aap_client("alice").create(options={"token": CANARY})
-            turn = await session.run(json.dumps({"script": [{"fail": f"login with {CANARY} failed"}]}))
+            turn = await session.run(script({"say": "One moment."}, {"fail": f"login with {CANARY} failed"}))
             assert turn.stop == "error"
             assert CANARY not in json.dumps([turn.messages, turn.meta, await session.info()])
             secret = server.key("alice")
