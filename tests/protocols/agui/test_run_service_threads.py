@@ -17,14 +17,14 @@ STAMP = {"call": {"name": "stamp", "input": {"text": "x"}}}
 async def test_threads_are_listed_in_pages_newest_first(open_app_server: AppServerFactory) -> None:
     async with open_app_server() as server:
         alice = RunServiceClient(server.connection, server.key("alice"))
-        assert (await alice.get("/sessions")).json == {"threads": [], "next": None}
+        assert (await alice.get("/threads")).json == {"threads": [], "next": None}
         threads = [new_thread() for _ in range(2)]
         await alice.play(threads[0], "hello")
         await alice.play(threads[1], script(STAMP))
         await Endpoint(server.connection, server.key("alice")).run(an_input("over AG-UI", thread=str(uuid4())))
         await RunServiceClient(server.connection, server.key("bob")).play(new_thread(), "of bob")
-        first = (await alice.get("/sessions?limit=2")).json
-        rest = (await alice.get(f"/sessions?limit=2&after={first['next']}")).json
+        first = (await alice.get("/threads?limit=2")).json
+        rest = (await alice.get(f"/threads?limit=2&after={first['next']}")).json
         listed = [*first["threads"], *rest["threads"]]
         assert (len(first["threads"]), rest["next"]) == (2, None)
         assert [each["threadId"] for each in listed[1:]] == threads[::-1]
@@ -35,7 +35,7 @@ async def test_threads_are_listed_in_pages_newest_first(open_app_server: AppServ
         assert (listed[1]["status"], listed[1]["agent_type"]) == ("waiting", "rehearsal")
         assert list(listed[0]) == ["threadId", "title", "agent_type", "status", "createdAt", "updatedAt"]
         for query in ("limit=0", "limit=x", "after=x"):
-            assert (await alice.get(f"/sessions?{query}")).status == 422
+            assert (await alice.get(f"/threads?{query}")).status == 422
 
 
 @requirement("runs:status:get")

@@ -113,7 +113,7 @@ class _Handlers(Handlers):
 
     @endpoint(
         "GET",
-        "/sessions",
+        "/threads",
         parameters=(
             query("limit", f"How many threads, 1 to {wire.PAGE_HIGHEST}; {wire.PAGE_DEFAULT} by default.", int),
             query("after", "The `next` of the page before."),
