@@ -53,16 +53,6 @@ def test_a_line_is_one_json_object_with_time_level_event_and_facts(lines: Lines)
     assert line == {"level": "info", "event": "key made", "name": "laptop", "count": 3, "scopes": ["use"], "at": None}
 
 
-def test_malformed_utf8_on_a_websocket_is_one_warning_without_a_traceback(lines: Lines) -> None:
-    try:
-        b"\xff".decode()
-    except UnicodeDecodeError:
-        logging.getLogger("uvicorn.error").exception("Invalid UTF-8 sequence received from client.")
-    (line,) = lines()
-    assert (line["level"], line["event"]) == ("warning", "closed a WebSocket that sent malformed UTF-8")
-    assert "trace" not in line
-
-
 def test_lines_of_libraries_and_warnings_pass_through_the_same_pipeline(lines: Lines) -> None:
     logging.getLogger("uvicorn.error").warning("Invalid %s request", "HTTP")
     logging.getLogger("asyncio").error("Task was %s", "destroyed", exc_info=ValueError("lost"))

@@ -43,7 +43,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             try:
                 b"".join(self.frames).decode()
             except UnicodeDecodeError as error:
-                log.info("WebSocket text is not UTF-8", client=self.client, reason=error.reason)
+                log.warning("closed a WebSocket that sent malformed UTF-8", client=self.client, reason=error.reason)
                 self.frames = []
                 self._close(INVALID_TEXT, "")
                 return

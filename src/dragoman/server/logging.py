@@ -118,10 +118,6 @@ class StructlogHandler(logging.Handler):
         except (TypeError, ValueError):  # the library's arguments do not fit its format
             text = str(record.msg)
         log = structlog.get_logger(record.name)
-        if record.name == "uvicorn.error" and record.exc_info and record.exc_info[0] is UnicodeDecodeError:
-            # A WebSocket client sent malformed UTF-8: uvicorn closed the socket with 1007 and logs a traceback.
-            log.warning("closed a WebSocket that sent malformed UTF-8", logger=record.name)
-            return
         log.log(record.levelno, text, logger=record.name, exc_info=record.exc_info or None)
 
 
