@@ -110,5 +110,5 @@ async def test_text_on_a_web_socket_that_is_not_utf_8_ends_it_without_a_tracebac
     (entry,) = [
         entry for line in log_records.getvalue().splitlines() if "UTF-8" in (entry := json.loads(line))["event"]
     ]
-    assert (entry["level"], "exception" in entry) == ("info", False)
+    assert (entry["level"], "exception" in entry) == ("warning", False)
     assert "Traceback" not in log_records.getvalue()
