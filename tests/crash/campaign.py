@@ -163,7 +163,7 @@ class Campaign:
         return "starting"
 
     async def _die(self, server: Server, ending: KillAfterReady | KillAtPoint | StopGracefully) -> str:
-        life = Life(server.port)
+        life = Life(server.port, server.is_dead)
         self._availability.begin(life)
         name = "at a time"
         match ending:
@@ -183,7 +183,6 @@ class Campaign:
                     await self._wait_for_stop(server)
             case _ as never:
                 assert_never(never)
-        ended_at = time.time()
         server.signal(signal.SIGKILL)
         if name == "stopping":
             name = (
@@ -191,7 +190,7 @@ class Campaign:
             )  # it may have stopped just before
         elif name != "stopped":
             await self._wait_for_end(server)
-        self._availability.end(ended_at)
+        self._availability.end()
         return name
 
     async def _wait_for_stop(self, server: Server) -> None:

@@ -23,7 +23,6 @@ class ConnectionBroken(Exception):
 
     def __init__(self, why: object) -> None:
         super().__init__(repr(why))
-        self.at = time.time()
 
 
 class NoResponse(AssertionError):

@@ -1,6 +1,7 @@
 """Server processes. Each is started, awaited, signalled and ended through its own handle."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -81,6 +82,13 @@ class Server:
         except TimeoutError:
             return True
         return False
+
+    def is_dead(self) -> bool:
+        """Whether the process has ended, also if nobody has collected its status yet."""
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if the process is still running."""
