@@ -28,6 +28,7 @@ from dragoman.engine.runs import runner as runs_module
 from dragoman.engine.runs.submissions import BusyPolicy
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
+from tests.engine.engine_group import ClusterWorld
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
@@ -249,9 +250,14 @@ async def test_a_stop_and_an_answer_at_once_have_one_outcome(any_world: World) -
         engine.stop_run(live), engine.start_run(live, answer, by=ANN), return_exceptions=True
     )
     await wait_for_end(live)
-    assert stopped is True
-    assert isinstance(answered, (CallAlreadySettled, UnknownCall))
-    assert texts(await any_world.history(live.state.session_id))[2:] == ["Tool call cancelled: the run was stopped"]
+    history = texts(await any_world.history(live.state.session_id))
+    if isinstance(answered, BaseException):
+        assert stopped is True
+        assert isinstance(answered, (CallAlreadySettled, UnknownCall))
+        assert history[2:] == ["Tool call cancelled: the run was stopped"]
+    else:  # of requests that travel between servers, the second may arrive first
+        assert isinstance(any_world, ClusterWorld)
+        assert '"labels":["a"]' in history[2]
 
 
 # --- deadlines --------------------------------------------------------------------------------------------------------
