@@ -12,6 +12,7 @@ from socketio.exceptions import ConnectionError as Refused  # type: ignore[impor
 
 from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.ports.log import Append
+from dragoman.protocols.blade.socket.server import MAX_DETACHED_EVENTS
 from tests.conversations import call, script
 from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
 from tests.protocols.blade.driver import url_of
@@ -250,6 +251,19 @@ async def test_rest_shows_how_a_chat_ended_only_when_that_is_durable(
                 await alice.get("version")
             may_commit.set()
     assert seen == ["committed", "interrupted", "interrupted"]
+
+
+@requirement("blade:chats:stop")
+async def test_many_stops_at_once_are_all_answered_and_the_next_chat_is_complete(alice: RestClient) -> None:
+    session = await alice.session()
+    async with socket_client(alice.url, alice.key) as socket:
+        await socket.call("session:subscribe", {"session_id": session})
+        for _ in range(MAX_DETACHED_EVENTS * 2):
+            await socket.emit("chat:stop", {"session_id": session})
+        stops = [socket.call("chat:stop", {"session_id": session}) for _ in range(MAX_DETACHED_EVENTS * 2)]
+        assert await asyncio.gather(*stops) == [{"status": "idle"}] * len(stops)
+        events = await socket.send(session, "hello")
+    assert events[-1][1]["status"] == "completed"
 
 
 @requirement("blade:chats:stop")

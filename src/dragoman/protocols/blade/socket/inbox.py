@@ -6,7 +6,6 @@ and only to the socket at fault, because it ends streams in published clients.
 
 import asyncio
 import uuid
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
@@ -14,7 +13,7 @@ import structlog
 
 from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import ROOT, parse_session_id
+from dragoman.core.ids import ROOT, UserId, parse_session_id
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine
@@ -47,7 +46,7 @@ class Inbox:
     def __init__(self, engine: Engine, rooms: Rooms) -> None:
         self._engine = engine
         self._rooms = rooms
-        self._stops: defaultdict[str, set[asyncio.Task[str]]] = defaultdict(set)
+        self._stops: dict[tuple[UserId, str], set[asyncio.Task[str]]] = {}
         """The stops that have not taken effect yet, by the names of their sessions."""
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -71,7 +70,7 @@ class Inbox:
     async def subscribe(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `session:subscribe`."""
         command = convert_value(data, wire.Subscribe)
-        await self._wait_for_stops(command.session_id)
+        await self._wait_for_stops(socket, command.session_id)
         async with lease_readable(self._engine, socket.principal.user, command.session_id) as live:
             room = await self._rooms.open(live)
             is_raw = command.event_format == "raw"
@@ -121,7 +120,7 @@ class Inbox:
         if not (command.message or command.askuser_answer or command.whatif or command.replay_decision):
             raise MissingFields
         socket.principal.require("use")
-        await self._wait_for_stops(command.session_id)
+        await self._wait_for_stops(socket, command.session_id)
         async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
             submit = await self._build_submit(command, live)
             if not submit.messages and not submit.answers:
@@ -185,10 +184,19 @@ class Inbox:
         """
         command = convert_value(data, wire.ChatStop)
         socket.principal.require("use")
-        stops = self._stops[wire.parse_session_name(command.session_id)]
+        key = (socket.principal.user, wire.parse_session_name(command.session_id))
+        stops = self._stops.setdefault(key, set())
+
+        def on_done(task: asyncio.Task[str]) -> None:
+            stops.discard(task)
+            if not stops:
+                self._stops.pop(key, None)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.debug("chat not stopped", session=key[1], reason=repr(error))
+
         task = asyncio.create_task(self._stop(socket, command))
         stops.add(task)
-        task.add_done_callback(stops.discard)
+        task.add_done_callback(on_done)
         done, _ = await asyncio.wait([task], timeout=STOP_TIMEOUT_S)
         return {"status": task.result() if done else "stopping"}
 
@@ -206,16 +214,16 @@ class Inbox:
             await self._rooms.wait_until_sent(live)
             return "stopped" if is_stopped else "idle"
 
-    async def _wait_for_stops(self, session_name: str) -> None:
-        """Wait until a session's stops have taken effect, so that a new chat is told apart from the stopped one."""
-        if stops := self._stops.get(wire.parse_session_name(session_name)):
+    async def _wait_for_stops(self, socket: Socket, session_name: str) -> None:
+        """Wait until the user's stops of a session have taken effect, so that a new chat gets its own events only."""
+        if stops := self._stops.get((socket.principal.user, wire.parse_session_name(session_name))):
             await asyncio.wait(stops, timeout=STOP_TIMEOUT_S)
 
     async def compact(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `chat:compact`."""
         command = convert_value(data, wire.SessionCommand)
         socket.principal.require("use")
-        await self._wait_for_stops(command.session_id)
+        await self._wait_for_stops(socket, command.session_id)
         async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
             compaction = await self._engine.compact(live)
             await self._rooms.wait_until_sent(live)

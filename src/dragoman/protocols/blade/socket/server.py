@@ -7,10 +7,11 @@ because the library's own way of sending takes some 35 µs for each socket.
 import asyncio
 import logging
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -52,6 +53,8 @@ RESERVED_EVENTS = frozenset({"connect", "disconnect", "connect_error", "*"})
 """The names of the library's own handlers, which it would also call for clients' events."""
 DETACHED_EVENTS = frozenset({"chat:stop"})
 """Events whose handling the socket's next events do not wait for."""
+MAX_DETACHED_EVENTS = 16
+"""Events of a socket that are handled beside the next ones. Further ones are handled in their turn."""
 wants_acknowledgement: ContextVar[bool] = ContextVar("wants_acknowledgement")
 """Whether the client asked for an acknowledgement of the event that is handled."""
 INVALID_JSON_ERROR: JsonObject = {"code": "bad_request", "message": "the event is not JSON"}
@@ -206,6 +209,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         super().__init__(**options)
         self._connect_timeout_s = connect_timeout_s
         self._tasks: set[asyncio.Task[None]] = set()
+        self._detached_events: Counter[str] = Counter()
 
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
         await super()._handle_eio_connect(eio_sid, environ)
@@ -233,13 +237,20 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         wants_acknowledgement.set(number is not None)
         if name in RESERVED_EVENTS:
             await self._acknowledge(eio_sid, number, await _acknowledge_unknown_event(name))
-        elif name in DETACHED_EVENTS:
+        elif name in DETACHED_EVENTS and self._detached_events[eio_sid] < MAX_DETACHED_EVENTS:
+            self._detached_events[eio_sid] += 1
             task = asyncio.create_task(super()._handle_event(eio_sid, namespace, number, data))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._on_detached_event_done, eio_sid))
             await asyncio.sleep(0)  # the handler begins before those of the next events
         elif isinstance(name, str):
             await super()._handle_event(eio_sid, namespace, number, data)
+
+    def _on_detached_event_done(self, eio_sid: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._detached_events[eio_sid] -= 1
+        if not self._detached_events[eio_sid]:
+            del self._detached_events[eio_sid]
 
     async def _reject_event(self, eio_sid: str, number: int | None, error: JsonObject) -> None:
         await self._send_packet(eio_sid, self.packet_class(EVENT, data=["system:error", error]))
