@@ -32,7 +32,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "aap:tenancy:foreign-is-unknown",
-        "A foreign, a deleted and an unknown session are told apart by nothing in the answer",
+        "A foreign, a deleted and an unknown session are distinguished by nothing in the answer",
         "aap §1 [chosen]; rule 2",
     ),
     Requirement("aap:tenancy:listing-is-own", "The listing shows the caller's own sessions only", "aap §1 [chosen]"),

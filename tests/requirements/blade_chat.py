@@ -60,7 +60,7 @@ REQUIREMENTS = (
     Requirement("blade:chats:busy", "A second message is `session_busy`, to its sender alone", "blade §4.1"),
     Requirement("blade:chats:refused", "What is refused is acknowledged and announced", "blade §§6.1, 15"),
     Requirement("blade:chats:nulls", "An optional field of an event may be null", "blade §2 [chosen]"),
-    Requirement("blade:chats:left", "A chat right after leaving one is told apart from it", "blade §16 [sdk]"),
+    Requirement("blade:chats:left", "A chat right after leaving one is distinguished from it", "blade §16 [sdk]"),
     Requirement("blade:chats:stop", "A stop keeps partial text, cancels calls, and is acknowledged last", "blade §8.2"),
     Requirement("blade:chats:failed", "A failure ends the turn, says why, ends the chat", "blade §6.2"),
     Requirement("blade:chats:limit", "The limit of model calls is `completed` with `max_turns`", "blade §8.1 [chosen]"),
