@@ -23,11 +23,14 @@ ALL = "test"
 EXTRAS = {
     "run": ["cli", "embedded"],
     "cli": ["cli"],
+    "langgraph": ["langgraph"],
     "mcp": ["mcp"],
     "models": ["models"],
     "nats": ["nats"],
+    "openai-agents": ["openai-agents"],
     "otel": ["otel"],
     "postgres": ["postgres"],
+    "pydantic-ai": ["pydantic-ai"],
     "s3": ["s3"],
 }
 """The other lists, and the extras that each of them contains in addition to the base."""
