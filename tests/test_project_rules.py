@@ -25,7 +25,12 @@ REASON = re.compile(r"^\s*(?:#|//) Large: \w+", re.MULTILINE)
 FORBIDDEN_MODULE_NAMES = {"common", "helper", "helpers", "misc", "shared", "util", "utils"}
 """Modules with these names collect unrelated code, and every layer ends up importing them."""
 
-INITS_WITH_CODE = {"src/dragoman/__init__.py", "src/dragoman/client/__init__.py", "tests/requirements/__init__.py"}
+INITS_WITH_CODE = {
+    "src/dragoman/__init__.py",
+    "src/dragoman/adapters/__init__.py",
+    "src/dragoman/client/__init__.py",
+    "tests/requirements/__init__.py",
+}
 """The first two are the public API, the third is part of the test framework. All others contain no code."""
 
 PURE = re.compile(r"(?:^|(?<=[.;)] )|(?<=\n))Pure\b(?= values|:|;|,|\.)")

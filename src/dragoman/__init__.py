@@ -3,6 +3,7 @@
 This is what agents are written with; the server is the command `dragoman`.
 """
 
+from dragoman.adapters import RunInfo
 from dragoman.agents.function import agent
 from dragoman.agents.mcp import McpServer
 from dragoman.agents.model import Agent
@@ -24,6 +25,7 @@ __all__ = [
     "Plan",
     "PlanStep",
     "Run",
+    "RunInfo",
     "SecretOption",
     "SelectOption",
     "Text",

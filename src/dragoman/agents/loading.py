@@ -1,14 +1,32 @@
-"""Load agents from Python files: `FILE.py`, or `FILE.py:NAME` for one of them."""
+"""Load agents from Python files: `FILE.py`, or `FILE.py:NAME` for one of them.
+
+Objects of other frameworks are agents too. Their adapters are a layer beside this one, so they are imported by name,
+and only when a file has an object of the framework.
+"""
 
 import sys
 import traceback
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from dragoman.agents.base import ServableAgent
+from dragoman.agents.parameters import DeclarationError
+from dragoman.agents.serving import is_agent_name
 from dragoman.core.agent import Agent
+
+ADAPTERS = {
+    "pydantic_ai.agent": "pydantic_ai",
+    "langgraph.pregel": "langgraph",
+    "agents.run_context": "openai_agents",
+}
+"""The frameworks' adapters, by a module that is loaded whenever an agent of the framework exists.
+
+Not by the top module alone: a project's own package may be called `agents`.
+"""
 
 
 class LoadError(Exception):
@@ -30,17 +48,65 @@ def load(location: str) -> list[Agent]:
     """
     path, name = _split_location(location)
     module = _import_file(path)
-    if name:
-        return _agents_by_name(module, path, name)
-    public = {id(value): value for name, value in vars(module).items() if not name.startswith("_") and is_agent(value)}
-    subagents = {id(sub) for agent in public.values() if isinstance(agent, ServableAgent) for sub in agent.subagents}
-    agents = [agent for key, agent in public.items() if key not in subagents]
-    if not agents:
-        raise LoadError(
-            f"{path}: no agent found. Define one at the top level, such as "
-            f'`assistant = Agent("assistant")`, or an async generator function under `@agent`'
-        )
+    try:
+        return _agents_by_name(module, path, name) if name else _public_agents(module, path)
+    except DeclarationError as error:  # of a framework's object: ours are checked when they are written
+        raise LoadError(f"{path}: {error}") from error
+
+
+def load_all(locations: Iterable[str]) -> list[Agent]:
+    """Load the agents of several files. A framework's object can also be called by its own name if that is free.
+
+    Raises:
+        LoadError: a file does not exist, fails to import, or has no agent.
+    """
+    agents = [agent for location in locations for agent in load(location)]
+    taken = {name for agent in agents for name in (agent.spec.name, *agent.spec.aliases)}
+    for agent in agents:
+        if isinstance(agent, Wrapper) and agent.own_name and is_agent_name(agent.own_name):
+            if agent.own_name not in taken:
+                agent.add_alias(agent.own_name)
+            taken.add(agent.own_name)
     return agents
+
+
+@runtime_checkable
+class Wrapper(Protocol):
+    """An object of another framework as an agent; the base class of all of them is in `dragoman.adapters`."""
+
+    @property
+    def own_name(self) -> str | None:
+        """The object's own name; None if it has none or a default one."""
+
+    def add_alias(self, alias: str) -> None:
+        """Add a name that clients may use too."""
+
+    def parts(self) -> Iterable[object]:
+        """The objects that are served as a part of this agent, such as the wrapped one."""
+
+    def describe(self) -> str:
+        """What was understood of the object, for the server's start."""
+
+
+def as_agent(value: object, name: str) -> Agent | None:
+    """The agent that serves a value: itself if it is one, a wrapper if it is an object of a framework, or None.
+
+    Args:
+        value: any value of a file.
+        name: the name of the wrapper.
+
+    Raises:
+        DeclarationError: it is a framework's object that cannot be served; the message says why.
+    """
+    if is_agent(value):
+        return value
+    packages = {each.__module__.partition(".")[0] for each in type(value).__mro__}
+    for framework, adapter in ADAPTERS.items():
+        if framework in sys.modules and framework.partition(".")[0] in packages:
+            load_adapter = import_module("dragoman.adapters.frameworks").load_adapter
+            wrap: Callable[[object, str], Agent | None] = load_adapter(adapter).as_agent
+            return wrap(value, name)
+    return None
 
 
 def is_agent(value: object) -> TypeGuard[Agent]:
@@ -94,14 +160,70 @@ def _describe_error(error: BaseException, path: Path) -> str:
     return f"line {line}: {text}" if line is not None else text
 
 
+def _public_agents(module: ModuleType, path: Path) -> list[Agent]:
+    """The agents under public names, in the order of the file, without those that are only a part of another."""
+    named: dict[int, tuple[str, object]] = {}
+    for name, value in vars(module).items():
+        if not name.startswith("_"):
+            named.setdefault(id(value), (name, value))
+    found = {key: agent for key, (name, value) in named.items() if (agent := as_agent(value, name)) is not None}
+    agents = _without_parts(found)
+    if not agents:
+        raise LoadError(
+            f"{path}: no agent found. Define one at the top level, such as "
+            f'`assistant = Agent("assistant")`, or an async generator function under `@agent`'
+        )
+    return agents
+
+
+def _without_parts(agents: Mapping[int, Agent]) -> list[Agent]:
+    """The agents that are not reached from another one; of those that reach each other, the first.
+
+    Args:
+        agents: by the identity of the object in the file, in its order.
+    """
+    reached = {key: _reachable(agent, agents) - {key} for key, agent in agents.items()}
+    order = list(agents)
+    return [
+        agent
+        for place, (key, agent) in enumerate(agents.items())
+        if not any(
+            key in reached[other] and (other not in reached[key] or index < place) for index, other in enumerate(order)
+        )
+    ]
+
+
+def _reachable(agent: Agent, agents: Mapping[int, Agent]) -> set[int]:
+    """The identities of all objects that an agent consists of or hands work to."""
+    found: set[int] = set()
+    queue = list(_parts(agent))
+    while queue:
+        part = queue.pop()
+        if id(part) not in found:
+            found.add(id(part))
+            queue += _parts(agents.get(id(part)))
+    return found
+
+
+def _parts(agent: object) -> Iterable[object]:
+    if isinstance(agent, ServableAgent):
+        return agent.subagents
+    return agent.parts() if isinstance(agent, Wrapper) else ()
+
+
 def _agents_by_name(module: ModuleType, path: Path, name: str) -> list[Agent]:
     value: object = getattr(module, name, None)
     items = list(value) if isinstance(value, (list, tuple)) else [value]
-    agents = [each for each in items if is_agent(each)]
+    agents = [agent for each in items if (agent := as_agent(each, _name_in(module, each) or name)) is not None]
     if agents and len(agents) == len(items):
         return agents
-    names = [variable for variable, each in vars(module).items() if is_agent(each)]
+    names = [variable for variable, each in vars(module).items() if as_agent(each, variable) is not None]
     available = f"available agents: {', '.join(names)}" if names else "the file defines no agent"
     if not hasattr(module, name):
         raise LoadError(f"{path}: no agent {name!r}; {available}")
     raise LoadError(f"{path}: expected an agent, but {name!r} is a {type(value).__name__}; {available}")
+
+
+def _name_in(module: ModuleType, value: object) -> str | None:
+    """The variable that holds a value in a file."""
+    return next((name for name, each in vars(module).items() if each is value), None)

@@ -9,7 +9,7 @@ from dragoman.agents.parameters import DeclarationError
 from dragoman.core.agent import Agent
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
 
-__all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "start"]
+__all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "is_agent_name", "start"]
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -84,6 +84,11 @@ def check(agents: Sequence[Agent]) -> None:
             queue += agent.subagents
 
 
+def is_agent_name(name: str) -> bool:
+    """Whether an agent can have this name or alias."""
+    return _AGENT_NAME.fullmatch(name) is not None
+
+
 def check_spec(spec: AgentSpec) -> None:
     """Check the specification of one agent.
 
@@ -91,7 +96,7 @@ def check_spec(spec: AgentSpec) -> None:
         DeclarationError: it is not valid; the first fault is reported.
     """
     for name in (spec.name, *spec.aliases):
-        if _AGENT_NAME.fullmatch(name) is None:
+        if not is_agent_name(name):
             raise DeclarationError(
                 f"an agent's name must have 1 to 64 characters (letters, digits, '_', '-', '.'), got {name!r}"
             )

@@ -86,7 +86,7 @@ async def prepare_agents(
         settings: the files to load, whether to add the rehearsal agents, and the default agent and model.
         extra_agents: agents to serve in addition, before the others.
         environ: where models find their providers' keys.
-        progress: called with a line of text during slow steps of a model's start.
+        progress: called with a line of text during slow steps of a model's start, and for each agent of a framework.
         clock: the clock of the rehearsal agents.
         stack: closes agents and models.
 
@@ -98,6 +98,7 @@ async def prepare_agents(
             message for the person at the terminal.
     """
     from dragoman.agents import serving
+    from dragoman.agents.loading import Wrapper
 
     agents = [*extra_agents, *_load_agents(settings.agents)]
     if settings.rehearsal:
@@ -122,6 +123,9 @@ async def prepare_agents(
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)
     serving.check(agents)
+    for agent in agents:
+        if isinstance(agent, Wrapper):
+            progress(f"{agent.spec.name}: {agent.describe()}")
     by_name = {agent.spec.name: agent for agent in agents}
     default = settings.default_agent or agents[0].spec.name
     names = {alias for agent in agents for alias in (agent.spec.name, *agent.spec.aliases)}
@@ -133,9 +137,9 @@ async def prepare_agents(
 def _load_agents(files: Sequence[str]) -> list[Agent]:
     if not files:
         return []
-    from dragoman.agents.loading import load
+    from dragoman.agents.loading import load_all
 
-    return [agent for file in files for agent in load(file)]
+    return load_all(files)
 
 
 def _rehearsal_agents(folder: Path, clock: Clock) -> list[Agent]:
