@@ -84,7 +84,13 @@ loops = st.just(ROOT) | ids.map("fork:{}".format)
 usages = st.builds(Usage, input_tokens=counts, output_tokens=counts)
 
 user_messages = st.builds(
-    UserMessage, id=ids, content=input_contents, loop=loops, client_id=st.none() | words, name=st.none() | names
+    UserMessage,
+    id=ids,
+    content=input_contents,
+    loop=loops,
+    client_id=st.none() | words,
+    name=st.none() | names,
+    metadata=st.just(msgspec.UNSET) | json_values,
 )
 assistant_messages = st.builds(
     AssistantMessage,

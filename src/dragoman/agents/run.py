@@ -394,9 +394,11 @@ def _decode_json(content: Json) -> Json:
 
 
 def _result_value(agent: contract.Agent, result: ToolMessage) -> Json:
-    """The tool's return value, reconstructed from its result message."""
+    """The tool's return value, reconstructed from its result message. A client tool's is its text on every protocol."""
     _raise_if_failed(result)
     tool = agent.tool(result.name)
+    if tool is None and result.name not in agent.spec.builtins:
+        return result.content
     if not isinstance(tool, FunctionTool):
         return result.content if result.raw is msgspec.UNSET else result.raw
     value = result.raw

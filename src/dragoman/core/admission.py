@@ -430,13 +430,13 @@ def _settle_call(
     call_id = call.call.call_id
     _check_kind_of_answer(call, answer)
     match answer:
-        case Result(content=content, is_error=is_error):
+        case Result(content=content, is_error=is_error, raw=raw):
             record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
             if call.kind == "question":
                 choice = choice_from(call, content)
                 return _Settled([record, settle_choice(call, choice, new_id, content=content)], False)
             outcome: CallOutcome = "failed" if is_error else "done"
-            return _Settled([record, settle_call(call, outcome, content, new_id, by_client=True)], False)
+            return _Settled([record, settle_call(call, outcome, content, new_id, raw=raw, by_client=True)], False)
         case Choice():
             record = AnswerGiven(call_id=call_id, granted=True, by=by)
             return _Settled([record, settle_choice(call, answer, new_id)], False)
@@ -508,7 +508,11 @@ def _depth(state: SessionState, call: OpenCall) -> int:
 def _user_messages(request: Submit, new_id: NewId) -> tuple[UserMessage, ...]:
     return tuple(
         UserMessage(
-            id=MessageId(new_id()), content=_to_stored_content(each.content), client_id=each.client_id, name=each.name
+            id=MessageId(new_id()),
+            content=_to_stored_content(each.content),
+            client_id=each.client_id,
+            name=each.name,
+            metadata=each.metadata,
         )
         for each in request.messages
     )

@@ -101,7 +101,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="user"):
     """A message of a person. `content` keeps the form in which it was sent: a string or blocks.
 
-    `client_id` is the client's own id of the message, which alone identifies nothing (shared rules, 13).
+    `client_id` is the client's own id of the message, which alone identifies nothing (shared rules, 13). `metadata` is
+    what the application keeps with the message; no agent reads it.
     """
 
     id: MessageId
@@ -109,6 +110,7 @@ class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     loop: LoopId = ROOT
     client_id: str | None = None
     name: str | None = None
+    metadata: Json | msgspec.UnsetType = msgspec.UNSET
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant"):

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.core.content import DEPTH_LIMIT, Call, Data, File, Image, Json, Text, is_too_deep
+from dragoman.core.answers import RAW_LIMIT
+from dragoman.core.content import DEPTH_LIMIT, Call, Data, File, Image, Json, Text, encode_json, is_too_deep
 from dragoman.core.events import EncryptedValue, SessionSettings, SettingsChange
 from dragoman.core.inputs import Answer, Result, StoredImage, UserInput
 from dragoman.core.refusals import (
@@ -27,6 +28,8 @@ from dragoman.core.session import apply_change
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant, ToolSpec
 
 OPTION_LIMIT = 64 * 1024
+METADATA_LIMIT = 16 * 1024
+"""Bytes of a message's metadata, as JSON."""
 UNCHANGED_SECRET = "***"  # the placeholder that clients are shown
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WEB_URL = re.compile(r"https?://[^\s\x00-\x1f\x7f]+", re.IGNORECASE)
@@ -185,12 +188,22 @@ def check_messages(spec: AgentSpec, messages: Sequence[UserInput], limits: Input
         raise LimitExceeded("the number of messages", limits.messages, path="messages")
     for place, message in enumerate(messages):
         check_content(spec, message.content, limits, f"messages[{place}]")
+        _check_value(message.metadata, METADATA_LIMIT, "a message's metadata", f"messages[{place}].metadata")
 
 
 def check_answer(spec: AgentSpec, answer: Answer, limits: InputLimits) -> None:
     """Check the content of an answer like that of a message."""
     if isinstance(answer, Result):
         check_content(spec, answer.content, limits)
+        _check_value(answer.raw, RAW_LIMIT, "a tool's result", "answers")
+
+
+def _check_value(value: Json | msgspec.UnsetType, limit: int, what: str, path: str) -> None:
+    if value is msgspec.UNSET:
+        return
+    _check_depth(value, path)
+    if len(encode_json(value)) > limit:
+        raise LimitExceeded(f"the bytes of {what}", limit, path=path)
 
 
 def _check_depth(value: Json, path: str) -> None:

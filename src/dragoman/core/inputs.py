@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from dragoman.core.content import InputBlock, JsonObject, Message
+from dragoman.core.content import InputBlock, Json, JsonObject, Message
 from dragoman.core.events import ProtocolName, SettingsChange
 from dragoman.core.ids import CallId, SessionId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata
@@ -21,19 +21,24 @@ class StoredImage(msgspec.Struct, frozen=True):
 
 
 class UserInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's message, before the server gives it an id."""
+    """A user's message, before the server gives it an id. `metadata` is kept with the message for the application."""
 
     content: str | tuple[InputBlock | StoredImage, ...]
     client_id: str | None = None
     name: str | None = None
+    metadata: Json | msgspec.UnsetType = msgspec.UNSET
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The application's result for a call: for a client tool or a question."""
+    """The application's result for a call: for a client tool or a question.
+
+    `raw` is the value that the tool returned, if it contains more than `content`. It is kept for client tools only.
+    """
 
     call_id: CallId
     content: str | tuple[InputBlock, ...]
     is_error: bool = False
+    raw: Json | msgspec.UnsetType = msgspec.UNSET
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessa
 from dragoman.core.run_metadata import given_state
 from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, Record, expand
+from dragoman.core.turns import Turn, turn_with, turns_of
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.engine.sessions.recent_messages import LoggedMessage
@@ -305,6 +306,29 @@ class History:
                     return expand(found, (), Cursor(first_seq - 1))
             if len(page) < RUN_PAGE:
                 return expand(found, pieces, Cursor(first_seq - 1))
+
+    async def turn_at(self, live: SessionView, seq: int) -> Turn | None:
+        """The turn of the run that event `seq` starts, with all its runs so far; None if the event starts none.
+
+        Reads the log from the turn's beginning to its end.
+        """
+        await live.until_durable(seq)
+        events: list[LoggedEvent] = []
+        while True:
+            page = await self._log.events(live.state.session_id, events[-1].seq if events else seq - 1, RUN_PAGE)
+            events += page
+            turns = turns_of(events)
+            if len(page) < RUN_PAGE or len(turns) > 1:
+                break
+        if not turns or turns[0].first.first_seq != seq or turns[0].first.has_message:
+            return turns[0] if turns and turns[0].first.first_seq == seq else None
+        run_id = turns[0].first.run_id
+        async for earlier in self.newest_events(live, seq):
+            events[:0] = earlier
+            turn = turn_with(turns_of(events), run_id)
+            if turn is None or turn.first.has_message:
+                break
+        return turn_with(turns_of(events), run_id)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
