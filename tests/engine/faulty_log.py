@@ -120,6 +120,11 @@ class FaultyLog:
         await self._before_operation()
         return await self.store.unfinished_sessions()
 
+    async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
+        self.reads += 1
+        await self._before_operation()
+        return await self.store.expired_sessions(by, limit)
+
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         self.reads += 1
         await self._before_operation()

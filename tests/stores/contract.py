@@ -20,6 +20,7 @@ from dragoman.core.events import (
     CallOpened,
     CallSettled,
     Event,
+    Lifetime,
     LoggedEvent,
     MessageAdded,
     MessageClosed,
@@ -583,6 +584,44 @@ class StoreContract:
         rest = await store.recent(ANN, "", 3, 3)
         assert [state.session_id for state in rest.states] == [session_id(3)]
         assert [*(await store.recent(UserId("carl"), "", 0, 3)).states] == []
+
+    async def test_unlisted_sessions_are_in_no_list_and_no_search_until_they_are_listed(
+        self, store: SessionStore
+    ) -> None:
+        hidden = SessionWriter(1, epoch=await store.claim_epoch())
+        created = SessionCreated(
+            agent="agent", settings=SessionSettings(title="quince", unlisted=True), protocol="test"
+        )
+        said = MessageAdded(message=UserMessage(id=MessageId("m"), content="quince jelly"))
+        listed = await new_session_in(store, 2)
+        assert await commit_accepted(store, hidden.append(created, said, is_new=True)) == [True]
+        for words, shown in (("", [session_id(2)]), ("quince", [])):
+            found = await store.recent(ANN, words, 0, 10)
+            assert ([state.session_id for state in found.states], found.total) == (shown, len(shown))
+        assert [*await store.page(ANN, None, 10)] == [listed.state]
+        assert [*await store.page(ANN, (NOON + timedelta(days=1), session_id(9)), 10)] == [listed.state]
+        assert (await store.load(hidden.session_id)) is not None, "it is there for whoever knows its id"
+        change = SettingsChanged(change=SettingsChange(unlisted=False))
+        assert await commit_accepted(store, hidden.append(change)) == [True]
+        assert [*await store.page(ANN, None, 10)] == [listed.state, hidden.state]
+        found = await store.recent(ANN, "quince", 0, 10)
+        assert [state.session_id for state in found.states] == [session_id(1)]
+
+    async def test_sessions_at_rest_expire_at_the_end_of_their_lifetime(self, store: SessionStore) -> None:
+        epoch = await store.claim_epoch()
+        writers = [SessionWriter(number, epoch=epoch, owner=ANN if number < 4 else BOB) for number in range(1, 5)]
+        lives = ((60, True), (30, True), (0, False), (0, True))
+        for writing, (idle_s, unlisted) in zip(writers, lives, strict=True):
+            settings = SessionSettings(unlisted=unlisted, lifetime=Lifetime(idle_s=idle_s, waiting_s=600))
+            created = SessionCreated(agent="agent", settings=settings, protocol="test")
+            assert await commit_accepted(store, writing.append(created, is_new=True)) == [True]
+        assert await commit_accepted(store, writers[3].append(started(4))) == [True]
+        expired = [(session_id(2), ANN), (session_id(1), ANN)]
+        assert [*await store.expired_sessions(NOON + timedelta(seconds=29), 10)] == []
+        assert [*await store.expired_sessions(NOON + timedelta(seconds=60), 1)] == expired[:1]
+        assert [*await store.expired_sessions(NOON + timedelta(days=1), 10)] == expired, "a run keeps the fourth"
+        assert await commit_accepted(store, writers[3].append(stopped(4))) == [True]
+        assert [*await store.expired_sessions(NOON, 10)] == [(session_id(4), BOB)]
 
     async def test_sessions_are_found_by_their_title_and_by_what_was_said_in_whatever_case(
         self, store: SessionStore

@@ -50,6 +50,8 @@ class _Session:
         self.head = b""
         self.settings = b""
         self.is_running = False
+        self.is_unlisted = False
+        self.expires_at: datetime | None = None
 
 
 class SimulatedLog:
@@ -87,6 +89,7 @@ class SimulatedLog:
         if append.head is not None:
             session.head = append.head.state
             session.settings = append.head.settings or session.settings
+            session.is_unlisted, session.expires_at = append.head.is_unlisted, append.head.expires_at
         for logged in append.events:
             if isinstance(logged.event, RunStarted | RunQueued):
                 run_id = logged.event.run_id
@@ -154,7 +157,11 @@ class SimulatedLog:
         return RecentSessions(states=found[offset : offset + limit], total=len(found))
 
     def _states(self, owner: UserId) -> list[SessionState]:
-        rows = [(each, held.head, held.settings) for each, held in self._sessions.items() if held.owner == owner]
+        rows = [
+            (each, held.head, held.settings)
+            for each, held in self._sessions.items()
+            if held.owner == owner and not held.is_unlisted
+        ]
         states, unreadable = decode_states(rows)
         for error in unreadable:
             self._report_unreadable(error)
@@ -177,6 +184,14 @@ class SimulatedLog:
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
         return [session_id for session_id, session in self._sessions.items() if session.is_running]
+
+    async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
+        expired = [
+            (held.expires_at, session_id, held.owner)
+            for session_id, held in self._sessions.items()
+            if held.expires_at is not None and held.expires_at <= by and not held.is_running
+        ]
+        return [(session_id, owner) for _, session_id, owner in sorted(expired)[:limit]]
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         return self._runs.get(run_id)

@@ -217,11 +217,19 @@ def is_busy(state: SessionState) -> bool:
 def check_settings_change(state: SessionState, change: SettingsChange) -> None:
     """Check that no run is affected by a change of settings. Raises SessionBusy.
 
-    The title, the pin, sharing and the pace of a replay can be changed at any time.
+    The title, the pin, sharing, listing and the pace of a replay can be changed at any time.
     """
-    affecting = msgspec.structs.replace(change, title=None, pinned=None, shared=None, replay=None)
+    free = dict.fromkeys(("title", "pinned", "shared", "replay", "unlisted", "lifetime"))
+    affecting = msgspec.structs.replace(change, **free)
     if is_busy(state) and not affecting.is_empty():
         raise SessionBusy("a run of this session is active")
+
+
+def with_listing(settings: SessionSettings, request: Submit, change: SettingsChange) -> SettingsChange:
+    """The request's change of settings, extended by the listing of an unlisted session that is used again."""
+    if settings.unlisted and not request.keeps_unlisted and not settings.is_passing:
+        return msgspec.structs.replace(change, unlisted=False)
+    return change
 
 
 def queue_run(

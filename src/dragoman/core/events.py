@@ -68,6 +68,15 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_on: bool = True
 
 
+class Lifetime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an unlisted session is kept at rest, in seconds since its last change."""
+
+    idle_s: int
+    """Without calls that wait. 0: only until its answer was sent; a crash ends its run, too."""
+    waiting_s: int
+    """While calls wait for the application."""
+
+
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The settings of a session.
 
@@ -94,6 +103,15 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     persistent: bool = False
     """Whether the session is exempt from automatic cleanup."""
     replay: Replay | None = None
+    unlisted: bool = False
+    """Whether the session is left out of all lists and searches."""
+    lifetime: Lifetime | None = None
+    """When the session is deleted, as long as it is unlisted; None: never."""
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the session ends with its answer."""
+        return self.unlisted and self.lifetime is not None and not self.lifetime.idle_s
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,6 +132,8 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     shared: bool | None = None
     persistent: bool | None = None
     replay: Replay | None = None
+    unlisted: bool | None = None
+    lifetime: Lifetime | None = None
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""

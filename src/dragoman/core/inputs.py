@@ -72,6 +72,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
         parameters: model parameters for this run, by their OpenAI names. A run that continues after answers keeps
             those that are not named here.
         metadata: what is stored with the run beside its input.
+        keeps_unlisted: leave an unlisted session out of the lists. Any other input makes it listed, unless it is
+            passing.
     """
 
     protocol: ProtocolName
@@ -83,6 +85,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     client_tools: tuple[ToolSpec, ...] | None = None
     parameters: JsonObject = {}
     metadata: RunMetadata = NO_METADATA
+    keeps_unlisted: bool = False
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ The state contains what is needed to continue, never the messages, so a long ses
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, assert_never
 
 import msgspec
@@ -155,6 +155,14 @@ class SessionState(msgspec.Struct, kw_only=True):
             return "running"
         return "waiting" if any(call.is_waiting() for call in self.calls.values()) else "idle"
 
+    def expires_at(self) -> datetime | None:
+        """When the session, if it is at rest until then, is deleted; None: never."""
+        lifetime = self.settings.lifetime
+        if lifetime is None or not self.settings.unlisted:
+            return None
+        is_waiting = self.status() == "waiting"
+        return self.updated_at + timedelta(seconds=lifetime.waiting_s if is_waiting else lifetime.idle_s)
+
     def is_visible(self, seq: int) -> bool:
         """Whether the message that event `seq` completed belongs to the active branch (shared rules, 15)."""
         return not any(first <= seq <= last for first, last in self.hidden_ranges)
@@ -196,7 +204,8 @@ class SessionState(msgspec.Struct, kw_only=True):
 class Head(msgspec.Struct, frozen=True, kw_only=True):
     """A session at rest, as it is stored; `decode_head` restores the state.
 
-    The settings, which can be large and change rarely, are separate, and None if they have not changed.
+    The settings, which can be large and change rarely, are separate, and None if they have not changed. `is_unlisted`
+    and `expires_at` are for the lists and for deleting what has expired.
     """
 
     seq: int
@@ -204,6 +213,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     state: bytes
     settings: bytes | None
+    is_unlisted: bool = False
+    expires_at: datetime | None = None
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -219,6 +230,8 @@ def encode_head(state: SessionState, *, with_settings: bool) -> Head:
         updated_at=state.updated_at,
         state=_ENCODER.encode(msgspec.structs.replace(state, settings=SessionSettings())),
         settings=_ENCODER.encode(state.settings) if with_settings else None,
+        is_unlisted=state.settings.unlisted,
+        expires_at=state.expires_at(),
     )
 
 

@@ -463,6 +463,21 @@ class Engine:
         async with self._write_access.acquire(live):
             await self._delete(live)
 
+    async def delete_if_expired(self, owner: UserId, session_id: SessionId) -> bool:
+        """Delete a session that has expired, is at rest, and is not used by anybody. Returns whether it was deleted.
+
+        Raises:
+            SessionNotFound: there is none, or it is another owner's.
+        """
+        live = await self._find_session(owner, session_id)
+        with self.lease(live):
+            async with self._write_access.acquire(live):
+                expires_at, is_used = live.state.expires_at(), live.reference_count > 1
+                if expires_at is None or expires_at > self.clock.now() or is_used or admission.is_busy(live.state):
+                    return False
+                await self._delete(live)
+        return True
+
     async def delete_unreadable(self, owner: UserId, session_id: SessionId) -> None:
         """Delete a session whose stored data cannot be decoded, after `SessionUnreadable` was raised for it.
 
@@ -490,7 +505,8 @@ class Engine:
             await self._log.delete(live.state.session_id)  # until then the ended object prevents others from loading it
         finally:
             self._sessions.remove(live)
-        self._on_deleted(live.state.session_id, live.state.owner)
+        if not live.state.settings.unlisted:
+            self._on_deleted(live.state.session_id, live.state.owner)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 

@@ -122,7 +122,8 @@ class RecentSessions(msgspec.Struct, frozen=True, kw_only=True):
 class SessionIndex(Protocol):
     """Lists of sessions. Like all indexes, it could be rebuilt from the logs.
 
-    Sessions whose stored state cannot be decoded are left out of the lists, and reported by the store.
+    Unlisted sessions are left out of `page` and `recent`, and so are sessions whose stored state cannot be decoded,
+    which the store reports.
     """
 
     async def page(
@@ -148,6 +149,9 @@ class SessionIndex(Protocol):
 
     async def unfinished_sessions(self) -> Sequence[SessionId]:
         """List the sessions with a run that has not stopped."""
+
+    async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
+        """List sessions at rest that expired until then, with their owners, those first that expired first."""
 
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         """Find a session by the name that its owner's client gave it."""

@@ -25,6 +25,7 @@ from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.time_zones import is_zone
 from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.engine.scheduler import Scheduler
@@ -77,6 +78,7 @@ class Application:
         self.memories: MemoryService
         self.engine: Engine
         self.schedules: Scheduler
+        self.expired_sessions: ExpiredSessions
         self._worker = worker
         self._extra_agents = tuple(agents)
         self._clock = clock
@@ -247,6 +249,9 @@ class Application:
         )
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
+        self.expired_sessions = ExpiredSessions(self.engine)
+        await self.expired_sessions.start()
+        stack.push_async_callback(self.expired_sessions.close)
 
     # --- routes ---------------------------------------------------------------------------------------------------
 
@@ -263,6 +268,7 @@ class Application:
             memories=self.memories,
             profiles=self.profiles,
             schedules=self.schedules,
+            expired_sessions=self.expired_sessions,
             shares=ShareService(
                 self._stores.shares,
                 self._clock,

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from dragoman.asgi.routing import StreamGuard
 from dragoman.asgi.security import App
 from dragoman.engine.engine import Engine
+from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.scheduler import Scheduler
 from dragoman.engine.services.limits import ConcurrencyLimit
 from dragoman.engine.services.memories import MemoryService
@@ -38,6 +39,7 @@ class ServerContext(NamedTuple):
     memories: MemoryService
     profiles: ProfileService
     schedules: Scheduler
+    expired_sessions: ExpiredSessions
     shares: ShareService
     uploads: Uploads
     transcriber: Transcriber | None

@@ -121,10 +121,12 @@ class Runner:
     def take_over(self, live: LiveSession) -> None:
         """Continue a run whose server died, or end it if its agent cannot continue (shared rules, 25).
 
-        A run of an agent that is not served here waits for a server that serves it.
+        A run of an agent that is not served here waits for a server that serves it. That of a passing session ends:
+        nobody waits for its answer any more.
         """
         run, agent = live.state.run, self._find_agent(live.state.agent)
-        if agent is None and not is_replay(live.state):
+        is_over = is_replay(live.state) or live.state.settings.is_passing
+        if agent is None and not is_over:
             log.warning("run waits for its agent", session_id=live.state.session_id, agent=live.state.agent)
             return
         if run is None:
@@ -133,8 +135,8 @@ class Runner:
         self._close_open(live, run.run_id, "cut")
         attempt = run.attempt if run.parked else run.attempt + 1
         is_lost = agent is None or not agent.spec.can_resume or attempt > self._max_attempts
-        if is_lost or is_replay(live.state):
-            lost = list(reversed(live.state.calls.values())) if is_replay(live.state) else _unanswerable(live.state)
+        if is_lost or is_over:
+            lost = list(reversed(live.state.calls.values())) if is_over else _unanswerable(live.state)
             events: list[Event] = [settle_call(call, "interrupted", INTERRUPTED_RESULT, self._ids.new) for call in lost]
             live.append(events, run.run_id)
             self._write_run_stopped(

@@ -87,7 +87,9 @@ class Submissions:
     ) -> SubmitResult:
         """Accept a request; `spec` is that of the session's agent. See `Engine.start_run`."""
         request = self._with_profile(request, by)
-        change = check_change(spec, live.state.settings, request.change, self._encrypt_secret, self._limits)
+        settings = live.state.settings
+        change = check_change(spec, settings, request.change, self._encrypt_secret, self._limits)
+        change = admission.with_listing(settings, request, change)
         check_messages(spec, request.messages, self._limits)
         for answer in request.answers:
             check_answer(spec, answer, self._limits)

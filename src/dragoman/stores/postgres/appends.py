@@ -133,6 +133,10 @@ def _values(appends: Sequence[Append]) -> Values:
         "head": Texts(None if head is None else head.state for head in heads),
         "settings": Texts(settings),
         "is_pinned": Bigints(None if each is None else int(_PINNED_DECODER.decode(each).pinned) for each in settings),
+        "is_unlisted": Bigints(None if head is None else int(head.is_unlisted) for head in heads),
+        "expires_at": Bigints(
+            None if head is None or head.expires_at is None else to_us(head.expires_at) for head in heads
+        ),
         "event_session": Texts(session_id for session_id, _ in logged),
         "event_seq": Bigints(each.seq for _, each in logged),
         "event_run": Texts(each.run_id for _, each in logged),

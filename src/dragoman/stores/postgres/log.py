@@ -111,6 +111,11 @@ class PostgresLog:
         """List the sessions with a run that has not stopped."""
         return [SessionId(row[0]) for row in await self._rows("unfinished_sessions")]
 
+    async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
+        """List sessions at rest that expired until then, with their owners, those first that expired first."""
+        rows = await self._rows("expired_sessions", by=to_us(by), limit=limit)
+        return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
+
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         """Find a run."""
         if _NOT_STORABLE.search(run_id):  # from a client; no run has such an id

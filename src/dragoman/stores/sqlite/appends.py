@@ -20,7 +20,7 @@ SWEEP_BATCH_ROWS = 256
 _INSERT_SESSION = (
     "INSERT OR IGNORE INTO sessions VALUES ("
     "max((SELECT ifnull(max(number), 0) FROM sessions), (SELECT ifnull(max(number), 0) FROM deleted)) + 1,"
-    " ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)"
+    " ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
 )
 """The number of a deleted session is not reused while rows of it remain."""
 _LAST_SEQ_OF_BATCH = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
@@ -144,6 +144,8 @@ def _insert_session(connection: sqlite3.Connection, append: Append) -> int | Non
             head.settings.decode(),
             state_checksum(append.session_id, head.state),
             state_checksum(append.session_id, head.settings),
+            head.is_unlisted,
+            None if head.expires_at is None else to_us(head.expires_at),
         ),
     )
     if taken.rowcount == 0:
@@ -172,14 +174,16 @@ def _advance_session(connection: sqlite3.Connection, append: Append) -> int | No
         )
     else:
         connection.execute(
-            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?, head_checksum = ?"
-            " WHERE number = ?",
+            "UPDATE sessions SET seq = ?, epoch = ?, is_running = 0, updated_at = ?, head = ?, head_checksum = ?,"
+            " is_unlisted = ?, expires_at = ? WHERE number = ?",
             (
                 seq,
                 append.epoch,
                 to_us(head.updated_at),
                 head.state.decode(),
                 state_checksum(append.session_id, head.state),
+                head.is_unlisted,
+                None if head.expires_at is None else to_us(head.expires_at),
                 *found,
             ),
         )

@@ -138,6 +138,15 @@ class SqliteLog:
             ]
         )
 
+    async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
+        """List sessions at rest that expired until then, with their owners, those first that expired first."""
+        statement = (
+            "SELECT session_id, owner FROM sessions WHERE expires_at <= ? AND is_running = 0"
+            " ORDER BY expires_at LIMIT ?"
+        )
+        rows = await self._read(lambda connection: connection.execute(statement, (to_us(by), limit)).fetchall())
+        return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
+
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         """Find a run."""
         return await self._look_up(partial(_find_run, run_id))
@@ -277,7 +286,7 @@ def _page(
     while (missing := limit - len(page.states)) > 0:
         where, values = ("", ()) if position is None else (" AND (created_at, session_id) < (?, ?)", position)
         rows = connection.execute(
-            f"SELECT created_at, {STATE_COLUMNS} FROM sessions WHERE owner = ?{where}"  # noqa: S608  # ours
+            f"SELECT created_at, {STATE_COLUMNS} FROM sessions WHERE owner = ? AND is_unlisted = 0{where}"  # noqa: S608  # ours
             " ORDER BY created_at DESC, session_id DESC LIMIT ?",
             (owner, *values, missing),
         ).fetchall()

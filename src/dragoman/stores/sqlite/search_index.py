@@ -31,7 +31,7 @@ _BEHIND = (
     "SELECT number, session_id, ifnull(search_sessions.seq, 0),"
     " iif(json_valid(settings), json_extract(settings, '$.title'), NULL), sessions.seq"
     " FROM sessions LEFT JOIN search_sessions ON session = number"
-    " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) + iif(is_running, ?, 0)"
+    " WHERE owner = ? AND is_unlisted = 0 AND sessions.seq > ifnull(search_sessions.seq, 0) + iif(is_running, ?, 0)"
     " ORDER BY updated_at DESC LIMIT ?"
 )
 _TEXTS = (

@@ -19,24 +19,25 @@ MAX_SEARCH_TRIGRAMS = 32
 DOCUMENT_ID_BITS = 32
 """The ids of a user's texts are the user's number, followed by that many bits."""
 _ORDER = "ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
-_PAGE = f"SELECT {STATE_COLUMNS} FROM sessions WHERE owner = ? {_ORDER} LIMIT ? OFFSET ?"  # noqa: S608  # ours
+_PAGE = f"SELECT {STATE_COLUMNS} FROM sessions WHERE owner = ? AND is_unlisted = 0 {_ORDER} LIMIT ? OFFSET ?"  # noqa: S608  # ours
 _MATCHES = (
     f"SELECT {STATE_COLUMNS} FROM sessions"  # noqa: S608  # ours
-    f" WHERE owner = ? AND number IN (SELECT value FROM json_each(?)) {_ORDER} LIMIT ? OFFSET ?"
+    f" WHERE owner = ? AND is_unlisted = 0 AND number IN (SELECT value FROM json_each(?)) {_ORDER} LIMIT ? OFFSET ?"
 )
 _TITLES = (
     "SELECT number FROM sessions JOIN search_sessions ON session = number"
-    " WHERE owner = ? AND sessions.seq = search_sessions.seq AND instr(title, ?) > 0"
+    " WHERE owner = ? AND is_unlisted = 0 AND sessions.seq = search_sessions.seq AND instr(title, ?) > 0"
 )
 _NEW_TITLES = (
     "SELECT number, json_extract(settings, '$.title') FROM sessions LEFT JOIN search_sessions ON session = number"
-    " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) AND json_valid(settings)"
+    " WHERE owner = ? AND is_unlisted = 0 AND sessions.seq > ifnull(search_sessions.seq, 0) AND json_valid(settings)"
 )
 _NEW_EVENTS = (  # without its limit, the inner query would lose its order
     "SELECT number, CAST(payload AS BLOB) FROM"
     " (SELECT number, ifnull(search_sessions.seq, 0) AS indexed, updated_at"
     " FROM sessions LEFT JOIN search_sessions ON session = number"
-    " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0) ORDER BY updated_at DESC LIMIT -1)"
+    " WHERE owner = ? AND is_unlisted = 0 AND sessions.seq > ifnull(search_sessions.seq, 0)"
+    " ORDER BY updated_at DESC LIMIT -1)"
     " CROSS JOIN events ON events.session = number AND events.seq > indexed"
     " WHERE type IN ('message_added', 'block_closed') LIMIT ?"
 )
@@ -47,7 +48,9 @@ def find_recent_sessions(
 ) -> tuple[RecentSessions, list[SessionUnreadable]]:
     """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
     states, unreadable = decode_verified_states(connection.execute(_PAGE, (owner, limit, offset)))
-    (total,) = connection.execute("SELECT count(*) FROM sessions WHERE owner = ?", (owner,)).fetchone()
+    (total,) = connection.execute(
+        "SELECT count(*) FROM sessions WHERE owner = ? AND is_unlisted = 0", (owner,)
+    ).fetchone()
     return RecentSessions(states=states, total=total), unreadable
 
 

@@ -15,6 +15,7 @@ from dragoman.core.events import (
     RunStarted,
     RunStopped,
     SessionCreated,
+    SettingsChange,
     SettingsChanged,
 )
 from dragoman.core.ids import SessionId, UserId
@@ -143,7 +144,7 @@ class Rooms:
         changes: JsonObject = {}
         for logged in events:
             match logged.event:
-                case SessionCreated():
+                case SessionCreated() | SettingsChanged(change=SettingsChange(unlisted=False)):
                     changes |= {"intent": state.title(), "status": status_of(state)}
                 case SettingsChanged(change=change) if room is None:
                     changes |= updated_fields(change, state)
@@ -159,7 +160,7 @@ class Rooms:
                     changes["status"] = status_of(state)
                     if room is None and is_replay(state):
                         changes["replay_state"] = replay_state_of(state)
-        if changes:
+        if changes and not state.settings.unlisted:
             self._update_lists(state.session_id, state.owner, changes)
 
     def _update_lists(self, session_id: SessionId, owner: UserId, changes: JsonObject) -> None:

@@ -29,8 +29,11 @@ DELETE FROM sessions WHERE session_id = ANY (%(session)s)
 -- decides. Only what passed is written.
 WITH given AS (
     SELECT * FROM unnest(
-        %(session)s, %(after)s, %(epoch)s, %(grown)s, %(updated_at)s, %(head)s, %(settings)s, %(is_pinned)s
-    ) AS given (session_id, after, epoch, grown, updated_at, head, settings, is_pinned)
+        %(session)s, %(after)s, %(epoch)s, %(grown)s, %(updated_at)s, %(head)s, %(settings)s, %(is_pinned)s,
+        %(is_unlisted)s, %(expires_at)s
+    ) AS given (
+        session_id, after, epoch, grown, updated_at, head, settings, is_pinned, is_unlisted, expires_at
+    )
 ), locked AS MATERIALIZED (
     SELECT session_id, seq, epoch FROM sessions WHERE session_id = ANY (%(session)s)
     ORDER BY session_id FOR NO KEY UPDATE
@@ -47,7 +50,9 @@ WITH given AS (
         updated_at = coalesce(passed.updated_at, sessions.updated_at),
         head = coalesce(passed.head, sessions.head),
         settings = coalesce(passed.settings, sessions.settings),
-        is_pinned = CASE WHEN passed.settings IS NULL THEN sessions.is_pinned ELSE passed.is_pinned = 1 END
+        is_pinned = CASE WHEN passed.settings IS NULL THEN sessions.is_pinned ELSE passed.is_pinned = 1 END,
+        is_unlisted = CASE WHEN passed.head IS NULL THEN sessions.is_unlisted ELSE passed.is_unlisted = 1 END,
+        expires_at = CASE WHEN passed.head IS NULL THEN sessions.expires_at ELSE passed.expires_at END
     FROM passed WHERE sessions.session_id = passed.session_id
 ), written AS (
     INSERT INTO events (session_id, seq, run_id, at, type, payload)
@@ -155,40 +160,45 @@ SELECT seq, at, run_id, payload FROM events
 WHERE session_id = %(session)s AND seq < %(before)s ORDER BY seq DESC LIMIT %(limit)s
 
 -- name: page
-SELECT created_at, session_id, head, settings FROM sessions WHERE owner = %(owner)s
+SELECT created_at, session_id, head, settings FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: page_from
 SELECT created_at, session_id, head, settings FROM sessions
-WHERE owner = %(owner)s AND (created_at, session_id) < (%(at)s, %(session)s)
+WHERE owner = %(owner)s AND NOT is_unlisted AND (created_at, session_id) < (%(at)s, %(session)s)
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: recent
-SELECT session_id, head, settings FROM sessions WHERE owner = %(owner)s
+SELECT session_id, head, settings FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
 
 -- name: find_owner
 SELECT owner FROM sessions WHERE session_id = %(session)s
 
 -- name: count
-SELECT count(*) FROM sessions WHERE owner = %(owner)s
+SELECT count(*) FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 
 -- name: settings_of_owner
-SELECT session_id, settings FROM sessions WHERE owner = %(owner)s
+SELECT session_id, settings FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 
 -- name: search
 -- Letters beyond ASCII have several forms in other cases: texts with such letters are all returned.
 SELECT session_id, payload FROM sessions JOIN events USING (session_id)
-WHERE owner = %(owner)s AND type IN ('message_added', 'block_closed')
+WHERE owner = %(owner)s AND NOT is_unlisted AND type IN ('message_added', 'block_closed')
     AND (octet_length(payload) > char_length(payload) OR position(%(text)s IN lower(payload COLLATE "C")) > 0)
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: recent_of
-SELECT session_id, head, settings FROM sessions WHERE owner = %(owner)s AND session_id = ANY (%(sessions)s)
+SELECT session_id, head, settings FROM sessions
+WHERE owner = %(owner)s AND NOT is_unlisted AND session_id = ANY (%(sessions)s)
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
 
 -- name: unfinished_sessions
 SELECT session_id FROM sessions WHERE is_running
+
+-- name: expired_sessions
+SELECT session_id, owner FROM sessions WHERE expires_at <= %(by)s AND NOT is_running
+ORDER BY expires_at LIMIT %(limit)s
 
 -- name: find_run
 SELECT session_id, owner, first_seq FROM runs WHERE run_id = %(run)s

@@ -1,0 +1,91 @@
+"""Deletes sessions at the end of their lifetime: right after the answer, and later what a crash has left."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import timedelta
+
+import structlog
+
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import Refused, SessionNotFound, SessionUnreadable
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+
+CHECK_INTERVAL_S = 30.0
+"""How often the store is searched for expired sessions."""
+CLUSTER_GRACE_S = 60.0
+"""How much later another server's sessions expire: it may be about to use one, or still send its answer."""
+BATCH = 200
+"""Sessions that are looked up at a time."""
+
+log = structlog.get_logger(__name__)
+
+
+class ExpiredSessions:
+    """Deletes expired sessions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, *, run_timer: bool = True) -> None:
+        """Delete what expired while no server ran, and from then on what expires.
+
+        Args:
+            run_timer: check regularly; else the caller calls `tick`.
+        """
+        if run_timer:
+            self._start(self._run())
+
+    async def close(self) -> None:
+        """Stop. What is left is deleted after the next start."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def check(self, session: SessionView) -> None:
+        """Delete a session if its answer was all that it lived for. Returns at once."""
+        if session.state.settings.is_passing:
+            self._start(self._delete_quietly(session.state.session_id, session.state.owner))
+
+    async def tick(self) -> None:
+        """Delete what has expired, except for sessions that are in use."""
+        grace_s = CLUSTER_GRACE_S if self._engine.cluster.is_shared else 0.0
+        by = self._engine.clock.now() - timedelta(seconds=grace_s)
+        while True:
+            expired = await self._engine.index.expired_sessions(by, BATCH)
+            deleted = [await self._delete(*each) for each in expired]
+            if len(expired) < BATCH or not any(deleted):
+                return
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.tick()
+            except Refused as refused:
+                log.warning("expired sessions were not deleted", reason=str(refused))
+            except Exception:  # the root of a task
+                log.exception("expired sessions were not deleted")
+            await asyncio.sleep(CHECK_INTERVAL_S)
+
+    async def _delete(self, session_id: SessionId, owner: UserId) -> bool:
+        try:
+            return await self._engine.delete_if_expired(owner, session_id)
+        except SessionUnreadable:
+            await self._engine.delete_unreadable(owner, session_id)
+            return True
+        except SessionNotFound:  # another server, or its owner, was faster
+            return True
+
+    async def _delete_quietly(self, session_id: SessionId, owner: UserId) -> None:
+        with suppress(Refused):  # the next check tries again
+            await self._delete(session_id, owner)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name="expired sessions")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
