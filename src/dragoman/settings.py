@@ -160,6 +160,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agentscope_strict_model: Annotated[
         bool, doc("reject a `model` of the Agent API that names no agent; otherwise the default agent answers")
     ] = False
+    openai: Annotated[bool, doc("serve OpenAI's API")] = True
+    openai_path: Annotated[str, doc("path of OpenAI's API")] = "/v1"
+    openai_disconnect: Annotated[
+        Literal["cancel", "continue"],
+        doc("what happens to a run of OpenAI's API when its client disconnects and nobody else is watching"),
+    ] = "cancel"
     blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
     blade_public_sharing: Annotated[
@@ -420,6 +426,7 @@ def _check(loaded: LoadedSettings) -> None:
         ("ag_ui_path", "/ag-ui"),
         ("run_service_path", "/api/v1/agent"),
         ("agentscope_path", "/process"),
+        ("openai_path", "/v1"),
     ):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):

@@ -218,6 +218,7 @@ class ModelLoop:
                 (
                     instructions,
                     self._run.memories,
+                    metadata.instructions,
                     application_context(metadata),
                     output_instruction(metadata.output_schema),
                 ),

@@ -16,6 +16,7 @@ from dragoman.core.content import (
     Image,
     InputBlock,
     Message,
+    SystemMessage,
     Text,
     ToolMessage,
     UserMessage,
@@ -146,7 +147,7 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
     still_open = _check_seed_calls(request.seeds)
     for message in request.seeds:
         if isinstance(message, AssistantMessage) and any(call.call_id in still_open for call in message.calls()):
-            events += _open_seed_events(message, still_open, spec, settings)
+            events += _open_seed_events(message, still_open, None if request.claims_calls else spec, settings)
         else:
             events.append(MessageAdded(message=message))
     return events
@@ -177,9 +178,11 @@ def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
 
 
 def _open_seed_events(
-    message: AssistantMessage, still_open: Collection[CallId], spec: AgentSpec, settings: SessionSettings
+    message: AssistantMessage, still_open: Collection[CallId], spec: AgentSpec | None, settings: SessionSettings
 ) -> list[Event]:
     """A seed with open calls, as the events of a step. Only the enabled tools decide what its calls may do.
+
+    Without an agent (`spec`) all of them are the application's own.
 
     A seed is a client's claim and never makes a tool run unasked: the call of an exposed tool waits for permission,
     even if the tool is trusted or disabled, and the call of any other tool can only be answered.
@@ -190,7 +193,7 @@ def _open_seed_events(
         if not isinstance(block, Call) or block.call_id not in still_open:
             events.append(BlockClosed(message_id=message.id, index=index, block=block))
             continue
-        tool = spec.tool(block.name)
+        tool = None if spec is None else spec.tool(block.name)
         is_clients = any(each.name == block.name for each in settings.client_tools)
         kind: CallKind = "permission" if tool is not None and tool.policy.is_listed and not is_clients else "client"
         events.append(CallOpened(message_id=message.id, index=index, call=block, kind=kind))
@@ -294,7 +297,7 @@ def admit(
     parameters, asking = request.parameters, state.asking_options
     if asking is not None and request.answers:  # the run that continues keeps what the application does not name
         own_tools = asking.client_tools if request.client_tools is None else own_tools
-        parameters = {**asking.parameters, **parameters}
+        parameters = {**asking.parameters, **parameters} if request.keeps_parameters else parameters
     if is_busy(state):
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:
@@ -323,7 +326,8 @@ def admit(
         parameters=parameters,
         metadata=request.metadata,
     )
-    added = [] if has_calls_to_run else [MessageAdded(message=message) for message in messages]
+    system: list[Message] = [SystemMessage(id=MessageId(new_id()), content=text) for text in request.system]
+    added = [MessageAdded(message=message) for message in (*system, *(() if has_calls_to_run else messages))]
     return Admission([*events, started, *settled.events, *added], run_id)
 
 

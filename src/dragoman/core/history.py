@@ -1,6 +1,7 @@
 """Assembly of messages from events. Pure."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,7 +15,14 @@ from dragoman.core.events import (
     MessageClosed,
     MessageOpened,
 )
-from dragoman.core.ids import ROOT, LoopId
+from dragoman.core.ids import ROOT, LoopId, RunId
+
+
+class EarlierCall(NamedTuple):
+    """A call of an earlier run, which a later one executes or continues."""
+
+    run_id: RunId | None
+    opened: CallOpened
 
 
 class Assembler:

@@ -65,18 +65,20 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     """One request to continue a session: answers first, then messages.
 
     Args:
+        system: system entries, which enter the history before the messages. Only for a run that starts at once.
         requires_all_answers: refuse unless every waiting call is answered (AAP).
         client_tools: the application's own tools for this run alone (shared rules, 17). They take precedence over the
             session's; one with the name of a tool of the agent, or that the agent does not accept, is left out. None
             if the application does not say: then a run that continues after answers keeps those of the run that asked.
-        parameters: model parameters for this run, by their OpenAI names. A run that continues after answers keeps
-            those that are not named here.
+        parameters: model parameters for this run, by their OpenAI names.
+        keeps_parameters: a run that continues after answers keeps those parameters that are not named here.
         metadata: what is stored with the run beside its input.
         keeps_unlisted: leave an unlisted session out of the lists. Any other input makes it listed, unless it is
             passing.
     """
 
     protocol: ProtocolName
+    system: tuple[str, ...] = ()
     messages: tuple[UserInput, ...] = ()
     answers: tuple[Answer, ...] = ()
     change: SettingsChange = SettingsChange()
@@ -84,6 +86,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     requires_all_answers: bool = False
     client_tools: tuple[ToolSpec, ...] | None = None
     parameters: JsonObject = {}
+    keeps_parameters: bool = True
     metadata: RunMetadata = NO_METADATA
     keeps_unlisted: bool = False
 
@@ -92,7 +95,8 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     """A new session. Seeds have the client's own call ids; the server chooses their message ids.
 
     `session_id` is the id that the client chose, if any; `name` is the client's name for the session if that is not a
-    UUID. `change` sets further settings, such as a title or the mode.
+    UUID. `change` sets further settings, such as a title or the mode. With `claims_calls` the open calls of the
+    seeds are the application's own, whatever their names: they take a result, and never run here.
     """
 
     protocol: ProtocolName
@@ -106,3 +110,4 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[Message, ...] = ()
     memory_enabled: bool | None = None
     change: SettingsChange = SettingsChange()
+    claims_calls: bool = False

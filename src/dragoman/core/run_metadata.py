@@ -30,6 +30,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         forwarded: what the client sent for the agent's own use; unset if nothing.
         headless: the answer goes to a program, and nobody can be asked anything.
         output_schema: the JSON Schema that the answer has to match.
+        instructions: the application's instructions for this run alone, which follow the agent's own.
         mode: the mode of this run, whatever the session's is; None if it is the session's.
         resends_history: the client sent its whole history, with new messages at its end.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
@@ -47,6 +48,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     forwarded: Json = msgspec.UNSET
     headless: bool = False
     output_schema: Json = None
+    instructions: str | None = None
     mode: Literal["planning", "executing"] | None = None
     resends_history: bool = False
     internal: bool = False

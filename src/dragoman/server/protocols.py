@@ -216,5 +216,32 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
     )
 
 
-PROTOCOLS: tuple[ProtocolFactory, ...] = (mount_aap, mount_agui, mount_run_service, mount_agentscope, mount_blade)
+def mount_openai(context: ServerContext) -> MountedProtocol | None:
+    """OpenAI's API."""
+    settings, access = context.settings, context.access
+    if not settings.openai:
+        return None
+    from dragoman.protocols.openai import http
+    from dragoman.protocols.openai.handlers import OpenAiOptions
+
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        OpenAiOptions(body_limit=settings.body_bytes, on_disconnect=settings.openai_disconnect),
+        admit_stream=access.admit_stream,
+    )
+    return MountedProtocol(
+        routes=[Mount(settings.openai_path, app=context.guard(app, "openai"))],
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.openai_path),
+    )
+
+
+PROTOCOLS: tuple[ProtocolFactory, ...] = (
+    mount_aap,
+    mount_agui,
+    mount_run_service,
+    mount_agentscope,
+    mount_blade,
+    mount_openai,
+)
 """All protocols. Where two claim a path, the first one gets it."""

@@ -23,6 +23,7 @@ TRANSLATORS: dict[str, tuple[str, ...]] = {
     "AG-UI": ("agui/translate.py", "agui/messages.py"),
     "run service": ("agui/translate.py", "agui/run_service/translate.py"),
     "Agent API": ("agentscope/translate.py",),
+    "OpenAI's API": ("openai/translate.py",),
     "Blade": ("blade/projection/projection.py",),
 }
 NOT_IN_STREAMS = {
@@ -48,6 +49,11 @@ IGNORED: dict[str, set[str]] = {
         *NOT_IN_STREAMS,
         *("MessageAdded", "MessageOpened", "RunQueued"),
         *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in the Agent API
+    },
+    "OpenAI's API": {
+        *NOT_IN_STREAMS - {"CallStarted"},
+        *("MessageAdded", "MessageOpened", "RunQueued"),
+        *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in OpenAI's API
     },
     "Blade": {"RunQueued", "CardUpdated", "StageChanged", "SharedStateReplaced"},  # its own cards are in results
 }

@@ -192,7 +192,8 @@ class ScriptPlayer:
         """Texts of the session, oldest first, or the memories that the run received."""
         if what == "memory":
             return [match[1] for match in _MEMORY_LINE.finditer(self._run.memories)]
-        texts: list[str] = []
+        own = self._run.metadata.instructions if what == "system" else None
+        texts: list[str] = [own] if own else []
         async for message in self._run.history():
             if what == "system" and isinstance(message, SystemMessage):
                 texts.append(message.content)

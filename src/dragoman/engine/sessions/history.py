@@ -21,7 +21,7 @@ from dragoman.core.events import (
     RunStarted,
     RunStopped,
 )
-from dragoman.core.history import Assembler, is_empty, messages_of
+from dragoman.core.history import Assembler, EarlierCall, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, forking_call
 from dragoman.core.internal_calls import visible_events
 from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
@@ -236,7 +236,7 @@ class History:
         """
         return await self._index.find_messages(live.state.session_id, ids)
 
-    async def answered_calls(self, live: SessionView, first_seq: int) -> Mapping[CallId, CallOpened]:
+    async def answered_calls(self, live: SessionView, first_seq: int) -> Mapping[CallId, EarlierCall]:
         """The calls of earlier runs that the run from event `first_seq` on begins to answer.
 
         They include the calls of the sub-agents that they belong to.
@@ -248,14 +248,14 @@ class History:
         if not missing:
             return {}
         settled: set[CallId] = set()
-        calls: dict[CallId, CallOpened] = {}
+        calls: dict[CallId, EarlierCall] = {}
         async for page in self.newest_events(live, first_seq):
             for logged in reversed(page):
                 event = logged.event
                 if isinstance(event, CallSettled):
                     settled.add(event.result.call_id)
                 elif isinstance(event, CallOpened) and event.call.call_id not in settled:
-                    calls[event.call.call_id] = event
+                    calls[event.call.call_id] = EarlierCall(logged.run_id, event)
                     if (parent := forking_call(event.loop)) is not None:
                         missing.add(parent)
             missing -= calls.keys()

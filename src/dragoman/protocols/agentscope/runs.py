@@ -99,7 +99,8 @@ class Runs:
         session, state = handle.session, handle.session.state
         may_answer = handle.may_begin_with_answers
         earlier = await self._engine.history.answered_calls(session, handle.first_seq) if may_answer else {}
-        return ResponseEvents(handle.run_id, state.session_id, state.agent, earlier=earlier, skip=skip)
+        calls = {call_id: each.opened for call_id, each in earlier.items()}
+        return ResponseEvents(handle.run_id, state.session_id, state.agent, earlier=calls, skip=skip)
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
         """An encoder that was fed with a run's events so far."""

@@ -1,0 +1,99 @@
+"""The API's answers to everything that can go wrong with a request: one table, complete by test. Pure.
+
+`param` and `code` are always strings: the schema of a widely used client rejects the null that OpenAI's allows, and
+then hides the message. Official clients repeat 408, 409, 429 and 5xx, so no other permanent refusal has such a status.
+"""
+
+from dragoman.core import refusals
+from dragoman.protocols.kit import errors as kit
+from dragoman.protocols.kit.errors import ErrorRow, ErrorTable, RequestError
+
+_TYPES = {409: "conflict_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+"""The `type` of an error by its status; `invalid_request_error` for others."""
+
+
+class InvalidParameter(RequestError):
+    """A field of the request is wrong.
+
+    Attributes:
+        code: what is wrong, for programs.
+        path: the field.
+    """
+
+    def __init__(self, code: str, message: str, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.code = code
+        self.path = path
+
+
+class ResponseNotFound(refusals.NotFound):
+    """The caller has no such response, or it is not kept."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no such response")
+
+
+class ItemNotFound(refusals.NotFound):
+    """The caller has no such item."""
+
+    path = "input"
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__("there is no such item")
+        self.path = path
+
+
+def error_type(status: int) -> str:
+    """The `type` of an error with this HTTP status."""
+    return _TYPES.get(status, "invalid_request_error")
+
+
+_PATH = ("path",)
+ERRORS = ErrorTable(
+    {
+        refusals.Refused: ErrorRow(400, "invalid_request"),
+        refusals.NotFound: ErrorRow(404, "not_found"),
+        refusals.SessionNotFound: ErrorRow(404, "conversation_not_found"),
+        refusals.AgentNotFound: ErrorRow(404, "model_not_found", facts=("path",)),
+        refusals.RunNotFound: ErrorRow(404, "response_not_found"),
+        ResponseNotFound: ErrorRow(404, "response_not_found"),
+        ItemNotFound: ErrorRow(404, "item_not_found", facts=_PATH),
+        refusals.Invalid: ErrorRow(400, "invalid_value", facts=_PATH),
+        refusals.AgentNotChangeable: ErrorRow(400, "model_mismatch", facts=_PATH),
+        refusals.UnknownTool: ErrorRow(400, "unknown_tool", facts=_PATH),
+        refusals.UnknownOption: ErrorRow(400, "unknown_option", facts=_PATH),
+        refusals.InvalidOptionValue: ErrorRow(400, "invalid_option_value", facts=_PATH),
+        refusals.DuplicateToolName: ErrorRow(400, "duplicate_tool", facts=_PATH),
+        refusals.ClientToolsUnsupported: ErrorRow(400, "client_tools_unsupported", facts=_PATH),
+        refusals.ImageUnsupported: ErrorRow(400, "image_unsupported", facts=_PATH),
+        refusals.FileUnsupported: ErrorRow(400, "file_unsupported", facts=_PATH),
+        refusals.UnknownCall: ErrorRow(400, "no_pending_call", facts=_PATH),
+        refusals.CallAlreadySettled: ErrorRow(400, "no_pending_call", facts=_PATH),
+        refusals.ResultsMissing: ErrorRow(400, "tool_results_missing", facts=_PATH),
+        refusals.InvalidAnswer: ErrorRow(400, "no_pending_call", facts=_PATH),
+        refusals.InvalidSeed: ErrorRow(400, "invalid_value", facts=_PATH),
+        refusals.LimitExceeded: ErrorRow(400, "limit_exceeded", facts=_PATH),
+        refusals.InvalidCursor: ErrorRow(400, "invalid_value", facts=_PATH),
+        refusals.Conflict: ErrorRow(409, "conversation_busy", retry_after_s=1),
+        refusals.SessionBusy: ErrorRow(409, "conversation_busy", retry_after_s=1),
+        refusals.AgentNotServed: ErrorRow(400, "agent_not_served"),
+        refusals.IdTaken: ErrorRow(400, "id_taken"),
+        refusals.IdempotencyKeyReused: ErrorRow(409, "idempotency_key_reused"),
+        refusals.Unauthenticated: ErrorRow(401, "invalid_api_key"),
+        refusals.Forbidden: ErrorRow(403, "insufficient_permissions"),
+        refusals.LimitReached: ErrorRow(429, "rate_limit_exceeded"),
+        refusals.Unavailable: ErrorRow(503, "unavailable"),
+        refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+        refusals.SessionUnreadable: ErrorRow(500, "internal_error"),
+        refusals.ShuttingDown: ErrorRow(503, "unavailable"),
+        kit.UnknownPath: ErrorRow(404, "unknown_url"),
+        kit.MethodNotAllowed: ErrorRow(405, "method_not_allowed"),
+        kit.UnsupportedMediaType: ErrorRow(415, "unsupported_media_type"),
+        kit.BodyTooLarge: ErrorRow(413, "request_too_large"),
+        kit.BodyTooSlow: ErrorRow(400, "request_timeout"),
+        kit.InvalidJson: ErrorRow(400, "invalid_json"),
+        kit.InvalidBody: ErrorRow(400, "invalid_type", facts=_PATH),
+        kit.InternalError: ErrorRow(500, "internal_error"),
+        InvalidParameter: ErrorRow(400, "invalid_value", facts=("code", "path")),
+    }
+)

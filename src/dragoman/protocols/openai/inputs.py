@@ -1,0 +1,258 @@
+"""Maps the items of a request to the core's inputs: a session's past, new messages, and answers to calls. Pure.
+
+What a client claims that an agent said or called is the past of a new session at most, and never makes a tool run.
+"""
+
+import mimetypes
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.ids import CallId, MessageId
+from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.tools import ToolSpec
+from dragoman.protocols.openai import ids, requests
+from dragoman.protocols.openai.errors import InvalidParameter
+from dragoman.protocols.openai.requests import CreateResponse, InputItem, RunFields
+from dragoman.protocols.openai.translate import PROTOCOL
+
+Content = str | tuple[core.InputBlock, ...]
+UNREADABLE = "_unreadable"
+"""The key of arguments that are not a JSON object (shared rules, 18)."""
+
+
+class NewInput(NamedTuple):
+    """What a request adds to a session, and where each part stands in the request's body.
+
+    Attributes:
+        seeds: the past of a new session.
+        system: system entries, before the messages.
+        messages: new messages of the user.
+        answers: answers to calls.
+        paths: the places of the messages (`messages[0]`) and answers (`answers[0]`) in the body.
+    """
+
+    seeds: tuple[core.Message, ...] = ()
+    system: tuple[str, ...] = ()
+    messages: tuple[UserInput, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    paths: Mapping[str, str] = MappingProxyType({})
+
+
+def new_input(items: Sequence[InputItem], start: int = 0, open_calls: Sequence[CallId] = ()) -> NewInput:
+    """What a request adds to an existing session.
+
+    Args:
+        items: all items of the request.
+        start: the index of the first item that the session does not have yet.
+        open_calls: the calls that wait for an answer. An answer to one of them is new at any index.
+    """
+    system: list[str] = []
+    messages: list[UserInput] = []
+    answers: list[Answer] = []
+    paths: dict[str, str] = {}
+    for index, item in enumerate(items):
+        path = f"input[{index}]"
+        answer = _answer(item, path)
+        if answer is not None and (index >= start or answer.call_id in open_calls):
+            name = "call_id" if isinstance(answer, Result) else "approval_request_id"
+            paths[f"answers[{len(answers)}]"] = f"{path}.{name}"
+            answers.append(answer)
+        elif isinstance(item, requests.Message) and index >= start:
+            if item.role == "user":
+                paths[f"messages[{len(messages)}]"] = path
+                messages.append(UserInput(content=content_from(item.content, path)))
+            elif item.role != "assistant":
+                system.append(core.text_of(content_from(item.content, path)))
+    return NewInput((), tuple(system), tuple(messages), tuple(answers), paths)
+
+
+def past_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> NewInput:
+    """What a request starts a new session with: its last user message, or results behind it, and the past before that.
+
+    Raises:
+        InvalidParameter: there is nothing to run, or an answer to a call that the request does not have.
+    """
+    users = [index for index, item in enumerate(items) if isinstance(item, requests.Message) and item.role == "user"]
+    last = users[-1] if users else -1
+    calls = {item.call_id for item in items if isinstance(item, requests.FunctionCall)}
+    behind = list(enumerate(items))[last + 1 :]
+    for index, item in behind:
+        answer = _answer(item, f"input[{index}]")
+        if isinstance(answer, Decision) or (
+            isinstance(item, requests.FunctionCallOutput) and item.call_id not in calls
+        ):
+            name = "approval_request_id" if isinstance(answer, Decision) else "call_id"
+            raise InvalidParameter("no_pending_call", "nothing waits for this answer", f"input[{index}].{name}")
+    if any(isinstance(item, requests.FunctionCallOutput) for _, item in behind):
+        return _reopen(_seeds(items, new_id))
+    if last < 0:
+        raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
+    found = new_input(items[last : last + 1])
+    return found._replace(seeds=_seeds(items[:last], new_id), paths={"messages[0]": f"input[{last}]"})
+
+
+def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
+    """A past whose last calls are open, and their results as answers."""
+    place = max(index for index, each in enumerate(seeds) if isinstance(each, core.AssistantMessage))
+    last = seeds[place]
+    results = [each for each in seeds[place:] if isinstance(each, core.ToolMessage)]
+    if not results or not isinstance(last, core.AssistantMessage):
+        raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
+    return NewInput(
+        seeds[: place + 1], answers=tuple(Result(call_id=each.call_id, content=each.content) for each in results)
+    )
+
+
+def _seeds(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[core.Message, ...]:
+    """The messages of a past. Calls without a result, and results without a call, are left out."""
+    answered = {item.call_id for item in items if isinstance(item, requests.FunctionCallOutput)}
+    names: dict[str, str] = {}
+    seeds: list[core.Message] = []
+    blocks: list[core.Block] = []
+
+    def flush() -> None:
+        if blocks:
+            seeds.append(core.AssistantMessage(id=MessageId(new_id()), content=tuple(blocks)))
+            blocks.clear()
+
+    for index, item in enumerate(items):
+        path = f"input[{index}]"
+        match item:
+            case requests.FunctionCall(call_id=call_id) if call_id in answered and call_id not in names:
+                names[call_id] = item.name
+                blocks.append(core.Call(CallId(call_id), item.name, arguments_from(item.arguments)))
+            case requests.FunctionCallOutput(call_id=call_id) if call_id in names and call_id in answered:
+                flush()
+                answered.discard(call_id)
+                content = content_from(item.output, path)
+                message_id, name = MessageId(new_id()), names[call_id]
+                seeds.append(core.ToolMessage(id=message_id, call_id=CallId(call_id), name=name, content=content))
+            case requests.Message(role="assistant"):
+                flush()
+                blocks.append(core.Text(core.text_of(content_from(item.content, path))))
+            case requests.Message(role="user"):
+                flush()
+                seeds.append(core.UserMessage(id=MessageId(new_id()), content=content_from(item.content, path)))
+            case requests.Message():
+                flush()
+                text = core.text_of(content_from(item.content, path))
+                seeds.append(core.SystemMessage(id=MessageId(new_id()), content=text))
+    flush()
+    return tuple(seeds)
+
+
+def _answer(item: InputItem, path: str) -> Answer | None:
+    match item:
+        case requests.FunctionCallOutput(call_id=call_id, output=output):
+            return Result(call_id=ids.call_of(call_id), content=content_from(output, path))
+        case requests.McpApprovalResponse(approval_request_id=request_id, approve=approve, reason=reason):
+            return Decision(call_id=ids.call_of(request_id), granted=approve, reason=reason)
+        case _:
+            return None
+
+
+def arguments_from(text: str) -> core.JsonObject:
+    """The arguments of a call, which are JSON as text."""
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {UNREADABLE: text}
+
+
+def content_from(content: str | tuple[requests.Part, ...], path: str) -> Content:
+    """The content of a message or a result."""
+    if isinstance(content, str):
+        return content
+    return tuple(_block(part, f"{path}.content[{index}]") for index, part in enumerate(content))
+
+
+def _block(part: requests.Part, path: str) -> core.InputBlock:
+    match part:
+        case requests.TextPart(text=text):
+            return core.Text(text)
+        case requests.RefusalPart(refusal=text):
+            return core.Text(text)
+        case requests.ImagePart(image_url=str() as url):
+            return core.Image(url)
+        case requests.FilePart(file_url=str() as url, filename=name):
+            return core.File(url, name=name)
+        case requests.FilePart(file_data=str() as data, filename=name):
+            media_type = mimetypes.guess_type(name or "")[0] or "application/octet-stream"
+            url = data if data.startswith("data:") else f"data:{media_type};base64,{data}"
+            return core.File(url, media_type=url[5:].partition(";")[0], name=name)
+        case _:
+            raise InvalidParameter("missing_required_parameter", "a URL or the data was expected", path)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def submit_from(fields: CreateResponse, given: NewInput) -> Submit:
+    """Translate a request. `given` is what it adds to its session."""
+    shown = RunFields(**{name: getattr(fields, name) for name in RunFields.__struct_fields__})
+    return Submit(
+        protocol=PROTOCOL,
+        system=given.system,
+        messages=given.messages,
+        answers=given.answers,
+        client_tools=_offered_tools(fields),
+        parameters=_parameters(fields),
+        keeps_parameters=False,
+        metadata=RunMetadata(
+            user=fields.user or fields.safety_identifier,
+            instructions=fields.instructions,
+            output_schema=_output_schema(fields),
+            protocol=msgspec.to_builtins(shown),
+        ),
+    )
+
+
+def _offered_tools(fields: CreateResponse) -> tuple[ToolSpec, ...]:
+    """The tools that the model may call, as far as `tool_choice` limits them."""
+    choice = fields.tool_choice
+    allowed = {tool.name for tool in fields.tools}
+    if choice == "none":
+        allowed = set()
+    elif isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = {each["name"] for each in choice["tools"]}
+    return tuple(
+        ToolSpec(
+            name=tool.name,
+            description=tool.description or "",
+            parameters=tool.parameters or {"type": "object", "properties": {}},
+        )
+        for tool in fields.tools
+        if tool.name in allowed
+    )
+
+
+def _parameters(fields: CreateResponse) -> core.JsonObject:
+    """The model parameters, by the names of Chat Completions."""
+    choice = fields.tool_choice
+    if isinstance(choice, dict):
+        is_named = choice["type"] == "function"
+        choice = {"type": "function", "function": {"name": choice["name"]}} if is_named else choice.get("mode", "auto")
+    given = {
+        "temperature": fields.temperature,
+        "top_p": fields.top_p,
+        "presence_penalty": fields.presence_penalty,
+        "frequency_penalty": fields.frequency_penalty,
+        "max_tokens": fields.max_output_tokens,
+        "parallel_tool_calls": fields.parallel_tool_calls,
+        "reasoning_effort": fields.reasoning.effort,
+        "verbosity": fields.text.verbosity,
+        "tool_choice": choice,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _output_schema(fields: CreateResponse) -> core.Json:
+    """The schema that the answer has to match; None if it is free text."""
+    wanted = fields.text.format or {}
+    return {"type": "object"} if wanted.get("type") == "json_object" else wanted.get("schema")

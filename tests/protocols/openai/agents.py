@@ -1,0 +1,74 @@
+"""Agents for what the rehearsal agent does not show: what a request contained, and every kind of content."""
+
+import json
+
+import msgspec
+
+from dragoman import Run as FunctionRun
+from dragoman import agent
+from dragoman.core.agent import Agent, Run, RunnableTool
+from dragoman.core.content import Call, Data, File, Image, Text, UserMessage, text_of
+from dragoman.core.events import StopReason
+from dragoman.core.tools import AgentSpec, Capabilities
+
+MEDIA = (
+    Text("look"),
+    Image("https://example.org/a.png"),
+    Data({"k": [1]}),
+    File("https://example.org/a.mp3", media="audio", media_type="audio/mp3"),
+    File("https://example.org/a.mp4", media="video"),
+    File("https://example.org/a.pdf", name="a.pdf"),
+    Text("done"),
+)
+
+
+class EchoRequestAgent:
+    """Answers with its input as JSON: the parameters, the properties or the tools of the run, or the user's content."""
+
+    spec = AgentSpec(
+        name="mirror",
+        aliases=("looking-glass",),
+        capabilities=Capabilities(client_tools=True, image_http=True, image_data=True),
+    )
+
+    def tool(self, name: str) -> RunnableTool | None:
+        return None
+
+    def child(self, call: Call) -> Agent | None:
+        return None
+
+    async def play(self, run: Run) -> StopReason | None:
+        prompt = [each for each in await run.turn() if isinstance(each, UserMessage)][-1].content
+        match text_of(prompt):
+            case "parameters":
+                run.emit(json.dumps(run.parameters))
+            case "metadata":
+                run.emit(json.dumps({"user": run.metadata.user, "forwarded": run.metadata.forwarded}))
+            case "tools":
+                run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered_tools()]))
+            case "history":
+                messages = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
+                run.emit(json.dumps(messages[::-1]))
+            case "media":
+                for block in MEDIA:
+                    run.add(block)
+            case _:
+                run.emit(json.dumps(msgspec.to_builtins(prompt)))
+        await run.end_step()
+        return None
+
+
+@agent(name="memory_writer", memory=True)
+async def memory_writer(run: FunctionRun) -> None:
+    """Writes one memory."""
+    await run.remember("likes tea", reason="said so")
+
+
+@agent(name="picker", client_tools=True)
+async def picker(run: FunctionRun) -> None:
+    """Calls a client tool twice, then reports the results and the model parameters of its last run."""
+    picked = [await run.call("pick"), await run.call("pick")]
+    run.emit(json.dumps({"picked": picked, "parameters": run.parameters}))
+
+
+AGENTS = (EchoRequestAgent(), memory_writer, picker)
