@@ -1,6 +1,7 @@
 """Runs whose clients disconnected: they are stopped, unless somebody else reads them."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import structlog
@@ -21,11 +22,20 @@ log = structlog.get_logger(__name__)
 
 
 class AbandonedRuns:
-    """Stops the runs of one protocol whose clients disconnect."""
+    """Stops the runs of one protocol whose clients disconnect.
 
-    def __init__(self, engine: Engine, protocol: str) -> None:
+    Args:
+        engine: the engine.
+        protocol: the protocol.
+        on_stopped: called with the session after such a run was stopped, or was left alone because somebody reads it.
+    """
+
+    def __init__(
+        self, engine: Engine, protocol: str, on_stopped: Callable[[SessionView], None] = lambda session: None
+    ) -> None:
         self._engine = engine
         self._protocol = protocol
+        self._on_stopped = on_stopped
         self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
 
     def stop(self, live: SessionView, run_id: RunId) -> None:
@@ -41,6 +51,7 @@ class AbandonedRuns:
                 del self._stopping[session_id]
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.warning("failed to stop an abandoned run", session_id=session_id, exc_info=error)
+            self._on_stopped(live)
 
         task = asyncio.create_task(self._engine.stop_run(live, run_id, only_if_unwatched=True), name=f"stop {run_id}")
         self._stopping[session_id] = task

@@ -9,7 +9,7 @@ from dragoman.core.inputs import Submit, UserInput
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
-from tests.engine.world import ANN, World, ask_user, open_session, wait_for_end
+from tests.engine.world import ANN, CallTool, World, ask_user, open_session, play, wait_for_end, waiting_tools
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -57,3 +57,14 @@ async def test_a_headless_run_asks_nobody(any_world: World) -> None:
     results = [text_of(each.result.content) for each in events if isinstance(each, CallSettled)]
     assert stop.reason == "end_turn"
     assert results == [f"Tool execution failed: {NO_USER_ANSWER}"]
+
+
+async def test_a_run_without_approvals_fails_the_calls_that_need_one_and_still_asks_questions(world: World) -> None:
+    world.echo("careful", needs_approval=True)
+    world.scripts["go"] = [[CallTool("careful", {"value": "v"})], [ask_user("staging")], ["done"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    metadata = RunMetadata(denies_approvals=True)
+    await play(engine, live, Submit(protocol="test", messages=(UserInput(content="go"),), metadata=metadata))
+    assert world.tools["careful"].started_calls == []
+    assert waiting_tools(live.state) == ["AskUserQuestion"]

@@ -242,7 +242,8 @@ class LoopRun:
         tools_by_call: dict[CallId, RunnableTool] = {}
         for index, (call, tool) in enumerate(requested, self._block_count):
             kind = self._call_kind(call.name) if tool is None else "inline"
-            if kind in ("question", "permission") and self.metadata.headless:
+            cannot_ask = self.metadata.headless or (kind == "permission" and self.metadata.denies_approvals)
+            if kind in ("question", "permission") and cannot_ask:
                 kind, tool = "inline", UnattendedTool(call.name, kind)
             declaration = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
             internal = self._is_call_internal((call, tool))
