@@ -455,12 +455,12 @@ _EVENT_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 def type_of(event: Event) -> str:
     """The name of an event's type, as the log's column holds it."""
-    return event.event_type if isinstance(event, UnknownEvent) else str(event.__struct_config__.tag)
+    return event.event_type if type(event) is UnknownEvent else str(event.__struct_config__.tag)
 
 
 def encode(event: Event) -> bytes:
     """Write an event as JSON; `decode` reads it back. Raises UnicodeEncodeError on a lone surrogate."""
-    return event.payload if isinstance(event, UnknownEvent) else _ENCODER.encode(event)
+    return event.payload if type(event) is UnknownEvent else _ENCODER.encode(event)
 
 
 def encode_plain(event: Event) -> tuple[Event, bytes]:

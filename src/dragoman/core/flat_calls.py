@@ -32,6 +32,8 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.tools import FORK
 
+_EVENTS = frozenset({BlockClosed, MessageClosed, RunStarted, RunStopped, CallOpened, CallSettled, CallParked})
+
 
 class FlatCalls:
     """Rewrites the events of a log, from the start of any run on. The same events always give the same."""
@@ -49,29 +51,31 @@ class FlatCalls:
 
     def feed(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:
         """The events in place of the next one."""
-        match logged.event:
-            case CallOpened(loop="root"):
+        event = logged.event
+        if type(event) not in _EVENTS:
+            return (logged,)
+        if (type(event) is BlockClosed or type(event) is MessageClosed) and not (self._step and event.loop == ROOT):
+            return (logged,)
+        match event:
+            case BlockClosed() | CallOpened(loop="root"):
                 self._step.append(logged)
                 return ()
-            case BlockClosed(loop="root") if self._step:
-                self._step.append(logged)
-                return ()
-            case MessageClosed(loop="root") if self._step:
+            case MessageClosed():
                 return self._close_step(logged)
-            case CallOpened(call=call) as opened:
-                self._unshown[call.call_id] = opened
-            case CallParked(call_id=call_id):
-                self._parked.add(call_id)
-            case CallSettled(result=result) as settled:
-                if result.name == FORK and not self._is_running:
-                    return ()
-                return self._settle(settled, logged)
             case RunStarted():
                 self._is_running = True
             case RunStopped(reason=reason):
                 self._is_running = False
                 if reason == "tool_use":
                     return (*self._show_waiting(logged), logged)
+            case CallOpened(call=call) as opened:
+                self._unshown[call.call_id] = opened
+            case CallSettled(result=result) as settled:
+                if result.name == FORK and not self._is_running:
+                    return ()
+                return self._settle(settled, logged)
+            case CallParked(call_id=call_id):
+                self._parked.add(call_id)
         return (logged,)
 
     def end(self) -> Sequence[LoggedEvent]:

@@ -24,6 +24,9 @@ class EarlierCall(NamedTuple):
     run_id: RunId | None
     opened: CallOpened
 
+_MESSAGE_EVENTS = frozenset({MessageAdded, MessageOpened, BlockClosed, CallOpened, MessageClosed, CallSettled})
+"""Asked first: for structs, a look-up is cheaper than a class pattern that does not match."""
+
 
 class Assembler:
     """Assembles messages event by event. A message is available when it is complete."""
@@ -34,14 +37,16 @@ class Assembler:
     def feed(self, logged: LoggedEvent) -> Message | None:
         """Take the next event. Returns the message that it completes, if any."""
         event = logged.event
+        if type(event) not in _MESSAGE_EVENTS:
+            return None
         match event:
             case MessageAdded(message=message):
                 return message
-            case MessageOpened(loop=loop):
-                self._open[loop] = []
             case BlockClosed(loop=loop, block=block):
                 if loop in self._open:
                     self._open[loop].append(block)
+            case MessageOpened(loop=loop):
+                self._open[loop] = []
             case CallOpened(loop=loop, call=call):
                 if loop in self._open:
                     self._open[loop].append(call)

@@ -17,14 +17,15 @@ from dragoman.core.events import (
 from dragoman.core.stream import Record
 
 _PLACEHOLDER = UnknownEvent(event_type="internal", payload=b'{"type":"internal"}')
-_TYPES = (CallOpened, CallStarted, CallSettled, MessageOpened, MessageClosed)
+_TYPES = frozenset({CallOpened, CallStarted, CallSettled, MessageOpened, MessageClosed})
 
 
 def without_internal_calls(records: Sequence[Record]) -> Sequence[Record]:
     """The records as clients may see them."""
-    if not any(map(_is_internal, records)):
-        return records
-    return [_hidden(each) if isinstance(each, LoggedEvent) and _is_internal(each) else each for each in records]
+    for record in records:
+        if type(record) is LoggedEvent and type(record.event) in _TYPES and _is_internal(record):
+            return [_hidden(each) if type(each) is LoggedEvent and _is_internal(each) else each for each in records]
+    return records
 
 
 def visible_events(events: Sequence[LoggedEvent]) -> Sequence[LoggedEvent]:
@@ -32,8 +33,8 @@ def visible_events(events: Sequence[LoggedEvent]) -> Sequence[LoggedEvent]:
     return [_hidden(each) if _is_internal(each) else each for each in events]
 
 
-def _is_internal(record: Record) -> bool:
-    return type(record) is LoggedEvent and isinstance(record.event, _TYPES) and record.event.internal
+def _is_internal(logged: LoggedEvent) -> bool:
+    return type(logged.event) in _TYPES and logged.event.internal  # type: ignore[union-attr]  # `in` does not narrow
 
 
 def _hidden(logged: LoggedEvent) -> LoggedEvent:

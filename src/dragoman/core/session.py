@@ -296,9 +296,16 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
     """
     if logged.seq != state.seq + 1:
         raise ValueError(f"event {state.seq + 1} expected, got {logged.seq} (session {state.session_id})")
-    match logged.event:
-        case SettingsChanged(change=change):
-            state.settings = apply_change(state.settings, change)
+    match logged.event:  # the events of every run first: a pattern that does not match costs more than one that does
+        case BlockClosed(loop=loop):
+            state.open_messages[loop].closed_block_count += 1
+        case MessageOpened(message_id=message_id, loop=loop):
+            state.open_messages[loop] = OpenMessage(message_id=message_id)
+        case MessageClosed(loop=loop, usage=usage):
+            state.open_messages.pop(loop, None)
+            state.message_count += loop == ROOT
+            if usage is not None and state.run is not None:
+                state.run.usage += usage
         case MessageAdded(message=message):
             state.message_count += message.loop == ROOT
             if isinstance(message, UserMessage) and message.loop == ROOT:
@@ -307,8 +314,6 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.fallback_title = title_from(text_of(message.content))
             if state.run is not None and state.run.pending_inputs:
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
-        case RunQueued() as run:
-            state.queue.append(run)
         case RunStarted() as run:
             state.queue = [queued for queued in state.queue if queued.run_id != run.run_id]
             state.run = ActiveRun(
@@ -325,12 +330,6 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             if shared_state_in(run) is not msgspec.UNSET:
                 state.shared_state_seq = logged.seq
             state.resends_history |= run.metadata.resends_history
-        case RunResumed(attempt=attempt):
-            if state.run is not None:
-                state.run.attempt, state.run.parked = attempt, False
-        case RunParked():
-            if state.run is not None:
-                state.run.parked = True
         case RunStopped() as stop:
             state.queue = [queued for queued in state.queue if queued.run_id != stop.run_id]
             if state.run is not None and state.run.run_id == stop.run_id:
@@ -339,10 +338,6 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.run = None
                 state.last_stop = stop.reason
             state.usage += stop.usage
-        case MessageOpened(message_id=message_id, loop=loop):
-            state.open_messages[loop] = OpenMessage(message_id=message_id)
-        case BlockClosed(loop=loop):
-            state.open_messages[loop].closed_block_count += 1
         case CallOpened() as opened:
             state.open_messages[opened.loop].closed_block_count += 1
             state.calls[opened.call.call_id] = OpenCall(
@@ -353,23 +348,28 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 server=opened.server,
                 internal=opened.internal,
             )
-        case MessageClosed(loop=loop, usage=usage):
-            state.open_messages.pop(loop, None)
-            state.message_count += loop == ROOT
-            if usage is not None and state.run is not None:
-                state.run.usage += usage
         case CallStarted(call_id=call_id):
             state.calls[call_id].started = True
             state.calls[call_id].parked = False
+        case CallSettled(result=result):
+            state.calls.pop(result.call_id, None)
+            state.message_count += result.loop == ROOT
+        case SettingsChanged(change=change):
+            state.settings = apply_change(state.settings, change)
+        case RunQueued() as run:
+            state.queue.append(run)
+        case RunResumed(attempt=attempt):
+            if state.run is not None:
+                state.run.attempt, state.run.parked = attempt, False
+        case RunParked():
+            if state.run is not None:
+                state.run.parked = True
         case CallParked(call_id=call_id):
             state.calls[call_id].parked = True
         case AnswerGiven(call_id=call_id, granted=granted, reason=reason):
             call = state.calls[call_id]
             call.granted, call.reason, call.answered_seq = granted, reason, logged.seq
             call.parked = call.started = False
-        case CallSettled(result=result):
-            state.calls.pop(result.call_id, None)
-            state.message_count += result.loop == ROOT
         case MemoriesInjected(memories=memories):
             if state.run is not None:
                 state.run.memories = tuple(each.id for each in memories)

@@ -26,14 +26,19 @@ MAX_MATCHING_CANDIDATES = 64
 MAX_SEARCHED_EVENTS = 50_000
 """Maximum number of events read by one search. Matching is done here because databases fold case differently."""
 
+_EVENTS_WITH_CALLS = frozenset({CallOpened, BlockClosed, MessageAdded})
+_EVENTS_WITH_MESSAGES = frozenset({MessageAdded, MessageClosed, CallSettled})
+
 
 def run_id_in(event: Event) -> RunId | None:
     """The run that an event starts or queues."""
-    return event.run_id if isinstance(event, RunStarted | RunQueued) else None
+    return event.run_id if type(event) is RunStarted or type(event) is RunQueued else None
 
 
 def call_ids_in(event: Event) -> tuple[CallId, ...]:
     """The calls that an event adds to a session's log."""
+    if type(event) not in _EVENTS_WITH_CALLS:
+        return ()
     match event:
         case CallOpened(call=call) | BlockClosed(block=Call() as call):
             return (call.call_id,)
@@ -45,13 +50,15 @@ def call_ids_in(event: Event) -> tuple[CallId, ...]:
 
 def message_ids_in(event: Event) -> tuple[str, ...]:
     """The ids of the message that an event completes: the server's, and for a user message the client's."""
+    if type(event) not in _EVENTS_WITH_MESSAGES:
+        return ()
     match event:
+        case MessageClosed(message_id=message_id):
+            return (message_id,)
         case MessageAdded(message=UserMessage(id=own, client_id=str() as client_id)):
             return (own, client_id)
         case MessageAdded(message=message):
             return (message.id,)
-        case MessageClosed(message_id=message_id):
-            return (message_id,)
         case CallSettled(result=result):
             return (result.id,)
         case _:

@@ -17,6 +17,8 @@ from dragoman.core.events import (
     CallOpened,
     CallSettled,
     LoggedEvent,
+    MessageClosed,
+    MessageOpened,
     RunStarted,
     RunStopped,
     SessionSettings,
@@ -24,7 +26,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.events import StopReason as CoreStop
 from dragoman.core.flat_calls import FlatCalls
-from dragoman.core.history import Assembler, is_empty
+from dragoman.core.history import Assembler, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Create, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import (
@@ -352,6 +354,8 @@ MESSAGE_CUT = b"message_cut"
 """Our extension: the event after a message that a crash cut off. Clients that do not know it begin a new block."""
 
 _ENCODE = msgspec.json.Encoder().encode
+_EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallSettled, RunStopped})
+"""The events with frames."""
 
 
 class TurnFrames:
@@ -360,7 +364,7 @@ class TurnFrames:
     The same records always give the same frames with the same numbers, live and in every replay.
     """
 
-    __slots__ = ("_assembler", "_calls", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
+    __slots__ = ("_blocks", "_calls", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
 
     keep_alive = KEEP_ALIVE
 
@@ -378,7 +382,8 @@ class TurnFrames:
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
-        self._assembler = Assembler()
+        self._blocks: list[LoggedEvent] = []
+        """The beginning of the open message, and the blocks since."""
         self.count = 0
         """The number of frames so far, including skipped ones."""
         self.is_over = False
@@ -392,10 +397,19 @@ class TurnFrames:
             name = b"text_delta" if record.kind == "text" else b"thinking_delta"
             return self._frame(name, b'{"delta":%b}' % _ENCODE(record.text))
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
-        message = self._assembler.feed(record)
-        if isinstance(message, core.AssistantMessage) and message.status == "cut" and message.loop == ROOT:
-            return b"" if is_empty(message) else self._frame(MESSAGE_CUT, _ENCODE(wire.MessageCut(_blocks_to(message))))
-        return b"".join(map(self._event, self._calls.feed(record)))
+        event = record.event
+        if type(event) is BlockClosed:
+            self._blocks.append(record)
+        elif type(event) is MessageOpened and event.loop == ROOT:
+            self._blocks = [record]
+        elif type(event) is MessageClosed and event.status == "cut" and event.loop == ROOT:
+            return self._cut(record)
+        return b"".join([self._event(each) for each in self._calls.feed(record)])
+
+    def _cut(self, closed: LoggedEvent) -> bytes:
+        """The frame of the open message, which a crash cut off. Nobody saw it if it is empty."""
+        cut = [each for each in messages_of([*self._blocks, closed]) if isinstance(each, core.AssistantMessage)]
+        return self._frame(MESSAGE_CUT, _ENCODE(wire.MessageCut(_blocks_to(cut[0])))) if cut else b""
 
     def close(self, error: Exception) -> bytes:
         """End the turn before its time. A turn that goes on has no last frame: the client resumes from its last id."""
@@ -404,18 +418,13 @@ class TurnFrames:
         return self._stop("error", _broken_meta(error))
 
     def _event(self, logged: LoggedEvent) -> bytes:
+        if type(logged.event) not in _EVENTS:
+            return b""
         match logged.event:
+            case BlockClosed(loop=loop, block=block):
+                return self._block(block) if loop == ROOT else b""
             case RunStarted(run_id=run_id) if run_id == self._run_id:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
-            case BlockClosed(loop="root", block=core.Text(text=text)) if not self._is_delta and text:
-                return self._frame(b"text", b'{"text":%b}' % _ENCODE(text))
-            case BlockClosed(loop="root", block=core.Data() | core.File() as block):
-                encoded = _ENCODE(_text_of(block))
-                if self._is_delta:
-                    return self._frame(b"text_delta", b'{"delta":%b}' % encoded)
-                return self._frame(b"text", b'{"text":%b}' % encoded)
-            case BlockClosed(loop="root", block=core.Thinking(text=text)) if not self._is_delta and text:
-                return self._frame(b"thinking", b'{"thinking":%b}' % _ENCODE(text))
             case CallOpened(loop="root", call=call):
                 fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
                 return self._frame(b"tool_call", _ENCODE(fields))
@@ -424,6 +433,23 @@ class TurnFrames:
                 return self._frame(b"tool_result", _ENCODE({"toolCallId": result.call_id, "content": content}))
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
                 return self._stop(STOP_REASONS[stopped.reason], _end_meta(stopped))
+            case _:
+                return b""
+
+    def _block(self, block: core.Block) -> bytes:
+        """The frame of a block of the answer. In delta mode text and thinking were sent as they came."""
+        match block:
+            case core.Text(text=text):
+                return b"" if self._is_delta or not text else self._frame(b"text", b'{"text":%b}' % _ENCODE(text))
+            case core.Thinking(text=text):
+                if self._is_delta or not text:
+                    return b""
+                return self._frame(b"thinking", b'{"thinking":%b}' % _ENCODE(text))
+            case core.Data() | core.File():
+                encoded = _ENCODE(_text_of(block))
+                if self._is_delta:
+                    return self._frame(b"text_delta", b'{"delta":%b}' % encoded)
+                return self._frame(b"text", b'{"text":%b}' % encoded)
             case _:
                 return b""
 

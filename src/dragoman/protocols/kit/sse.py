@@ -9,8 +9,7 @@ A protocol gives a `FrameEncoder`: what one record of the session's stream becom
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -140,18 +139,10 @@ class EventStream(Response):
         finally:
             if watcher is not None:
                 watcher.cancel()
-            self._close()
+            self.close()
 
-    @contextmanager
-    def closed_on_error(self) -> Iterator[None]:
-        """Close the stream if it cannot be opened."""
-        try:
-            yield
-        except BaseException:
-            self._close()
-            raise
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Leave the reader. For streams that could not be opened; others close themselves."""
         self._reader.__exit__(None, None, None)
         self._on_close(self._has_left)
 
@@ -242,11 +233,14 @@ async def open_stream(
         idle_limit_s: ends the stream after so many seconds without a frame; None never does.
     """
     stream = EventStream(reader, encoder, on_close=on_close, idle_limit_s=idle_limit_s)
-    with stream.closed_on_error():
-        if before is None:
-            stream.first = stream.encode(await reader.next())
-        else:
-            stream.first = Chunk(before)
+    if before is not None:
+        stream.first = Chunk(before)
+        return stream
+    try:
+        stream.first = stream.encode(await reader.next())
+    except BaseException:
+        stream.close()
+        raise
     return stream
 
 
@@ -270,12 +264,15 @@ async def resume_stream(
         on_close: as in `open_stream`.
     """
     stream = EventStream(reader, encoder, on_close=on_close, idle_limit_s=None)
-    with stream.closed_on_error():
-        chunk = Chunk(b"", is_last=encoder.is_over)
+    chunk = Chunk(b"", is_last=encoder.is_over)
+    try:
         while reader.cursor < up_to and not (chunk.body or chunk.is_last):
             chunk = stream.encode(await reader.next())
         check_position()
-        stream.first = chunk
+    except BaseException:
+        stream.close()
+        raise
+    stream.first = chunk
     return stream
 
 
