@@ -22,6 +22,7 @@ class InvalidParameter(RequestError):
 
     def __init__(self, code: str, message: str, path: str = "") -> None:
         super().__init__(f"{path}: {message}" if path else message)
+        self.message = message
         self.code = code
         self.path = path
 

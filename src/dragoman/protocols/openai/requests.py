@@ -221,7 +221,11 @@ class ParsedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 def decode_request(raw: bytes) -> ParsedResponse:
     """Read the body of `POST /responses`. Raises InvalidJson or InvalidParameter."""
-    body = decode_object(raw)
+    return parse_request(decode_object(raw))
+
+
+def parse_request(body: JsonObject) -> ParsedResponse:
+    """Read a body that is decoded. Raises InvalidParameter."""
     values: dict[str, Any] = {}
     items: tuple[InputItem, ...] = ()
     for name in dict.fromkeys(_ORDER):

@@ -9,14 +9,14 @@ call that the server executes is one item from its start to its result, so items
 message is sent with the record after it, because only that record shows why the run ended.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import compact_json, questions_of
+from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
@@ -36,6 +36,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 from dragoman.protocols.openai import ids, wire
+from dragoman.protocols.openai.questions import question_text
 from dragoman.protocols.openai.requests import RunFields
 
 PROTOCOL = "openai"
@@ -344,7 +345,7 @@ class ResponseEvents:
             return
         self._finish_item()
         if opened.kind == "question" and all(tool.name != ASK_USER_QUESTION for tool in self.fields.tools):
-            self._say(opened.message_id, _question_text(call.input))
+            self._say(opened.message_id, question_text(call.input))
         elif opened.kind in ("client", "question"):
             index, item_id = self._next("fc")
             call_id = ids.call_id(logged.run_id, call.call_id)
@@ -498,12 +499,3 @@ def new_response(
         prompt_cache_key=fields.prompt_cache_key,
         **given,
     )
-
-
-def _question_text(arguments: core.JsonObject) -> str:
-    """Questions as lines of text."""
-    questions: Sequence[object] = [
-        "\n".join((each.question, *(f"- {option.label}" for option in each.options)))
-        for each in questions_of(arguments).questions
-    ]
-    return "\n\n".join(map(str, questions))
