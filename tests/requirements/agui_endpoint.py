@@ -169,6 +169,22 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:events:position", "It resumes strictly after `Last-Event-ID`", "ag-ui B.9"),
     Requirement("ag-ui-b:events:live", "It streams live what other protocols send", "rule 11"),
     Requirement("ag-ui-b:connect:as-it-stands", "On an idle thread `connect` is hydration", "ag-ui B.9"),
+    # --- front ends ---------------------------------------------------------------------------------------------------
+    Requirement(
+        "ag-ui-b:front-ends:branches", "What CopilotKit and assistant-ui edit is what the model gets", "rule 13"
+    ),
+    Requirement(
+        "ag-ui-b:front-ends:tools", "Tools of their pages run, and the run continues with the result", "ag-ui B.8, 4"
+    ),
+    Requirement("ag-ui-b:front-ends:failed", "A failed answer is marked and can be asked for again", "rule 13"),
+    Requirement("ag-ui-b:front-ends:stop", "Their stop button stops the run", "ag-ui B.11"),
+    Requirement("ag-ui-b:front-ends:two-pages", "Two pages on one thread do not disturb each other", "rule 20"),
+    Requirement("ag-ui-b:front-ends:approval", "An approval survives a reload", "ag-ui B.10"),
+    Requirement("ag-ui-b:front-ends:cut", "What a crash cut off is marked", "rule 25"),
+    Requirement("ag-ui-b:front-ends:reload", "A reload shows what was seen live", "ag-ui B.9"),
+    Requirement(
+        "ag-ui-b:front-ends:examples", "The examples of the documentation are those that the tests run", "ag-ui B.13"
+    ),
     Requirement("ag-ui-b:page", "The example page works in a real browser, from another origin", "ag-ui B.14"),
     Requirement("ag-ui-b:subagents:suspended", "A waiting sub-agent is suspended and continues later", "ag-ui B.5"),
     Requirement("ag-ui-b:errors:shutdown", "A stream that a stopping server ends has a terminal event", "ag-ui B.7"),

@@ -213,14 +213,14 @@ def node() -> str:
 
 
 @asynccontextmanager
-async def official_clients() -> AsyncIterator[OfficialClients]:
+async def official_clients(folder: Path = CLIENTS) -> AsyncIterator[OfficialClients]:
     """The process, from its start to its end."""
-    if not (CLIENTS / "node_modules" / "ag-ui-1").is_dir():
+    if not (CLIENTS / "node_modules" / "ag-ui-1").is_dir() or not (folder / "node_modules").is_dir():
         pytest.skip("the official clients are not installed: run `make clients`")
     process = await asyncio.create_subprocess_exec(
         node(),
         "driver.mjs",
-        cwd=CLIENTS,
+        cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_LIMIT,

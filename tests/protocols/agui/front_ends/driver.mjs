@@ -1,0 +1,195 @@
+// CopilotKit and assistant-ui under remote control: a command is a line of JSON on stdin, an answer one on stdout.
+//
+//   {"do": "serve", "name", "url", "key"}                      starts a runtime of CopilotKit
+//   {"do": "open", "page", "kind", "runtime" or "url" and "key", "threadId", "tools"}
+//                                                              opens a page and loads the thread, as a browser does
+//   {"do": "send", "page", "text", "messageId"}                says something as a user
+//   {"do": "edit", "page", "place", "text", "messageId"}       edits the message at that place
+//   {"do": "regenerate", "page", "place"}                      asks for another answer in place of that message
+//   {"do": "approve", "page", "approved"}                      answers the approval that the page shows
+//   {"do": "stop", "page"}
+//   {"do": "show", "page"}                                     what the page shows, once it does not run
+//   {"do": "until", "page", "text"}                            waits until the page shows a text
+//
+// Commands that start a run answer when it has ended, with what the page shows.
+import { createServer } from "node:http";
+import { register } from "node:module";
+import { createInterface } from "node:readline";
+
+process.env.COPILOTKIT_TELEMETRY_DISABLED = "true";
+process.env.NODE_ENV = "production"; // the test renderer says that it is one
+register("./hooks.mjs", import.meta.url);
+const examples = new URL("../../../../examples/", import.meta.url);
+const { CopilotKitCore } = await import("@copilotkit/core");
+const { z } = await import("zod");
+const { createElement } = await import("react");
+const { default: renderer } = await import("react-test-renderer");
+const { useAui, useAuiEvent, useAuiState } = await import("@assistant-ui/store");
+const { useAgUiState } = await import("@assistant-ui/react-ag-ui");
+const { copilotKit } = await import(new URL("copilotkit/runtime.js", examples));
+const { Chat } = await import(new URL("assistant-ui/chat.jsx", examples));
+
+globalThis.window = globalThis; // CopilotKit connects in browsers only
+
+const tell = (value) => process.stdout.write(JSON.stringify(value) + "\n");
+for (const level of ["debug", "error", "info", "log", "trace", "warn"]) {
+  console[level] = (...words) => tell({ console: level, text: words.map((each) => String(each?.stack ?? each)).join(" ") });
+}
+process.on("unhandledRejection", (error) => tell({ console: "unhandled", text: String(error?.stack ?? error) }));
+
+const runtimes = new Map();
+const pages = new Map();
+const textOf = (content) => (typeof content === "string" ? content : (content ?? []).map((each) => each.text ?? "").join(""));
+const answers = (messages) => messages.filter((each) => each.role === "assistant").map((each) => textOf(each.content));
+const tick = () => new Promise((resolve) => setTimeout(resolve, 5));
+
+class CopilotKitPage {
+  async open({ runtime, threadId, tools }) {
+    this.errors = [];
+    this.core = new CopilotKitCore({ runtimeUrl: `http://127.0.0.1:${runtimes.get(runtime)}/api/copilotkit` });
+    this.core.subscribe({ onError: ({ error }) => void this.errors.push(String(error.message)) });
+    for (const [name, result] of Object.entries(tools ?? {})) {
+      this.core.addTool({ name, description: name, parameters: z.object({}).passthrough(), handler: async () => result });
+    }
+    while (this.core.getAgent("default") === undefined) await tick();
+    this.agent = this.core.getAgent("default");
+    this.custom = [];
+    this.agent.subscribe({
+      onCustomEvent: ({ event }) => void this.custom.push(event),
+      onRunErrorEvent: ({ event }) => void this.errors.push(event.message),
+    });
+    this.agent.threadId = threadId;
+    await this.core.connectAgent({ agent: this.agent });
+  }
+  async send({ text, messageId }) {
+    this.agent.addMessage({ id: messageId ?? crypto.randomUUID(), role: "user", content: text });
+    await this.core.runAgent({ agent: this.agent });
+  }
+  async edit({ place, text, messageId }) {
+    this.agent.setMessages(this.agent.messages.slice(0, place));
+    await this.send({ text, messageId });
+  }
+  async regenerate({ place }) {
+    // as `reload` of react-core's useCopilotChat does
+    const last = this.agent.messages.slice(0, place).findLastIndex((each) => each.role === "user");
+    this.agent.setMessages(this.agent.messages.slice(0, last + 1));
+    await this.core.runAgent({ agent: this.agent });
+  }
+  async approve({ approved }) {
+    const resume = this.agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved } }));
+    await this.core.runAgent({ agent: this.agent, resume });
+  }
+  stop() {
+    this.core.stopAgent({ agent: this.agent });
+  }
+  texts() {
+    return answers(this.agent.messages);
+  }
+  isRunning() {
+    return this.agent.isRunning;
+  }
+  show() {
+    const { messages, state, pendingInterrupts } = this.agent;
+    return { messages, state, interrupts: pendingInterrupts, errors: this.errors, custom: this.custom };
+  }
+}
+
+class AssistantUiPage {
+  async open({ url, key, threadId, tools }) {
+    this.errors = [];
+    this.ended = 0;
+    const page = this;
+    const registerTools = (aui) => {
+      const of = ([name, result]) => [name, { description: name, parameters: { type: "object" }, execute: async () => result }];
+      aui.modelContext().register({ getModelContext: () => ({ tools: Object.fromEntries(Object.entries(tools ?? {}).map(of)) }) });
+    };
+    function Inside() {
+      const aui = useAui();
+      page.state = useAgUiState();
+      useAuiEvent("thread.runEnd", () => void page.ended++);
+      if (useAuiState((state) => state.thread.isLoading)) page.isLoading = true;
+      else if (page.isLoading) page.isLoading = false;
+      if (page.aui === undefined) registerTools(aui);
+      page.aui = aui;
+      return null;
+    }
+    renderer.create(createElement(Chat, { url, apiKey: key, threadId }, createElement(Inside)), { unstable_isConcurrent: true });
+    while (this.isLoading !== false) await tick();
+  }
+  thread() {
+    return this.aui.thread();
+  }
+  async run(action) {
+    const before = this.ended;
+    action();
+    while (this.ended === before || this.isRunning()) await tick();
+  }
+  isRunning() {
+    return this.thread().getState().isRunning;
+  }
+  async send({ text }) {
+    await this.run(() => this.thread().append(text));
+  }
+  async edit({ place, text }) {
+    const composer = this.thread().message({ index: place }).composer();
+    composer.beginEdit();
+    composer.setText(text);
+    await this.run(() => composer.send());
+  }
+  async regenerate({ place }) {
+    await this.run(() => this.thread().message({ index: place }).reload());
+  }
+  async approve({ approved }) {
+    const parts = this.thread().getState().messages.flatMap((each) => each.content);
+    const { toolCallId } = parts.find((each) => each.approval !== undefined && each.approval.approved === undefined);
+    const index = this.thread().getState().messages.findIndex((each) => each.content.some((part) => part.toolCallId === toolCallId));
+    await this.run(() => this.thread().message({ index }).part({ toolCallId }).respondToToolApproval({ approved }));
+  }
+  stop() {
+    this.thread().cancelRun();
+  }
+  texts() {
+    return answers(this.thread().getState().messages);
+  }
+  show() {
+    const { messages } = this.thread().getState();
+    return { messages, state: this.state, errors: this.errors };
+  }
+}
+
+const commands = {
+  async serve({ name, url, key }) {
+    const server = createServer(copilotKit(url, key));
+    await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+    runtimes.set(name, server.address().port);
+  },
+  async open({ page, kind, ...options }) {
+    pages.set(page, kind === "copilotkit" ? new CopilotKitPage() : new AssistantUiPage());
+    await pages.get(page).open(options);
+    return pages.get(page).show();
+  },
+  async show({ page }) {
+    while (pages.get(page).isRunning()) await tick();
+    return pages.get(page).show();
+  },
+  async until({ page, text }) {
+    while (!pages.get(page).texts().some((each) => each.includes(text))) await tick();
+  },
+};
+for (const name of ["send", "edit", "regenerate", "approve", "stop"]) {
+  commands[name] = async ({ page, ...options }) => {
+    await pages.get(page)[name](options);
+    return pages.get(page).show();
+  };
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const command = JSON.parse(line);
+  Promise.resolve()
+    .then(() => commands[command.do](command))
+    .then(
+      (result) => tell({ id: command.id, result: result ?? null }),
+      (error) => tell({ id: command.id, failure: String(error?.stack ?? error) }),
+    );
+}
+process.exit();
