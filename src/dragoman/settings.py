@@ -114,6 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     seeds: Annotated[int, doc("most messages that a session may be created with", ge=0)] = 1000
     client_tools: Annotated[int, doc("most tools that an application may declare in a session", ge=0)] = 128
     schema_bytes: Annotated[int, doc("largest JSON Schema of such a tool", ge=2)] = 64 * 1024
+    private_bytes: Annotated[int, doc("largest private value that an agent stores with a message, as JSON", ge=0)] = (
+        4 * 1024 * 1024
+    )
+    kept_value_bytes: Annotated[int, doc("largest value that an agent keeps with a session", ge=1)] = 16 * 1024 * 1024
+    kept_bytes: Annotated[int, doc("all values that an agent keeps with one session", ge=0)] = 256 * 1024 * 1024
     max_runs_per_user: Annotated[int, doc("concurrent runs per user; 0 for no limit", ge=0)] = 1000
     max_streams_per_user: Annotated[int, doc("open streams per user; 0 for no limit", ge=0)] = 10_000
     requests_per_minute: Annotated[

@@ -65,6 +65,10 @@ class Context:
         self.session_id, self.run_id, self.call_id = run.session_id, run.run_id, call_id
         self.user, self.options, self.metadata = run.user, run.options, run.metadata
         self.time_zone = zone_of_call(arguments or {}, run.time_zone)
+        self.keep, self.kept = run.keep, run.kept
+
+    def attach(self, private: Json) -> None:
+        raise AssertionError("no tool of these tests attaches anything")
 
 
 class Session:
@@ -272,6 +276,7 @@ class MemoryRun:
         model: str | None = None,
         context_window: int | None = None,
         provider_data: Json = None,
+        private: Json = None,
     ) -> Sequence[ToolMessage]:
         requested, self._requested_calls = self._requested_calls, []
         self._blocks += [each.call for each in requested]
@@ -294,6 +299,12 @@ class MemoryRun:
         for message in reversed(self.session.messages):
             if message.loop == ROOT:
                 yield message
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        raise AssertionError("the rehearsal agent keeps nothing")
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        raise AssertionError("the rehearsal agent keeps nothing")
 
     async def summary(self) -> str | None:
         return None

@@ -299,9 +299,9 @@ async def test_agents_share_a_server_and_the_last_one_stops_it(tmp_path: Path) -
         await serving.start([over, two])
         assert len(children() - before) == 1
         assert {declared.server for declared in one.spec.tools} == {"program"}
-        await two.aclose()
+        await two.close()
         assert await run(server, "add", a=1, b=2) == 3
-        await over.aclose()
+        await over.close()
     assert children() == before
     assert one.spec.tools == ()
 

@@ -14,7 +14,7 @@ from msgspec import Meta
 from dragoman.agents.parameters import DeclarationError, read_docstring
 from dragoman.agents.tool import FunctionTool, tool
 from dragoman.core.agent import ToolContext, ToolFailed
-from dragoman.core.content import Data, Image, JsonObject, Text
+from dragoman.core.content import Data, Image, Json, JsonObject, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
@@ -33,6 +33,16 @@ class Context:
         self.options: Mapping[str, str] = {"unit": "km"}
         self.metadata = RunMetadata()
         self.time_zone = "UTC"
+        self.attached: Json = None
+
+    def attach(self, private: Json) -> None:
+        self.attached = private
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        raise AssertionError("no tool of these tests keeps anything")
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        raise AssertionError("no tool of these tests keeps anything")
 
 
 async def run(called: FunctionTool[..., Any], **arguments: object) -> object:

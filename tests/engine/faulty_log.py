@@ -1,7 +1,7 @@
 """A store with faults: it counts, delays, refuses, and dies with its server at the n-th commit."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -80,9 +80,25 @@ class FaultyLog:
         await self._before_operation()
         return await self.store.claim_epoch()
 
-    async def delete(self, session_id: SessionId) -> None:
+    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
         await self._before_operation()
-        await self.store.delete(session_id)
+        await self.store.delete(session_id, forgetting)
+
+    async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
+        await self._before_operation()
+        return await self.store.kept(session_id, below, after, limit)
+
+    async def kept_size(self, session_id: SessionId) -> int:
+        await self._before_operation()
+        return await self.store.kept_size(session_id)
+
+    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
+        await self._before_operation()
+        return await self.store.to_forget()
+
+    async def forgotten(self, session_id: SessionId, agent: str) -> None:
+        await self._before_operation()
+        await self.store.forgotten(session_id, agent)
 
     async def load(self, session_id: SessionId) -> Snapshot | None:
         self.reads += 1

@@ -1,6 +1,6 @@
 """A store that is a few dictionaries: the contract in the fewest words, and a base for faults that repeat exactly."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
@@ -52,6 +52,7 @@ class _Session:
         self.is_running = False
         self.is_unlisted = False
         self.expires_at: datetime | None = None
+        self.kept: dict[str, bytes] = {}
 
 
 class SimulatedLog:
@@ -64,6 +65,7 @@ class SimulatedLog:
         self._names: dict[tuple[UserId, str], SessionId] = {}
         self._idempotency_records: dict[tuple[UserId, str], IdempotencyRecord] = {}
         self._runs: dict[RunId, RunLocation] = {}
+        self._to_forget: set[tuple[SessionId, str]] = set()
 
     async def claim_epoch(self) -> int:
         self._epoch += 1
@@ -96,6 +98,10 @@ class SimulatedLog:
                 self._runs[run_id] = RunLocation(
                     run_id=run_id, session_id=append.session_id, owner=append.owner, first_seq=logged.seq
                 )
+        for key, value in append.kept.items():
+            session.kept.pop(key, None)
+            if value is not None:
+                session.kept[key] = value
         for once in append.idempotency_records:
             oldest = once.at - IDEMPOTENCY_RETENTION
             self._idempotency_records = {
@@ -133,7 +139,25 @@ class SimulatedLog:
         end = max(0, min(before - 1, len(rows)))
         return decode_events(session_id, (row.stored() for row in rows[max(0, end - limit) : end]))
 
-    async def delete(self, session_id: SessionId) -> None:
+    async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
+        session = self._sessions.get(session_id)
+        kept = {} if session is None else session.kept
+        keys = sorted(key for key in kept if key.startswith(below) and key > (after or ""))
+        return {key: kept[key] for key in keys[:limit]}
+
+    async def kept_size(self, session_id: SessionId) -> int:
+        session = self._sessions.get(session_id)
+        return 0 if session is None else sum(map(len, session.kept.values()))
+
+    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
+        return sorted(self._to_forget)
+
+    async def forgotten(self, session_id: SessionId, agent: str) -> None:
+        self._to_forget.discard((session_id, agent))
+
+    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+        if session_id in self._sessions:
+            self._to_forget |= {(session_id, agent) for agent in forgetting}
         self._sessions.pop(session_id, None)
         self._names = {place: found for place, found in self._names.items() if found != session_id}
         self._idempotency_records = {

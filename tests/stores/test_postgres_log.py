@@ -29,6 +29,7 @@ from tests.stores.contract import (
     idempotency_record,
     started,
 )
+from tests.stores.kept_contract import KeptContract
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def database(postgres_url: str) -> Iterator[Database]:
     database.close()
 
 
-class TestPostgresLog(StoreContract):
+class TestPostgresLog(StoreContract, KeptContract):
     @pytest.fixture
     def unreadable(self) -> list[SessionUnreadable]:
         return []

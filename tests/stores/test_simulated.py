@@ -5,10 +5,11 @@ import pytest
 from dragoman.core.ids import SessionId
 from dragoman.core.refusals import SessionUnreadable
 from tests.stores.contract import Damage, StoreContract
+from tests.stores.kept_contract import KeptContract
 from tests.stores.simulated import SimulatedLog
 
 
-class TestSimulatedLog(StoreContract):
+class TestSimulatedLog(StoreContract, KeptContract):
     @pytest.fixture
     def unreadable(self) -> list[SessionUnreadable]:
         return []

@@ -37,6 +37,7 @@ from tests.stores.contract import (
     started,
     stopped,
 )
+from tests.stores.kept_contract import KeptContract
 
 
 def open_database(folder: Path) -> Database:
@@ -52,7 +53,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-class TestSqliteLog(StoreContract):
+class TestSqliteLog(StoreContract, KeptContract):
     @pytest.fixture
     def unreadable(self) -> list[SessionUnreadable]:
         return []

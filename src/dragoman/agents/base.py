@@ -113,17 +113,21 @@ class ServableAgent:
             return
         try:
             async with AsyncExitStack() as started:
-                for source in (*self._tool_sources, *self.subagents):
-                    if isinstance(source, ToolSource | ServableAgent):
+                for source in self._tool_sources:
+                    if isinstance(source, ToolSource):
                         await source.start()
                         started.push_async_callback(source.aclose)
+                for agent in self.subagents:
+                    if isinstance(agent, contract.Living):
+                        await agent.start()
+                        started.push_async_callback(agent.close)
                 self._collect_tools()
                 self._exit_stack = started.pop_all()
         except BaseException:
             self._reference_count = 0
             raise
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Undo one `start`. The last one closes the tool sources."""
         self._reference_count -= 1
         if self._reference_count == 0:

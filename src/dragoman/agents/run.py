@@ -103,6 +103,7 @@ class Run:
         self._step = StepBatcher(self._make_step).make
         self._is_over = False
         self._usage: Usage | None = None
+        self._private: Json = None
         self._stage: str | None = None
 
     @property
@@ -200,6 +201,32 @@ class Run:
         """Add to the token usage of the current step."""
         self._usage = (self._usage or Usage()) + Usage(input_tokens=input_tokens, output_tokens=output_tokens)
 
+    def attach(self, private: Json) -> None:
+        """Store a private value with the message of the current step, as `AssistantMessage.private`.
+
+        `messages` gives it back; no client ever sees it. It replaces one that was attached to the step before.
+        """
+        self._private, self._has_output = private, True
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session, by key; None removes one. They are durable when this returns.
+
+        No client ever sees them. What a resumed run kept in its recorded steps is not written again.
+
+        Raises:
+            ValueError: a key or a value is not valid.
+            AgentError: the session's values would be larger than the setting `kept_bytes`.
+        """
+        if self._may_act():
+            await self._run.keep(writes)
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        """The values kept with the session whose keys begin with `below` and follow `after`, in order of their keys.
+
+        They are those of now, even in the recorded steps of a resumed run.
+        """
+        return await self._run.kept(below, after=after, limit=limit)
+
     async def drain(self) -> None:
         """Yield to other tasks, and wait while too much of this run's output is not durable yet."""
         await self._run.drain()
@@ -294,7 +321,7 @@ class Run:
         """End the last step. Called after the function has returned."""
         if self._may_act():
             if self._has_output:
-                await self._run.end_step(usage=self._usage)
+                await self._run.end_step(usage=self._usage, private=self._private)
             return
         if self._has_output:
             self._replay_step([])
@@ -324,8 +351,9 @@ class Run:
             is_memory = name == WRITE_MEMORY and self._agent.tool(name) is None
             self._run.call(name, arguments, tool=self._run.memory_tool if is_memory else None)
         usage, self._usage, self._has_output = self._usage, None, False
+        private, self._private = self._private, None
         try:
-            return await self._run.end_step(usage=usage)
+            return await self._run.end_step(usage=usage, private=private)
         except Paused:
             self._is_over, self._is_live = True, False
             raise
@@ -349,7 +377,7 @@ class Run:
             raise AgentError("replay_mismatch", "The result of an earlier step is missing")
         self._step_index += 1
         self._is_live = self._step_index >= len(self._recorded_steps)
-        self._usage, self._has_output = None, False
+        self._usage, self._private, self._has_output = None, None, False
         if self._is_live and self._stage is not None:
             self._run.stage(self._stage)
         return [step.results[call.call_id] for call in step.calls]

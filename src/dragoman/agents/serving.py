@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dragoman.agents.base import ModelResolver, ServableAgent
 from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import DeclarationError
-from dragoman.core.agent import Agent
+from dragoman.core.agent import Agent, Living
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
 
 __all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "is_agent_name", "start"]
@@ -44,7 +44,7 @@ async def start(agents: Sequence[Agent]) -> None:
     started: list[Agent] = []
     try:
         for agent in agents:
-            if isinstance(agent, ServableAgent):
+            if isinstance(agent, Living):
                 await agent.start()
                 started.append(agent)
     except BaseException:
@@ -55,8 +55,8 @@ async def start(agents: Sequence[Agent]) -> None:
 async def close(agents: Sequence[Agent]) -> None:
     """Close what `start` started, in reverse order."""
     for agent in reversed(agents):
-        if isinstance(agent, ServableAgent):
-            await agent.aclose()
+        if isinstance(agent, Living):
+            await agent.close()
 
 
 def check(agents: Sequence[Agent]) -> None:

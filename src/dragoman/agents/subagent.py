@@ -62,6 +62,8 @@ class TaskRun:
         self.call = run.call
         self.drain = run.drain
         self.end_step = run.end_step
+        self.keep = run.keep
+        self.kept = run.kept
         self._run = run
         self._own_tool_names = {tool.spec.name for tool in spec.tools}
         self._task = UserMessage(id=MessageId(f"task:{run.loop}"), content=task, loop=run.loop)

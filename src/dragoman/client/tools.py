@@ -10,7 +10,7 @@ from dragoman.agents.tool import FunctionTool
 from dragoman.client.events import ClientCall, Result, Tool
 from dragoman.core.agent import RunnableTool
 from dragoman.core.answers import failed_result, result_content
-from dragoman.core.content import Image, Text
+from dragoman.core.content import Image, Json, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.tools import ToolSpec
@@ -67,3 +67,15 @@ class CallContext(msgspec.Struct, kw_only=True):
     options: Mapping[str, str] = {}
     metadata: RunMetadata = NO_METADATA
     time_zone: str = "UTC"
+
+    def attach(self, private: Json) -> None:
+        """Raises RuntimeError: only a server stores private values."""
+        raise RuntimeError("a tool of an application cannot attach private values")
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Raises RuntimeError: only a server keeps values."""
+        raise RuntimeError("a tool of an application cannot keep values with the session")
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        """Raises RuntimeError: only a server keeps values."""
+        raise RuntimeError("a tool of an application cannot read the values kept with the session")

@@ -54,6 +54,15 @@ class ToolContext(Protocol):
     def time_zone(self) -> str:
         """The IANA zone of the call's event: its argument `event_timezone`, else that of the run."""
 
+    def attach(self, private: Json) -> None:
+        """Store a private value with the call's result, as `ToolMessage.private`. It replaces an earlier one."""
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session, as `Run.keep` does."""
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        """The values kept with the session, as `Run.kept` returns them."""
+
 
 class RunnableTool(Protocol):
     """A server tool that can be run."""
@@ -138,6 +147,7 @@ class Run(Protocol):
         model: str | None = None,
         context_window: int | None = None,
         provider_data: JsonObject | None = None,
+        private: Json = None,
     ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls, and return their results in the order of the calls.
 
@@ -146,10 +156,33 @@ class Run(Protocol):
             model: the model's name.
             context_window: the model's context window in tokens.
             provider_data: what the model's provider needs back with this step's message.
+            private: a value of the agent's own, as `AssistantMessage.private`: it belongs to the message, is hidden
+                with its branch and deleted with its session, and no client ever sees it. One that is larger than the
+                setting `private_bytes` is not stored.
 
         Raises:
             Paused: a call needs the application.
             AgentError: `max_steps`, if the run has no step left.
+        """
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session, by key, in one commit with what the run has written before. None removes one.
+
+        They are durable when this returns. No client ever sees them, branches do not affect them, and they are deleted
+        with the session. A run that lost its session to another server can write none.
+
+        Raises:
+            ValueError: a key or a value is not valid: see `check_kept`.
+            AgentError: `kept_limit`: the session's values would be larger than the setting `kept_bytes`.
+        """
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        """The values kept with the session whose keys begin with `below`, in the order of their keys.
+
+        Args:
+            below: the beginning of the keys.
+            after: only keys behind this one, to continue.
+            limit: maximum number of values.
         """
 
     def offered_tools(self) -> Sequence[ToolSpec]:
@@ -195,8 +228,30 @@ class Summarizer(Protocol):
         """Summarize all but the newest messages and the previous summary. Returns None if that is not possible."""
 
 
+@runtime_checkable
+class Living(Protocol):
+    """An agent that has to be started. One that is also a sub-agent of others may be started several times."""
+
+    async def start(self) -> None:
+        """Start what the agent depends on, on the event loop of the server."""
+
+    async def close(self) -> None:
+        """Undo one `start`."""
+
+
+@runtime_checkable
+class Forgetting(Protocol):
+    """An agent that keeps something of its sessions elsewhere."""
+
+    async def forget(self, session_id: SessionId) -> None:
+        """Delete what was kept of a session, whose own deletion is durable. This is called at least once for each.
+
+        If it raises, or the server dies, it is called again when a server that serves the agent starts.
+        """
+
+
 class Agent(Protocol):
-    """An agent that can be served."""
+    """An agent that can be served. It may also be `Living`, `Forgetting` and a `Summarizer`."""
 
     @property
     def spec(self) -> AgentSpec:

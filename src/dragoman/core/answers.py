@@ -60,6 +60,7 @@ def settle_call(
     raw: Json | msgspec.UnsetType = msgspec.UNSET,
     by_client: bool = False,
     repeated_by: CallId | None = None,
+    private: Json | msgspec.UnsetType = msgspec.UNSET,
 ) -> CallSettled:
     """The event that gives a call its result."""
     result = ToolMessage(
@@ -71,6 +72,7 @@ def settle_call(
         is_error=outcome != "done",
         raw=raw,
         repeated_by=repeated_by,
+        private=private,
     )
     arguments = call.call.input if call.kind == "fork" else None
     return CallSettled(outcome=outcome, result=result, by_client=by_client, arguments=arguments, internal=call.internal)

@@ -118,6 +118,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     A message that is `cut` stays in the history as it was seen, but its step is repeated (shared rules, 25).
     `provider_data` is opaque: what the model's provider needs back with the message, such as signatures of reasoning.
+    `private` is the agent's own value, which no client ever sees.
     """
 
     id: MessageId
@@ -127,6 +128,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     model: str | None = None
     usage: Usage | None = None
     provider_data: JsonObject | None = None
+    private: Json | msgspec.UnsetType = msgspec.UNSET
 
     def calls(self) -> tuple[Call, ...]:
         """The calls of this step, in order."""
@@ -139,7 +141,8 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The result of a call, as the model sees it. The `content` of a client's result keeps the form it was sent in.
 
     `raw` is the tool's return value if it contains more than `content` (shared rules, 18). `repeated_by` is the call
-    that asks the user again, after a crash interrupted this one (shared rules, 20).
+    that asks the user again, after a crash interrupted this one (shared rules, 20). `private` is the tool's or the
+    agent's own value, which neither the model nor any client ever sees.
     """
 
     id: MessageId
@@ -150,6 +153,7 @@ class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     is_error: bool = False
     raw: Json | msgspec.UnsetType = msgspec.UNSET
     repeated_by: CallId | None = None
+    private: Json | msgspec.UnsetType = msgspec.UNSET
 
 
 class SystemMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="system"):

@@ -273,6 +273,8 @@ class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The model's context window in tokens, if it is known."""
     provider_data: JsonObject | None = None
     """See `AssistantMessage`."""
+    private: Json | msgspec.UnsetType = msgspec.UNSET
+    """See `AssistantMessage`."""
     internal: bool = False
 
 

@@ -62,6 +62,7 @@ class Assembler:
                     model=event.model,
                     usage=event.usage,
                     provider_data=event.provider_data,
+                    private=event.private,
                 )
             case CallSettled(result=result):
                 return result

@@ -177,7 +177,7 @@ def with_delays(turn: RecordedTurn) -> Iterator[tuple[float, Record]]:
 
 
 class IdRemapper:
-    """Copies records with new ids, for another session.
+    """Copies records with new ids, for another session. Private values stay in their own session.
 
     Args:
         new_id: makes ids.
@@ -209,9 +209,16 @@ class IdRemapper:
         match event:
             case MessageOpened(message_id=message_id, loop=loop):
                 return MessageOpened(message_id=self._message_id(message_id), loop=self._loop_id(loop))
-            case BlockClosed() | MessageClosed():
+            case BlockClosed():
                 return msgspec.structs.replace(
                     event, message_id=self._message_id(event.message_id), loop=self._loop_id(event.loop)
+                )
+            case MessageClosed():
+                return msgspec.structs.replace(
+                    event,
+                    message_id=self._message_id(event.message_id),
+                    loop=self._loop_id(event.loop),
+                    private=msgspec.UNSET,
                 )
             case CallOpened(call=call):
                 return msgspec.structs.replace(
@@ -229,6 +236,7 @@ class IdRemapper:
                     call_id=self._call_id(result.call_id),
                     loop=self._loop_id(result.loop),
                     repeated_by=None if result.repeated_by is None else self._call_id(result.repeated_by),
+                    private=msgspec.UNSET,
                 )
                 return msgspec.structs.replace(event, result=copy)
             case MessageAdded(message=message):

@@ -56,7 +56,9 @@ from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.compaction import compact_session
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
+from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
+from dragoman.engine.sessions.oblivion import Oblivion
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import FoundSession, SessionRegistry
 from dragoman.engine.sessions.view import DeletionWatcher, SessionLease, SessionView, Watcher
@@ -79,6 +81,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: float = 15.0
     """Silence after which a stream gets a heartbeat."""
     commit_window_s: float = 0.002
+    keep: KeepLimits = KeepLimits()
+    """How much agents may keep with their sessions and messages."""
 
 
 # Large: the API of the layer; nearly every method delegates to the part that does the work.
@@ -133,7 +137,9 @@ class Engine:
             timeout_s=options.run_timeout_s,
             max_attempts=options.max_attempts,
             wait_for_valid_lease=self.cluster.wait_for_valid_lease,
+            kept_values=lambda live: KeptValues(log, live, options.keep),
         )
+        self._oblivion = Oblivion(log, self._find_agent)
         self._sessions = SessionRegistry(
             log,
             self._committer,
@@ -173,6 +179,7 @@ class Engine:
         """Claim the store, and recover the runs that the previous server left unfinished."""
         self._committer.start()
         await self.cluster.start()
+        await self._oblivion.resume()
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, let runs end within the grace period, park the rest, and end the streams.
@@ -487,7 +494,7 @@ class Engine:
         if await self.index.find_owner(session_id) != owner:
             raise SessionNotFound("there is no such session")
         await self.attachments.delete_for_session(session_id, owner)
-        await self._log.delete(session_id)
+        await self._oblivion.delete(session_id, tuple(self.agents))
         self._on_deleted(session_id, owner)
 
     def _on_deleted(self, session_id: SessionId, owner: UserId) -> None:
@@ -502,7 +509,8 @@ class Engine:
         live.end(SessionNotFound("the session was deleted"))
         try:  # attachments first: a leftover session can be deleted again, leftover attachments cannot
             await self.attachments.delete_for_session(live.state.session_id, live.state.owner)
-            await self._log.delete(live.state.session_id)  # until then the ended object prevents others from loading it
+            # Until then the ended object prevents others from loading it.
+            await self._oblivion.delete(live.state.session_id, (live.state.agent,))
         finally:
             self._sessions.remove(live)
         if not live.state.settings.unlisted:

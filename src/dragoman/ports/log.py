@@ -1,6 +1,6 @@
 """The sessions' logs and what can be looked up across sessions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -46,6 +46,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
         is_new: the append creates the session; it is refused if the id exists.
         name: the client's own name for a new session.
         idempotency_records: records to store with the events.
+        kept: values to keep with the session, by key; None removes one. There may be no events with them.
     """
 
     session_id: SessionId
@@ -60,6 +61,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     is_new: bool = False
     name: str | None = None
     idempotency_records: Sequence[IdempotencyRecord] = ()
+    kept: Mapping[str, bytes | None] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +106,28 @@ class EventLog(Protocol):
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         """Return the last `limit` events that precede event `before`, oldest first."""
 
-    async def delete(self, session_id: SessionId) -> None:
-        """Remove a session and everything that belongs to it."""
+    async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
+        """Return a session's kept values whose keys begin with `below` and follow `after`, in the order of their keys.
+
+        Keys are ordered by code points.
+        """
+
+    async def kept_size(self, session_id: SessionId) -> int:
+        """Return the total size of a session's kept values in bytes, without their keys."""
+
+    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
+        """Remove a session and everything that belongs to it.
+
+        Args:
+            session_id: the session.
+            forgetting: agents that have to forget it: `to_forget` lists them until `forgotten` is called.
+        """
+
+    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
+        """List deleted sessions, each with an agent that has not forgotten it yet."""
+
+    async def forgotten(self, session_id: SessionId, agent: str) -> None:
+        """Record that an agent has forgotten a session."""
 
 
 class RecentSessions(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
+from dragoman.engine.sessions.kept_values import KeepLimits
 from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Cipher, Clock
 from dragoman.ports.models import Transcriber
@@ -230,6 +231,11 @@ class Application:
                 run_timeout_s=settings.run_timeout_s,
                 heartbeat_interval_s=settings.heartbeat_s,
                 max_runs_per_user=settings.max_runs_per_user,
+                keep=KeepLimits(
+                    value_bytes=settings.kept_value_bytes,
+                    session_bytes=settings.kept_bytes,
+                    private_bytes=settings.private_bytes,
+                ),
             ),
             memories=self.memories,
             profiles=self.profiles,

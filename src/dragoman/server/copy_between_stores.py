@@ -3,7 +3,7 @@
 Sessions are replayed append by append, as their server wrote them, so that the target builds its own indexes.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,6 +21,8 @@ from dragoman.server.stores import Stores
 
 PAGE_SIZE = 500
 """Sessions, events or memories per read."""
+KEPT_PAGE_SIZE = 16
+"""Kept values per read and commit, each of up to 16 MiB."""
 BATCH_EVENTS = 2000
 """Approximate number of events per commit."""
 
@@ -34,6 +36,7 @@ class CopyCounts(msgspec.Struct):
 
     sessions: int = 0
     events: int = 0
+    kept: int = 0
     keys: int = 0
     profiles: int = 0
     memories: int = 0
@@ -92,7 +95,8 @@ async def _copy_sessions(source: Stores, target: Stores, counts: CopyCounts, pro
         async for append in _appends(source.log, session, epoch):
             batch.append(append)
             counts.events += len(append.events)
-            if sum(len(each.events) for each in batch) >= BATCH_EVENTS:
+            counts.kept += len(append.kept)
+            if append.kept or sum(len(each.events) for each in batch) >= BATCH_EVENTS:
                 await _commit(target.log, batch)
                 batch = []
         counts.sessions += 1
@@ -117,7 +121,7 @@ async def _events(log: SessionStore, session_id: SessionId) -> AsyncIterator[Seq
 
 
 async def _appends(log: SessionStore, record: ArchivedSession, epoch: int) -> AsyncIterator[Append]:
-    """A session as appends: its first event, the events up to its last snapshot, and the events after that."""
+    """A session as appends: its first event, the events up to its last snapshot, those after that, the kept values."""
     session_id, owner = record.session_id, record.owner
     snapshot = await _load_snapshot(log, session_id)
     snapshot_seq, last = snapshot.head.seq, snapshot.events[-1].seq if snapshot.events else snapshot.head.seq
@@ -149,6 +153,24 @@ async def _appends(log: SessionStore, record: ArchivedSession, epoch: int) -> As
                 name=record.name if end == 1 else None,
                 idempotency_records=record.idempotency_records if end == last else (),
             )
+    async for kept in _kept(log, session_id):
+        yield Append(
+            session_id=session_id,
+            owner=owner,
+            epoch=epoch,
+            after=last,
+            events=[],
+            payloads=[],
+            head=None if snapshot.events else encode_head(snapshot.head, with_settings=True),
+            kept=kept,
+        )
+
+
+async def _kept(log: SessionStore, session_id: SessionId) -> AsyncIterator[Mapping[str, bytes]]:
+    after: str | None = None
+    while page := await log.kept(session_id, "", after, KEPT_PAGE_SIZE):
+        yield page
+        after = max(page)
 
 
 async def _commit(log: SessionStore, batch: Sequence[Append]) -> None:
@@ -175,6 +197,7 @@ async def _compare_sessions(source: Stores, target: Stores, counts: CopyCounts, 
             ("its folded state", await _fold_session(source.log, session), await _fold_session(target.log, session)),
             ("its name", session.name, await _name(target.log, session)),
             ("its idempotency records", [], await _missing_idempotency_records(target.log, session)),
+            ("its kept values", [], await _different_kept(source.log, target.log, session_id)),
             ("its snapshot", await _stored_state(source.log, session_id), await _stored_state(target.log, session_id)),
         ):
             if expected != actual:
@@ -182,6 +205,19 @@ async def _compare_sessions(source: Stores, target: Stores, counts: CopyCounts, 
         compared += 1
         if compared % PAGE_SIZE == 0 or compared == counts.sessions:
             progress("sessions compared", compared, counts.sessions)
+
+
+async def _different_kept(source: SessionStore, target: SessionStore, session_id: SessionId) -> list[str]:
+    """The first page of kept values that differs."""
+    after: str | None = None
+    while True:
+        expected = await source.kept(session_id, "", after, KEPT_PAGE_SIZE)
+        actual = await target.kept(session_id, "", after, KEPT_PAGE_SIZE)
+        if expected != actual:
+            return [*expected, *actual]
+        if not expected:
+            return []
+        after = max(expected)
 
 
 async def _name(log: SessionStore, record: ArchivedSession) -> str | None:

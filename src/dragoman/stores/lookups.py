@@ -25,6 +25,8 @@ MAX_MATCHING_CANDIDATES = 64
 """Number of further candidates, those that share most trigrams."""
 MAX_SEARCHED_EVENTS = 50_000
 """Maximum number of events read by one search. Matching is done here because databases fold case differently."""
+LAST_CHARACTER = "\U0010ffff"
+"""The last code point, which no key of a kept value has: all keys that begin with a text precede the text with it."""
 
 _EVENTS_WITH_CALLS = frozenset({CallOpened, BlockClosed, MessageAdded})
 _EVENTS_WITH_MESSAGES = frozenset({MessageAdded, MessageClosed, CallSettled})

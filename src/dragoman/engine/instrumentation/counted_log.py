@@ -20,7 +20,11 @@ class CountedLog:
         self.load = log.load
         self.events = log.events
         self.events_before = log.events_before
+        self.kept = log.kept
+        self.kept_size = log.kept_size
         self.delete = log.delete
+        self.to_forget = log.to_forget
+        self.forgotten = log.forgotten
         self.is_failing = False
         """Whether the store refused the last commit."""
 

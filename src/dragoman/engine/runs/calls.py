@@ -73,6 +73,15 @@ class CallingLoop(Protocol):
     def append(self, events: Sequence[Event]) -> int:
         """Add events of this run to the log. Raises CancelledError if the run is over."""
 
+    def storable_private(self, value: Json) -> Json | msgspec.UnsetType:
+        """A message's private value; UNSET if there is none, or if it cannot be stored."""
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session."""
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        """The values kept with the session."""
+
 
 class CallContext:
     """`core.agent.ToolContext` of one call."""
@@ -84,12 +93,20 @@ class CallContext:
         self.user = run.user
         self.options = run.options
         self.metadata = run.metadata
+        self.keep = run.keep
+        self.kept = run.kept
+        self.private: Json = None
+        """What the tool attached to its result."""
         self._time_zone = zone_of_call(call.input, run.time_zone)
 
     @property
     def time_zone(self) -> str:
         """The IANA zone of the call's event."""
         return self._time_zone
+
+    def attach(self, private: Json) -> None:
+        """Store a private value with the call's result."""
+        self.private = private
 
 
 ForkRunner = Callable[[CallingLoop, OpenCall, Agent, bool], Awaitable[str]]
@@ -260,16 +277,25 @@ class CallRunner:
             return settle_call(call, "failed", not_found_result(call.call.name), self._new_id)
         await self._wait_for_valid_lease()
         with tool_span(call.call.name, call.call.call_id):
-            outcome, value = await run_tool(tool, call.call.input, CallContext(run, call.call))
+            context = CallContext(run, call.call)
+            outcome, value = await run_tool(tool, call.call.input, context)
         TOOL_CALLS.labels(outcome=outcome).inc()
-        return self._settled_event(call, tool.declaration, outcome, value)
+        return self._settled_event(run, call, tool.declaration, outcome, value, context.private)
 
-    def _settled_event(self, call: OpenCall, declaration: ServerTool, outcome: CallOutcome, value: Json) -> CallSettled:
+    def _settled_event(
+        self,
+        run: CallingLoop,
+        call: OpenCall,
+        declaration: ServerTool,
+        outcome: CallOutcome,
+        value: Json,
+        private: Json,
+    ) -> CallSettled:
         try:
             content = result_content(value)
             has_raw = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
             raw = to_plain_json(value) if has_raw else msgspec.UNSET
-            return settle_call(call, outcome, content, self._new_id, raw=raw)
+            return settle_call(call, outcome, content, self._new_id, raw=raw, private=run.storable_private(private))
         except (TypeError, ValueError, RecursionError):
             text = failed_result(f"the tool {declaration.spec.name} returned a value that cannot be written as JSON")
             return settle_call(call, "failed", text, self._new_id)

@@ -6,6 +6,7 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import msgspec
 import structlog
 
 from dragoman.core.admission import kind_of_call, offered_tools
@@ -22,6 +23,7 @@ from dragoman.core.content import (
     Thinking,
     ToolMessage,
     Usage,
+    encode_json,
     is_too_deep,
 )
 from dragoman.core.events import (
@@ -46,6 +48,7 @@ from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.history import History
+from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.outbox import OpenBlock
 from dragoman.ports.environment import Ids
@@ -82,6 +85,7 @@ class LoopRun:
         attachments: Attachments,
         ids: Ids,
         wait_for_valid_lease: LeaseCheck,
+        kept_values: KeptValues,
         root: Agent | None = None,
         after_crash: bool = False,
     ) -> None:
@@ -103,6 +107,7 @@ class LoopRun:
         """The user's memories as text; only in the root loop, since a sub-agent's task says what it needs."""
         self.memory_tool: RunnableTool | None = None
         self.after_crash = after_crash
+        self.kept_values = kept_values
         self._calls = calls
         self._history = history
         self._attachments = attachments
@@ -233,6 +238,7 @@ class LoopRun:
         model: str | None = None,
         context_window: int | None = None,
         provider_data: JsonObject | None = None,
+        private: Json = None,
     ) -> Sequence[ToolMessage]:
         """Close the model step, execute its calls and return their results in order."""
         requested, self._step_calls = self._step_calls, []
@@ -268,6 +274,7 @@ class LoopRun:
             model=model,
             context_window=context_window,
             provider_data=provider_data,
+            private=self.storable_private(private),
             internal=self._is_internal,
         )
         events.append(closed)
@@ -294,6 +301,28 @@ class LoopRun:
     def offered_tools(self) -> Sequence[ToolSpec]:
         """The enabled tools, as a model receives them."""
         return offered_tools(self.agent.spec, self.live.state.effective_settings(), self._root_spec)
+
+    # --- private and kept values ----------------------------------------------------------------------------------
+
+    def storable_private(self, value: Json) -> Json | msgspec.UnsetType:
+        """A message's private value; UNSET if there is none, or if it is too large or too deep. Raises TypeError."""
+        if value is None:
+            return msgspec.UNSET
+        size = 0 if is_too_deep(value) else len(encode_json(value))
+        if not 0 < size <= self.kept_values.limits.private_bytes:
+            log.warning("private value not stored", agent=self.agent.spec.name, run_id=self.run_id, bytes=size or None)
+            return msgspec.UNSET
+        return value
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session, in one commit with what the run has written before."""
+        self._check_active()
+        await self.kept_values.keep(writes)
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        """The values kept with the session whose keys begin with `below`."""
+        await self._wait_for_valid_lease()
+        return await self.kept_values.kept(below, after=after, limit=limit)
 
     # --- history --------------------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.memories import MemoryService, MemoryTool
 from dragoman.engine.sessions.history import History
+from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
 
@@ -76,6 +77,7 @@ class Runner:
         timeout_s: float,
         max_attempts: int,
         wait_for_valid_lease: LeaseCheck,
+        kept_values: Callable[[LiveSession], KeptValues],
     ) -> None:
         self._find_agent = find_agent
         self._history = history
@@ -86,6 +88,7 @@ class Runner:
         self._replays = replays
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
+        self._kept_values = kept_values
         self._wait_for_valid_lease = wait_for_valid_lease
         """Awaited before each tool or model call: only the server that certainly has the session may make it."""
         self._calls = CallRunner(ids, self._run_fork, self._close_fork, self._wait_for_valid_lease)
@@ -235,6 +238,7 @@ class Runner:
             attachments=self._attachments,
             ids=self._ids,
             wait_for_valid_lease=self._wait_for_valid_lease,
+            kept_values=self._kept_values(live),
             after_crash=after_crash,
         )
         run.state = await self._history.shared_state(live)
@@ -314,6 +318,7 @@ class Runner:
             attachments=self._attachments,
             ids=self._ids,
             wait_for_valid_lease=self._wait_for_valid_lease,
+            kept_values=parent.kept_values,
             root=parent.root,
             after_crash=after_crash,
         )

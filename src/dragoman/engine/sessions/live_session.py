@@ -5,7 +5,7 @@ which the committer empties; afterwards they are in the `ReplayBuffer`, from whi
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dragoman.core.content import StreamedBlockKind, Text, Thinking
 from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode, encode_plain
@@ -202,6 +202,18 @@ class LiveSession:
         self.schedule_commit()
         return state.seq
 
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        """Keep values with the session, in one commit with what was appended before. They are durable on return.
+
+        Raises:
+            Exception: `failure`, if this object has lost its session.
+        """
+        if self.failure is not None:
+            raise self.failure
+        kept = self._outbox.keep(writes)
+        self.schedule_commit()
+        await asyncio.shield(kept)  # several callers share it
+
     def schedule_commit(self) -> None:
         """Have the committer write what gathered here."""
         if not self.is_dirty and self.failure is None:
@@ -246,6 +258,9 @@ class LiveSession:
         """Show the readers what was collected last: it is durable now."""
         outbox, buffer = self._outbox, self.replay_buffer
         records, outbox.in_flight = outbox.in_flight, []
+        outbox.settle_kept()
+        if not records:
+            return
         before = buffer.cursor.seq
         buffer.publish(records, outbox.in_flight_bytes)
         if buffer.cursor.seq > before and self.on_events is not None:
@@ -268,6 +283,7 @@ class LiveSession:
             return
         self.failure = why
         self._outbox.discard()
+        self._outbox.settle_kept(why)
         if self.run_task is not None:
             self.run_task.cancel()
         self.replay_buffer.wake_all()

@@ -1,6 +1,7 @@
 """What a session has yet to write: events and pieces in the order of the log, and what must be stored with them."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 
 from dragoman.core.answers import replace_surrogates
 from dragoman.core.content import StreamedBlockKind
@@ -34,6 +35,9 @@ class Outbox:
         "_closed_blocks",
         "_idempotency_records",
         "_is_new",
+        "_kept",
+        "_kept_waiter",
+        "_kept_waiter_in_flight",
         "_name",
         "_payloads",
         "_piece_number",
@@ -58,6 +62,11 @@ class Outbox:
         """The events among the records, encoded."""
         self._closed_blocks: list[tuple[MessageId, int]] = []
         self._idempotency_records: list[IdempotencyRecord] = []
+        self._kept: dict[str, bytes | None] = {}
+        self._kept_waiter: asyncio.Future[None] | None = None
+        """Completes when `_kept` is durable."""
+        self._kept_waiter_in_flight: asyncio.Future[None] | None = None
+        """Completes when the kept values that were collected last are durable."""
         self._written_seq = written_seq
         """The last event that was collected or read from the store."""
         self._piece_number = 0
@@ -65,7 +74,7 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is gathered and nothing is in flight."""
-        return not (self.in_flight or self._records)
+        return not (self.in_flight or self._records or self._kept_waiter or self._kept_waiter_in_flight)
 
     def begin_session(self, name: str | None) -> None:
         """Have the next append create the session."""
@@ -86,6 +95,28 @@ class Outbox:
         """Store an idempotency record with the events."""
         self._idempotency_records.append(record)
 
+    def keep(self, writes: Mapping[str, bytes | None]) -> "asyncio.Future[None]":
+        """Keep values with the session. Returns a future that completes when they are durable."""
+        if self._kept_waiter is None:
+            self._kept_waiter = asyncio.get_running_loop().create_future()
+        self._kept |= writes
+        return self._kept_waiter
+
+    def settle_kept(self, failure: Exception | None = None) -> None:
+        """Tell those who wait that the kept values in flight are durable or, with a failure, that none will be."""
+        waiters, self._kept_waiter_in_flight = [self._kept_waiter_in_flight], None
+        if failure is not None:
+            waiters.append(self._kept_waiter)
+            self._kept, self._kept_waiter = {}, None
+        for waiter in waiters:
+            if waiter is None or waiter.done():
+                continue
+            if failure is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(failure)
+                waiter.exception()  # everybody who waited may have been cancelled
+
     def close_block(self, block: OpenBlock, after: int) -> None:
         """Add the last pieces of a block. The event that closes it comes next."""
         self._records += self._cut_pieces(block, after)
@@ -104,7 +135,7 @@ class Outbox:
                 block.is_stored = True
         records, payloads = self._records, self._payloads
         records += pieces
-        if not records:
+        if not (records or self._kept_waiter):
             return None
         self._records, self._payloads, self.in_flight = [], [], records
         self.in_flight_bytes = sum([len(piece.text) for piece in pieces])
@@ -117,12 +148,14 @@ class Outbox:
             payloads=payloads,
             pieces=pieces,
         )
-        if payloads:
+        if payloads or self._kept_waiter:
             self._add_events_to(append, state, records)
         return append
 
     def _add_events_to(self, append: Append, state: SessionState, records: Sequence[Record]) -> None:
-        """Complete an append with events. Most have none, only text of one block."""
+        """Complete an append with events or kept values. Most have none, only text of one block."""
+        append.kept, self._kept = self._kept, {}
+        self._kept_waiter_in_flight, self._kept_waiter = self._kept_waiter, None
         append.events = [record for record in records if type(record) is LoggedEvent]
         append.closed_blocks, self._closed_blocks = self._closed_blocks, []
         append.idempotency_records, self._idempotency_records = self._idempotency_records, []

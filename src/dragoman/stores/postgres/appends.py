@@ -53,10 +53,10 @@ def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
     return [places for places, _ in parts]
 
 
-def delete(session_id: SessionId, connection: Connection) -> None:
+def delete(session_id: SessionId, forgetting: Sequence[str], connection: Connection) -> None:
     """Remove a session and everything that belongs to it. Locking it first includes concurrent writes."""
     connection.execute(_SQL["lock"], {"session": session_id})
-    connection.execute(_SQL["delete"], {"session": session_id})
+    connection.execute(_SQL["delete"], {"session": session_id, "agent": Texts(forgetting)})
 
 
 def _write(appends: Sequence[Append], node_id: str | None, connection: Connection) -> set[SessionId]:
@@ -77,6 +77,8 @@ def _write(appends: Sequence[Append], node_id: str | None, connection: Connectio
     for append in appends:
         if append.idempotency_records and append.session_id in taken:
             _store_idempotency_records(append.idempotency_records, connection)
+        if append.kept and append.session_id in taken:
+            _keep(append, connection)
     return taken
 
 
@@ -206,6 +208,17 @@ def _store_idempotency_records(records: Iterable[IdempotencyRecord], connection:
                 "lasts": once.lasts,
             },
         )
+
+
+def _keep(append: Append, connection: Connection) -> None:
+    written = {key: value for key, value in append.kept.items() if value is not None}
+    removed = [key for key, value in append.kept.items() if value is None]
+    session_id = append.session_id
+    if written:
+        values = {"session": session_id, "key": Texts(written), "value": Bytes(written.values())}
+        connection.execute(_SQL["keep"], values)
+    if removed:
+        connection.execute(_SQL["drop_kept"], {"session": session_id, "key": Texts(removed)})
 
 
 def encode_text(text: str) -> bytes:

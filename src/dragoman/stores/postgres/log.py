@@ -1,7 +1,7 @@
 """The sessions' logs and their indexes in PostgreSQL."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
+from dragoman.stores.lookups import LAST_CHARACTER
 from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bytes
@@ -50,9 +51,13 @@ class PostgresLog:
         """Write all appends of a batch durably in one transaction. Returns for each whether it was accepted."""
         return await self._write_log(partial(appends.write, batch, self._database.node_id)) if batch else []
 
-    async def delete(self, session_id: SessionId) -> None:
+    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
         """Remove a session and everything that belongs to it."""
-        await self._database.write(partial(appends.delete, session_id))  # commits continue meanwhile
+        await self._database.write(partial(appends.delete, session_id, forgetting))  # commits continue meanwhile
+
+    async def forgotten(self, session_id: SessionId, agent: str) -> None:
+        """Record that an agent has forgotten a session."""
+        await self._database.write(partial(_rows, "forgotten", {"session": session_id, "agent": agent}))
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -75,6 +80,21 @@ class PostgresLog:
         """Return the last `limit` events that precede event `before`, oldest first."""
         rows = await self._rows("events_before", session=session_id, before=before, limit=limit)
         return decode_events(session_id, reversed(rows))
+
+    async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
+        """Return a session's kept values whose keys begin with `below` and follow `after`, in order of their keys."""
+        up_to = below + LAST_CHARACTER
+        rows = await self._rows("kept", session=session_id, below=below, up_to=up_to, after=after or "", limit=limit)
+        return dict(rows)
+
+    async def kept_size(self, session_id: SessionId) -> int:
+        """Return the total size of a session's kept values in bytes, without their keys."""
+        ((size,),) = await self._rows("kept_size", session=session_id)
+        return int(size)
+
+    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
+        """List deleted sessions, each with an agent that has not forgotten it yet."""
+        return [(SessionId(session_id), agent) for session_id, agent in await self._rows("to_forget")]
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int

@@ -11,7 +11,7 @@ from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord
 from dragoman.stores.lookups import call_ids_in, message_ids_in, run_id_in
-from dragoman.stores.sqlite.checksums import event_checksum, state_checksum
+from dragoman.stores.sqlite.checksums import event_checksum, kept_checksum, state_checksum
 from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us
 
@@ -32,6 +32,7 @@ _DELETE_OTHERS_OF_BATCH = (
     "DELETE FROM messages WHERE (session, id) IN (SELECT session, id FROM messages WHERE session = ? LIMIT ?)",
     "DELETE FROM calls WHERE (session, call_id) IN (SELECT session, call_id FROM calls WHERE session = ? LIMIT ?)",
     "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE session = ? LIMIT ?)",
+    "DELETE FROM kept WHERE rowid IN (SELECT rowid FROM kept WHERE session = ? LIMIT max(1, ? / 64))",
 )
 
 
@@ -67,10 +68,13 @@ class AppendWriter:
             _store_idempotency_records(
                 connection, [(number, once) for append, number in with_events for once in append.idempotency_records]
             )
+        for append, number in zip(batch, numbers, strict=True):
+            if append.kept and number:
+                _keep(append, number, connection)
         self._get_piece_table(connection).write(passed, connection)
         return [number is not None for number in numbers]
 
-    def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
+    def delete(self, session_id: SessionId, forgetting: Sequence[str], connection: sqlite3.Connection) -> None:
         """Remove a session. Its rows in large tables can no longer be found, and are removed by `sweep`."""
         self._running_positions.pop(session_id, None)
         self._get_piece_table(connection).delete(session_id, connection)
@@ -80,6 +84,9 @@ class AppendWriter:
         if found is not None:
             connection.execute("DELETE FROM names WHERE session_id = ?", (session_id,))
             connection.execute("INSERT INTO deleted VALUES (?)", found)
+            connection.executemany(
+                "INSERT OR IGNORE INTO forgetting VALUES (?, ?)", [(session_id, agent) for agent in forgetting]
+            )
 
     def sweep(self, connection: sqlite3.Connection) -> bool:
         """Remove a batch of the rows that deleted sessions have left. Returns False if there are none."""
@@ -115,7 +122,10 @@ class AppendWriter:
         if append.is_new:
             return _insert_session(connection, append)
         session_id = append.session_id
-        if not append.events and self._running_positions.get(session_id) == (append.after, append.epoch):
+        if not (append.events or append.kept) and self._running_positions.get(session_id) == (
+            append.after,
+            append.epoch,
+        ):
             return 0
         number = _advance_session(connection, append)
         if number is None:
@@ -204,6 +214,23 @@ def _event_rows(appends: Iterable[tuple[Append, int]]) -> list[tuple[object, ...
             checksum = event_checksum(session_id, seq, at, run_id, payload)
             rows.append((session_id, seq, run_id, at, type_of(logged.event), payload.decode(), number, checksum))
     return rows
+
+
+def _keep(append: Append, number: int, connection: sqlite3.Connection) -> None:
+    session_id = append.session_id
+    connection.executemany(
+        "INSERT INTO kept VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (session, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+        [
+            (number, key, value, kept_checksum(session_id, key, value))
+            for key, value in append.kept.items()
+            if value is not None
+        ],
+    )
+    connection.executemany(
+        "DELETE FROM kept WHERE session = ? AND key = ?",
+        [(number, key) for key, value in append.kept.items() if value is None],
+    )
 
 
 def _store_idempotency_records(

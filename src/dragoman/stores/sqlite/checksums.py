@@ -45,6 +45,11 @@ def state_checksum(session_id: str, content: bytes) -> int:
     return crc32(content, _seed(session_id))
 
 
+def kept_checksum(session_id: str, key: str, value: bytes) -> int:
+    """The checksum of a kept value."""
+    return crc32(value, crc32(key.encode(), _seed(session_id)))
+
+
 def verified_events(
     session_id: SessionId, rows: Iterable[Sequence[Any]], first: int, count: int
 ) -> Iterator[tuple[int, int, str | None, bytes]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -20,12 +20,14 @@ from dragoman.stores.decoding import (
     decode_events,
     log_unreadable,
 )
+from dragoman.stores.lookups import LAST_CHARACTER
 from dragoman.stores.sqlite.appends import AppendWriter
 from dragoman.stores.sqlite.checksums import (
     EVENT_COLUMNS,
     STATE_COLUMNS,
     decode_verified_state,
     decode_verified_states,
+    kept_checksum,
     verified_events,
 )
 from dragoman.stores.sqlite.database import Database
@@ -67,15 +69,23 @@ class SqliteLog:
             self._appends.clear_cache()
             raise
 
-    async def delete(self, session_id: SessionId) -> None:
+    async def delete(self, session_id: SessionId, forgetting: Sequence[str] = ()) -> None:
         """Remove a session and everything that belongs to it."""
         try:
-            await self._run(partial(self._appends.delete, session_id))
+            await self._run(partial(self._appends.delete, session_id, forgetting))
         except BaseException:
             self._appends.clear_cache()
             raise
         finally:
             self._request_sweep()
+
+    async def forgotten(self, session_id: SessionId, agent: str) -> None:
+        """Record that an agent has forgotten a session."""
+        await self._run(
+            lambda connection: connection.execute(
+                "DELETE FROM forgetting WHERE session_id = ? AND agent = ?", (session_id, agent)
+            )
+        )
 
     def _request_sweep(self) -> None:
         """Start removing what deleted sessions have left. The task ends by itself, at the latest with the database."""
@@ -107,6 +117,30 @@ class SqliteLog:
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         """Return the last `limit` events that precede event `before`, oldest first."""
         return await self._read(partial(_events_before, session_id, before, limit))
+
+    async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
+        """Return a session's kept values whose keys begin with `below` and follow `after`, in order of their keys."""
+        return await self._read(partial(_kept, session_id, below, after, limit))
+
+    async def kept_size(self, session_id: SessionId) -> int:
+        """Return the total size of a session's kept values in bytes, without their keys."""
+        return await self._read(
+            lambda connection: int(
+                connection.execute(
+                    "SELECT total(length(value)) FROM kept JOIN sessions ON number = session WHERE session_id = ?",
+                    (session_id,),
+                ).fetchone()[0]
+            )
+        )
+
+    async def to_forget(self) -> Sequence[tuple[SessionId, str]]:
+        """List deleted sessions, each with an agent that has not forgotten it yet."""
+        return await self._read(
+            lambda connection: [
+                (SessionId(session_id), agent)
+                for session_id, agent in connection.execute("SELECT session_id, agent FROM forgetting")
+            ]
+        )
 
     async def page(
         self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int
@@ -307,3 +341,19 @@ def _find_run(run_id: RunId, connection: sqlite3.Connection) -> RunLocation | No
         return None
     session_id, owner, first_seq = row
     return RunLocation(run_id=run_id, session_id=session_id, owner=owner, first_seq=first_seq)
+
+
+def _kept(
+    session_id: SessionId, below: str, after: str | None, limit: int, connection: sqlite3.Connection
+) -> dict[str, bytes]:
+    rows = connection.execute(
+        "SELECT key, value, checksum FROM kept JOIN sessions ON number = session"
+        " WHERE session_id = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?",
+        (session_id, below, below + LAST_CHARACTER, after or "", limit),
+    ).fetchall()
+    for key, value, checksum in rows:
+        if checksum != kept_checksum(session_id, key, value):
+            raise SessionUnreadable(
+                session_id, f"kept value {key!r}: the stored data was altered: its checksum differs"
+            )
+    return {key: value for key, value, _ in rows}

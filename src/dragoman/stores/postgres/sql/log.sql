@@ -130,8 +130,35 @@ WITH gone AS (DELETE FROM sessions WHERE session_id = %(session)s RETURNING sess
     messages_gone AS (DELETE FROM messages WHERE session_id = %(session)s),
     names_gone AS (DELETE FROM names WHERE session_id = %(session)s),
     once_gone AS (DELETE FROM once WHERE session_id = %(session)s),
-    shares_gone AS (DELETE FROM shares WHERE session_id = %(session)s)
+    shares_gone AS (DELETE FROM shares WHERE session_id = %(session)s),
+    kept_gone AS (DELETE FROM kept WHERE session_id = %(session)s),
+    to_forget AS (
+        INSERT INTO forgetting (session_id, agent)
+        SELECT session_id, agent FROM gone, unnest(%(agent)s) AS given (agent)
+        ON CONFLICT DO NOTHING
+    )
 SELECT session_id FROM gone
+
+-- name: to_forget
+SELECT session_id, agent FROM forgetting
+
+-- name: forgotten
+DELETE FROM forgetting WHERE session_id = %(session)s AND agent = %(agent)s RETURNING 1
+
+-- name: keep
+INSERT INTO kept (session_id, key, value)
+SELECT %(session)s, key, value FROM unnest(%(key)s, %(value)s) AS given (key, value)
+ON CONFLICT (session_id, key) DO UPDATE SET value = excluded.value
+
+-- name: drop_kept
+DELETE FROM kept WHERE session_id = %(session)s AND key = ANY (%(key)s)
+
+-- name: kept
+SELECT key, value FROM kept
+WHERE session_id = %(session)s AND key >= %(below)s AND key <= %(up_to)s AND key > %(after)s ORDER BY key LIMIT %(limit)s
+
+-- name: kept_size
+SELECT coalesce(sum(length(value)), 0)::bigint FROM kept WHERE session_id = %(session)s
 
 -- name: lock
 SELECT 1 FROM sessions WHERE session_id = %(session)s FOR UPDATE
