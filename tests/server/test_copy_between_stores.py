@@ -34,7 +34,7 @@ SESSIONS = 12
 async def filled(stores: Stores) -> CopyCounts:
     """Fill a store with everything: idle sessions, sessions with an interrupted run, and all other records."""
     epoch = await stores.log.claim_epoch()
-    events = 0
+    events = kept = 0
     for seed in range(SESSIONS):
         session_id = numbered(seed)
         generated = generated_log(seed, 100)
@@ -48,8 +48,10 @@ async def filled(stores: Stores) -> CopyCounts:
                 append.idempotency_records = [
                     msgspec.structs.replace(idempotency_record(f"key-{seed}", run=1), session_id=session_id, lasts=True)
                 ]
+            if index == len(remaining) - 1:
+                append.kept = {f"key {place:02}": bytes([seed]) * place for place in range(seed * 4)}
             assert await stores.log.commit([append]) == [True]
-            events += len(append.events)
+            events, kept = events + len(append.events), kept + len(append.kept)
     for name in "ba":
         await stores.keys.add(a_key(name))
     await stores.keys.touch([(KeyId("a"), NOON)])
@@ -86,7 +88,9 @@ async def filled(stores: Stores) -> CopyCounts:
         )
     await stores.blobs.put("a/b", b"\0content")
     await stores.blobs.put("a/c", b"")
-    return CopyCounts(sessions=SESSIONS, events=events, keys=2, profiles=1, memories=2, schedules=1, links=2, blobs=2)
+    return CopyCounts(
+        sessions=SESSIONS, events=events, kept=kept, keys=2, profiles=1, memories=2, schedules=1, links=2, blobs=2
+    )
 
 
 def numbered(number: int) -> SessionId:
@@ -127,6 +131,7 @@ async def everything(stores: Stores) -> list[object]:
     for session in sessions:
         snapshot = await stores.log.load(session.session_id)
         assert snapshot is not None
+        contents += [await stores.log.kept(session.session_id, "", None, 1000)]
         contents += [
             snapshot.head,
             [*snapshot.events],
@@ -202,6 +207,8 @@ class LossyLog:
         for append in batch:
             if self._lost == "pieces":
                 append.pieces = []
+            elif self._lost == "kept values":
+                append.kept = dict(list(append.kept.items())[1:])
             elif self._lost == "names":
                 append.name = None
             elif append.head is None:
@@ -211,7 +218,12 @@ class LossyLog:
 
 @pytest.mark.parametrize(
     ("lost", "expected"),
-    [("pieces", "differs: its snapshot"), ("names", "differs: its name"), ("events", "differs: its folded state")],
+    [
+        ("pieces", "differs: its snapshot"),
+        ("kept values", "differs: its kept values"),
+        ("names", "differs: its name"),
+        ("events", r"differs: its folded state|the target refused"),
+    ],
 )
 async def test_anything_lost_in_the_copy_is_reported(
     source: tuple[Stores, CopyCounts], postgres_url: str, lost: str, expected: str
