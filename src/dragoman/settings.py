@@ -171,6 +171,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["cancel", "continue"],
         doc("what happens to a run of OpenAI's API when its client disconnects and nobody else is watching"),
     ] = "cancel"
+    openai_keep_days: Annotated[
+        int, doc("days for which sessions with a single response of OpenAI's API are kept, which no list shows", ge=1)
+    ] = 30
+    openai_wait_hours: Annotated[
+        int, doc("hours for which a session that is not stored waits for results of the application's tools", ge=1)
+    ] = 24
     blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
     blade_public_sharing: Annotated[

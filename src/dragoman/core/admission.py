@@ -222,7 +222,7 @@ def check_settings_change(state: SessionState, change: SettingsChange) -> None:
 
     The title, the pin, sharing, listing and the pace of a replay can be changed at any time.
     """
-    free = dict.fromkeys(("title", "pinned", "shared", "replay", "unlisted", "lifetime"))
+    free = dict.fromkeys(("title", "pinned", "shared", "replay", "unlisted", "lifetime", "deleted_runs"))
     affecting = msgspec.structs.replace(change, **free)
     if is_busy(state) and not affecting.is_empty():
         raise SessionBusy("a run of this session is active")

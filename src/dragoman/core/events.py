@@ -107,6 +107,8 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Whether the session is left out of all lists and searches."""
     lifetime: Lifetime | None = None
     """When the session is deleted, as long as it is unlisted; None: never."""
+    deleted_runs: tuple[RunId, ...] = ()
+    """Runs that a client deleted: they cannot be retrieved any more, but their messages stay, as others follow them."""
 
     @property
     def is_passing(self) -> bool:
@@ -134,6 +136,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     replay: Replay | None = None
     unlisted: bool | None = None
     lifetime: Lifetime | None = None
+    deleted_runs: tuple[RunId, ...] | None = None
 
     def is_empty(self) -> bool:
         """Whether nothing changes."""

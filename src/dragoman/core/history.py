@@ -24,6 +24,7 @@ class EarlierCall(NamedTuple):
     run_id: RunId | None
     opened: CallOpened
 
+
 _MESSAGE_EVENTS = frozenset({MessageAdded, MessageOpened, BlockClosed, CallOpened, MessageClosed, CallSettled})
 """Asked first: for structs, a look-up is cheaper than a class pattern that does not match."""
 

@@ -227,7 +227,13 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
     app = http.app(
         context.engine,
         access.authenticate,
-        OpenAiOptions(body_limit=settings.body_bytes, on_disconnect=settings.openai_disconnect),
+        OpenAiOptions(
+            body_limit=settings.body_bytes,
+            on_disconnect=settings.openai_disconnect,
+            keep_days=settings.openai_keep_days,
+            wait_hours=settings.openai_wait_hours,
+        ),
+        context.expired_sessions,
         admit_stream=access.admit_stream,
     )
     return MountedProtocol(

@@ -61,15 +61,20 @@ def _check_deltas(events: list[Event], item: Json) -> None:
     for event in events:
         match event["type"].removeprefix("response."):
             case "output_text.delta" | "reasoning_summary_text.delta":
-                index = event.get("content_index", event.get("summary_index"))
+                index = _part_index(event)
                 parts[index] = parts.get(index, "") + event["delta"]
             case "output_text.done" | "reasoning_summary_text.done":
-                assert parts[event.get("content_index", event.get("summary_index"))] == event["text"]
+                assert parts[_part_index(event)] == event["text"]
             case "function_call_arguments.delta" | "mcp_call_arguments.delta":
                 arguments += event["delta"]
     assert list(parts.values()) == [part["text"] for part in item.get("content", item.get("summary", ()))]
     if item["type"] in ("function_call", "mcp_call"):
         assert arguments == item["arguments"]
+
+
+def _part_index(event: Event) -> int:
+    index: int = event["content_index"] if "content_index" in event else event["summary_index"]
+    return index
 
 
 def text_of(response: Json) -> str:

@@ -97,22 +97,33 @@ async def _receive_body(request: Request, limit: int) -> bytes:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await costly work that changes nothing. It is cancelled if the client disconnects.
+    """Await work that changes nothing, such as reading. It is cancelled if the client disconnects.
 
     Raises:
         ClientDisconnect: the client left before the end.
     """
     task = asyncio.ensure_future(work)
     pipe: ResponsePipe | None = request.scope.get("extensions", {}).get(PUSH_EXTENSION)
+    watcher: asyncio.Task[None] | None = None
     if pipe is not None:
         pipe.on_disconnect(partial(_cancel, task))
+    else:
+        watcher = asyncio.create_task(_cancel_on_disconnect(request, task), name="watch for a disconnect")
     try:
         await asyncio.wait([task])
     finally:
         task.cancel()
+        if watcher is not None:
+            watcher.cancel()
     if task.cancelled():
         raise ClientDisconnect
     return task.result()
+
+
+async def _cancel_on_disconnect(request: Request, task: "asyncio.Task[Any]") -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
 
 
 def _cancel(task: "asyncio.Task[Any]") -> None:

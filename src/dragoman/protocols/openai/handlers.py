@@ -1,23 +1,27 @@
 """What all areas of the API share: settings, headers of answers, errors, pages of lists."""
 
+import hashlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.protocols.kit.body import json_response
-from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers
+from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.protocols.kit.body import header, json_response
+from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
 from dragoman.protocols.openai import wire
-from dragoman.protocols.openai.errors import error_type
+from dragoman.protocols.openai.errors import InvalidParameter, error_type
 
 REQUEST_ID = "x-request-id"
+MAX_KEY_LENGTH = 255
+DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100
 
 
 class OpenAiOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +30,14 @@ class OpenAiOptions(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         body_limit: bytes of a request's body.
         on_disconnect: what happens to a run whose client disconnects while nobody else reads it.
+        keep_days: how long sessions with one response are kept, which no list shows.
+        wait_hours: how long a session that is not stored waits for the results of the application's tools.
     """
 
     body_limit: int = 16 * 1024 * 1024
     on_disconnect: Literal["cancel", "continue"] = "cancel"
+    keep_days: int = 30
+    wait_hours: int = 24
 
 
 class OpenAiHandlers(Handlers):
@@ -63,6 +71,51 @@ def write_error(error: ErrorResponse) -> Response:
 
 def _new_request_id() -> str:
     return f"req_{uuid.uuid4().hex}"
+
+
+IDEMPOTENCY_KEY = request_header(
+    "Idempotency-Key", "The same key with the same body returns the first response again, for at least 24 hours."
+)
+
+
+def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
+    """Return the request's idempotency key with a fingerprint of the request."""
+    key = header(request.scope, b"idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= MAX_KEY_LENGTH:
+        raise InvalidParameter("invalid_value", f"Idempotency-Key has 1 to {MAX_KEY_LENGTH} characters")
+    fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
+    return IdempotencyKey(f"openai:{key}", fingerprint)
+
+
+PAGING = (
+    query("limit", f"1 to {MAX_PAGE_SIZE}; {DEFAULT_PAGE_SIZE} by default.", int),
+    query("order", "`desc`, the newest first, by default.", Literal["asc", "desc"]),
+    query("after", "The id of the last item of the page before."),
+)
+
+
+def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
+    """A page of a list of items, which is given oldest first. Raises InvalidParameter."""
+    size = request.query_params.get("limit", str(DEFAULT_PAGE_SIZE))
+    if not (size.isascii() and size.isdigit() and len(size) < 9 and 1 <= int(size) <= MAX_PAGE_SIZE):
+        raise InvalidParameter("invalid_value", f"a number from 1 to {MAX_PAGE_SIZE} was expected", "limit")
+    order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
+    if order not in ("asc", "desc"):
+        raise InvalidParameter("invalid_value", "asc or desc was expected", "order")
+    ordered = list(items) if order == "asc" else list(reversed(items))
+    names = [item.id for item in ordered]
+    if after is not None and after not in names:
+        raise InvalidParameter("invalid_value", "the id of an item of this list was expected", "after")
+    start = 0 if after is None else names.index(after) + 1
+    data = tuple(ordered[start : start + int(size)])
+    return wire.Page(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=start + len(data) < len(ordered),
+    )
 
 
 DESCRIPTION = ApiDescription(

@@ -1,22 +1,37 @@
-"""OpenAI's API over HTTP: the app, and what all of its handlers share."""
+"""OpenAI's API over HTTP as one app."""
 
 from starlette.types import ASGIApp
 
 from dragoman.engine.engine import Engine
+from dragoman.engine.expiry import ExpiredSessions
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
+from dragoman.protocols.openai.conversations import ConversationHandlers
+from dragoman.protocols.openai.delivery import Delivery
 from dragoman.protocols.openai.errors import ERRORS
 from dragoman.protocols.openai.handlers import DESCRIPTION, OpenAiOptions, write_error
 from dragoman.protocols.openai.models import ModelHandlers
 from dragoman.protocols.openai.responses import ResponseHandlers
+from dragoman.protocols.openai.runs import Runs
 
 
 def app(
-    engine: Engine, authenticate: Authenticate, options: OpenAiOptions, *, admit_stream: AdmitStream = admit_all
+    engine: Engine,
+    authenticate: Authenticate,
+    options: OpenAiOptions,
+    expired: ExpiredSessions,
+    *,
+    admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application, to be mounted anywhere."""
-    areas = (ResponseHandlers(engine, options, admit_stream), ModelHandlers(engine))
+    runs = Runs(engine, options)
+    delivery = Delivery(runs, expired, options, admit_stream)
+    areas = (
+        ResponseHandlers(engine, runs, delivery, options, admit_stream),
+        ConversationHandlers(engine, runs, options),
+        ModelHandlers(engine),
+    )
     routes = [route for area in areas for route in area.routes()]
     return ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
 
 
-OPENAPI_ROUTES = DESCRIPTION.routes(ResponseHandlers, ModelHandlers)
+OPENAPI_ROUTES = DESCRIPTION.routes(ResponseHandlers, ConversationHandlers, ModelHandlers)

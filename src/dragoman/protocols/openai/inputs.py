@@ -11,9 +11,11 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.ids import CallId, MessageId
-from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
+from dragoman.core.answers import questions_of
+from dragoman.core.ids import CallId, MessageId, RunId
+from dragoman.core.inputs import Answer, Choice, Decision, Result, Submit, UserInput
 from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.session import SessionState
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.openai import ids, requests
 from dragoman.protocols.openai.errors import InvalidParameter
@@ -23,6 +25,8 @@ from dragoman.protocols.openai.translate import PROTOCOL
 Content = str | tuple[core.InputBlock, ...]
 UNREADABLE = "_unreadable"
 """The key of arguments that are not a JSON object (shared rules, 18)."""
+NOT_ANSWERED = "not answered"
+"""The answer to every question of a call but the first, which a text answers."""
 
 
 class NewInput(NamedTuple):
@@ -89,11 +93,11 @@ def past_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> New
             name = "approval_request_id" if isinstance(answer, Decision) else "call_id"
             raise InvalidParameter("no_pending_call", "nothing waits for this answer", f"input[{index}].{name}")
     if any(isinstance(item, requests.FunctionCallOutput) for _, item in behind):
-        return _reopen(_seeds(items, new_id))
+        return _reopen(seeds_from(items, new_id))
     if last < 0:
         raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
     found = new_input(items[last : last + 1])
-    return found._replace(seeds=_seeds(items[:last], new_id), paths={"messages[0]": f"input[{last}]"})
+    return found._replace(seeds=seeds_from(items[:last], new_id), paths={"messages[0]": f"input[{last}]"})
 
 
 def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
@@ -108,7 +112,7 @@ def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
     )
 
 
-def _seeds(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[core.Message, ...]:
+def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[core.Message, ...]:
     """The messages of a past. Calls without a result, and results without a call, are left out."""
     answered = {item.call_id for item in items if isinstance(item, requests.FunctionCallOutput)}
     names: dict[str, str] = {}
@@ -190,10 +194,42 @@ def _block(part: requests.Part, path: str) -> core.InputBlock:
             raise InvalidParameter("missing_required_parameter", "a URL or the data was expected", path)
 
 
+def run_named_by(item: InputItem) -> RunId | None:
+    """The run that an item's id leads to, or the id of its call."""
+    named = [getattr(item, name, None) for name in ("call_id", "approval_request_id", "id")]
+    return next((run_id for each in named if each and (run_id := ids.run_of(each)) is not None), None)
+
+
+def with_question_answered(given: NewInput, state: SessionState) -> NewInput:
+    """The input with its first message as the answer to a question that waits: clients show a question as text.
+
+    The text answers the first question. Further ones, and other calls that wait, are declined.
+    """
+    waiting = list(state.waiting_calls())
+    asked = next((call for call in waiting if call.kind == "question" and not call.parked), None)
+    if asked is None or not given.messages:
+        return given
+    content = given.messages[0].content
+    text = (
+        content if isinstance(content, str) else "".join(each.text for each in content if isinstance(each, core.Text))
+    )
+    questions = questions_of(asked.call.input).questions
+    labels = [option.label.casefold() for option in questions[0].options] if questions else []
+    chosen = labels.index(text.strip().casefold()) if text.strip().casefold() in labels else None
+    custom = {str(place): NOT_ANSWERED for place in range(1, len(questions))}
+    choice = Choice(
+        call_id=asked.call.call_id,
+        selections={} if chosen is None else {"0": [chosen]},
+        custom=custom if chosen is not None else {"0": text, **custom},
+    )
+    declined = [Decision(call_id=call.call.call_id, granted=False) for call in waiting if call is not asked]
+    return given._replace(messages=given.messages[1:], answers=(choice, *declined))
+
+
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def submit_from(fields: CreateResponse, given: NewInput) -> Submit:
+def submit_from(fields: CreateResponse, given: NewInput, *, keeps_unlisted: bool = False) -> Submit:
     """Translate a request. `given` is what it adds to its session."""
     shown = RunFields(**{name: getattr(fields, name) for name in RunFields.__struct_fields__})
     return Submit(
@@ -204,6 +240,7 @@ def submit_from(fields: CreateResponse, given: NewInput) -> Submit:
         client_tools=_offered_tools(fields),
         parameters=_parameters(fields),
         keeps_parameters=False,
+        keeps_unlisted=keeps_unlisted,
         metadata=RunMetadata(
             user=fields.user or fields.safety_identifier,
             instructions=fields.instructions,

@@ -1,63 +1,190 @@
-"""Responses over HTTP."""
+"""Responses over HTTP.
 
+The order of the checks: key, path and method, content type and size, JSON, fields, agent, idempotency, session,
+answers.
+"""
+
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.engine.abandoned_runs import AbandonedRuns
+from dragoman.core.events import SettingsChange
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, principal_of
-from dragoman.protocols.kit.body import read_json_body
-from dragoman.protocols.kit.endpoints import endpoint
-from dragoman.protocols.kit.sse import open_stream, read_to_end
+from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.endpoints import endpoint, query, request_header
+from dragoman.protocols.kit.sse import fixed_stream, resume_stream
 from dragoman.protocols.openai import wire
-from dragoman.protocols.openai.errors import ResponseNotFound
-from dragoman.protocols.openai.handlers import OpenAiHandlers, OpenAiOptions
+from dragoman.protocols.openai.delivery import Delivery, session_headers
+from dragoman.protocols.openai.errors import InvalidParameter, ResponseNotFound
+from dragoman.protocols.openai.handlers import (
+    IDEMPOTENCY_KEY,
+    PAGING,
+    OpenAiHandlers,
+    OpenAiOptions,
+    idempotency_key,
+    page,
+)
+from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import CreateResponse, decode_request
 from dragoman.protocols.openai.runs import RunHandle, Runs
-from dragoman.protocols.openai.translate import ALL, PROTOCOL
+from dragoman.protocols.openai.translate import ALL, ResponseEvents, new_response, run_fields
 
 _STREAM = "Server-sent events, from `response.created` to the response's last event and `[DONE]`."
+_RUN_ERRORS = {409: "The conversation is busy, or the idempotency key belongs to another request."}
+_TRUE = ("true", "1")
 
 
 class ResponseHandlers(OpenAiHandlers):
     """The responses."""
 
-    def __init__(self, engine: Engine, options: OpenAiOptions, admit_stream: AdmitStream) -> None:
+    def __init__(
+        self, engine: Engine, runs: Runs, delivery: Delivery, options: OpenAiOptions, admit_stream: AdmitStream
+    ) -> None:
         self._engine = engine
+        self._runs = runs
+        self._delivery = delivery
         self._options = options
         self._admit_stream = admit_stream
-        self._runs = Runs(engine)
-        self._abandoned = AbandonedRuns(engine, PROTOCOL)
 
     @endpoint(
         "POST",
         "/responses",
         body=CreateResponse,
         example={"model": "assistant", "input": "Hello!"},
+        parameters=(
+            IDEMPOTENCY_KEY,
+            request_header("X-Dragoman-On-Disconnect", "`continue`: the run continues when the client disconnects."),
+        ),
+        returns="The response; of one in the background, as it begins.",
         streams=_STREAM,
+        errors=_RUN_ERRORS,
     )
     async def create(self, request: Request) -> wire.Response | Response:
         """Run an agent and get its response.
 
         Disconnecting stops the run, unless it is in the background or somebody else reads it.
         """
-        parsed = decode_request(await read_json_body(request, self._options.body_limit))
-        async with self._runs.start(principal_of(request).user, parsed) as handle:
-            if parsed.fields.stream:
-                return await self._stream(handle)
-            events = await self._runs.events(handle, skip=ALL)
-            with self._runs.reader(handle) as reader:
-                await read_to_end(reader, events)
-            if events.response is None or events.response.completed_at is None:
-                raise ResponseNotFound
-            return events.response
+        raw = await read_json_body(request, self._options.body_limit)
+        parsed = decode_request(raw)
+        fields, owner = parsed.fields, principal_of(request).user
+        async with self._runs.start(owner, parsed, idempotency_key(request, raw)) as handle:
+            headers = session_headers(handle.session)
+            if not handle.first_seq:
+                events, frames = self._runs.acknowledge(handle)
+                response: Response = fixed_stream(frames) if fields.stream else json_response(events.response)
+            elif fields.stream:
+                encoder = await self._runs.events(handle)
+                response = await self._delivery.stream(request, handle, encoder, continues=fields.background)
+            elif fields.background:
+                await handle.session.until_durable(handle.first_seq)
+                response = json_response(await self._state(handle))
+            else:
+                events = await self._runs.events(handle, skip=ALL)
+                await self._delivery.read(request, handle, events)
+                response = json_response(_terminal(events))
+            response.headers.update(headers)
+            return response
 
-    async def _stream(self, handle: RunHandle) -> Response:
-        """Stream a run from its start. The run is stopped if the client leaves."""
-        events, reader = await self._runs.events(handle), self._runs.reader(handle)
+    @endpoint(
+        "GET",
+        "/responses/{response}",
+        parameters=(
+            query("stream", "`true`: the events of the response, then live.", bool),
+            query("starting_after", "The number of the last event received, for a stream.", int),
+        ),
+        returns="The response as it stands.",
+        streams=_STREAM,
+    )
+    async def response(self, request: Request) -> wire.Response | Response:
+        """Get a response, or its events."""
+        async with self._find(request) as handle:
+            if request.query_params.get("stream", "").lower() not in _TRUE:
+                return json_response(await self._state(handle), headers=session_headers(handle.session))
+            skip = _starting_after(request) + 1
+            if not handle.first_seq:
+                return fixed_stream(self._runs.acknowledge(handle)[1])
+            events = await self._runs.events(handle, skip=skip)
+            release = self._admit_stream(principal_of(request))
+            return await resume_stream(
+                self._runs.reader(handle),
+                events,
+                handle.session.durable_cursor,
+                lambda: None,
+                on_close=lambda _: release(),
+            )
 
-        def on_close(has_disconnected: bool) -> None:
-            if has_disconnected and self._options.on_disconnect == "cancel":
-                self._abandoned.stop(handle.session, handle.run_id)
+    @endpoint("DELETE", "/responses/{response}")
+    async def delete(self, request: Request) -> wire.DeletedResponse:
+        """Delete a response.
 
-        return await open_stream(reader, events, on_close=on_close)
+        It cannot be retrieved any more. If others follow it, its messages stay in their conversation.
+        """
+        async with self._find(request) as handle:
+            session = handle.session
+            await self._engine.stop_run(session, handle.run_id)
+            settings = session.state.settings
+            if settings.unlisted and session.state.last_run == handle.run_id:
+                await self._engine.delete(session)
+            else:
+                change = SettingsChange(deleted_runs=(*settings.deleted_runs, handle.run_id))
+                await self._engine.change(session, change)
+            return wire.DeletedResponse(request.path_params["response"])
+
+    @endpoint("POST", "/responses/{response}/cancel")
+    async def cancel(self, request: Request) -> wire.Response:
+        """Stop a response. One that is over stays as it is."""
+        async with self._find(request) as handle:
+            run = handle.session.state.run
+            if run is not None and run.run_id == handle.run_id:
+                await self._engine.stop_run(handle.session, handle.run_id)
+            return await self._state(handle)
+
+    @endpoint("GET", "/responses/{response}/input_items", parameters=PAGING)
+    async def input_items(self, request: Request) -> wire.Page[wire.Item]:
+        """List what the request of a response brought."""
+        async with self._find(request) as handle:
+            items = SessionItems(handle.session.state)
+            for logged in await self._engine.history.events(handle.session, 0):
+                items.feed(await self._engine.attachments.restore_event(handle.session.state.session_id, logged))
+            return page(items.inputs_of(handle.run_id), request)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _find(self, request: Request) -> AbstractAsyncContextManager[RunHandle]:
+        return self._runs.find(principal_of(request).user, request.path_params["response"])
+
+    async def _state(self, handle: RunHandle) -> wire.Response:
+        """A response as it stands."""
+        events = await self._runs.events_so_far(handle)
+        if events.response is not None:
+            return msgspec.structs.replace(events.response, output=events.output)
+        state, queued = handle.session.state, await self._engine.history.event(handle.session, handle.first_seq)
+        return new_response(
+            handle.run_id,
+            state.session_id,
+            run_fields(None),
+            queued.at,
+            agent=state.agent,
+            instructions=None,
+            status="queued",
+        )
+
+
+def _terminal(events: ResponseEvents) -> wire.Response:
+    """A response that was read to its end. Raises ResponseNotFound if it was deleted meanwhile."""
+    if events.response is None or events.response.completed_at is None:
+        raise ResponseNotFound
+    return events.response
+
+
+def _starting_after(request: Request) -> int:
+    """The number of the last event that the client has received; -1 if none. Raises InvalidParameter."""
+    given = request.query_params.get("starting_after")
+    if given is None:
+        return -1
+    if not (given.isascii() and given.isdigit() and len(given) < 10):
+        raise InvalidParameter("invalid_value", "the number of an event was expected", "starting_after")
+    return int(given)

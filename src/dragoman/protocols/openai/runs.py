@@ -1,20 +1,47 @@
-"""Starts and finds the runs behind responses."""
+"""Starts and finds the runs behind responses, and the sessions that requests continue.
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+    conversation            that session, at its end
+    previous_response_id    the session of that response, behind it: a branch if something follows it
+    items that we made      the session of the last of them, behind its response
+    none of these           a new session, with all but the last user message as its past
+
+Source: section 4.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
-from dragoman.core.ids import RunId, UserId
-from dragoman.core.inputs import Create
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.content import Message
+from dragoman.core.events import Branched, Lifetime, LoggedEvent, RunStarted, RunStopped, SettingsChange
+from dragoman.core.ids import RunId, SessionId, UserId
+from dragoman.core.inputs import Create, Submit
+from dragoman.core.refusals import (
+    AgentNotChangeable,
+    CallAlreadySettled,
+    Invalid,
+    SessionBusy,
+    SessionNotFound,
+    UnknownCall,
+)
 from dragoman.core.stream import Cursor
+from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.openai import ids, inputs
-from dragoman.protocols.openai.errors import ResponseNotFound
-from dragoman.protocols.openai.requests import ParsedResponse
-from dragoman.protocols.openai.translate import ALL, PROTOCOL, ResponseEvents
+from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ResponseNotFound
+from dragoman.protocols.openai.handlers import OpenAiOptions
+from dragoman.protocols.openai.inputs import NewInput
+from dragoman.protocols.openai.requests import CreateResponse, InputItem, ItemReference, ParsedResponse
+from dragoman.protocols.openai.translate import ALL, PROTOCOL, ResponseEvents, run_fields
+
+MAX_CHECKED_RUNS = 200
+"""Of a history that comes back, the newest runs that are looked up."""
+POLLED_FOR = timedelta(minutes=10)
+"""How long after its end a background response that is not stored can be retrieved."""
 
 
 class RunHandle(NamedTuple):
@@ -22,10 +49,11 @@ class RunHandle(NamedTuple):
 
     Attributes:
         session: its session.
-        run_id: the run.
-        first_seq: its first event.
+        run_id: the run; the session's own id if no run was started.
+        first_seq: its first event; 0 if no run was started.
         may_begin_with_answers: whether it may begin with answers to calls of earlier runs.
         is_new: whether this very request started it.
+        request: what a request asked for that only answered some of the open calls.
     """
 
     session: SessionView
@@ -33,29 +61,68 @@ class RunHandle(NamedTuple):
     first_seq: int
     may_begin_with_answers: bool = True
     is_new: bool = False
+    request: Submit | None = None
+
+
+class RunRequest(NamedTuple):
+    """A user's request for a response. `agent` is the name of the agent that it asks for."""
+
+    owner: UserId
+    parsed: ParsedResponse
+    agent: str | None
+    key: IdempotencyKey | None = None
+
+
+class _Place(NamedTuple):
+    """Where a request continues: behind a run or at the end of a session, with the items from `start` on."""
+
+    session: SessionView
+    behind: RunHandle | None = None
+    start: int = 0
 
 
 class Runs:
     """Starts and finds runs. Their sessions stay in memory until the block of the context manager is left."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, options: OpenAiOptions) -> None:
         self._engine = engine
+        self._options = options
+        self.abandoned = AbandonedRuns(engine, PROTOCOL)
 
     # --- finding --------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def find(self, owner: UserId, response_id: str) -> AsyncIterator[RunHandle]:
-        """Find the run of a response, whichever protocol started it. Raises ResponseNotFound."""
-        run_id = ids.run_of(response_id)
-        row = None if run_id is None else await self._engine.history.run_row(owner, run_id)
-        if row is None:
+        """Find the run of a response that can be retrieved, whichever protocol started it. Raises ResponseNotFound."""
+        run_id = ids.run_of(response_id) if response_id.startswith("resp_") else None
+        handle = None if run_id is None else await self.find_run(owner, run_id)
+        if handle is None or not await self._is_kept(handle):
             raise ResponseNotFound
+        with self._engine.lease(handle.session):
+            yield handle
+
+    async def find_run(self, owner: UserId, run_id: RunId) -> RunHandle | None:
+        """The owner's run with an id, or the owner's session with it, for a response that started no run."""
+        row = await self._engine.history.run_row(owner, run_id)
         try:
-            session = await self._engine.find_session(owner, row.session_id)
+            session = await self._engine.find_session(owner, run_id if row is None else row.session_id)
         except SessionNotFound:
-            raise ResponseNotFound from None
-        with self._engine.lease(session):
-            yield RunHandle(session, row.run_id, row.first_seq)
+            return None
+        if row is None:
+            return RunHandle(session, run_id, 0) if session.state.session_id == str(run_id) else None
+        return RunHandle(session, row.run_id, row.first_seq)
+
+    async def _is_kept(self, handle: RunHandle) -> bool:
+        """Whether a response can be retrieved: it is stored, or in the background, and was not deleted."""
+        settings = handle.session.state.settings
+        if handle.run_id in settings.deleted_runs or settings.is_passing:
+            return False
+        fields = run_fields(await self._engine.history.run_start(handle.session, handle.first_seq))
+        if fields.store or not fields.background:
+            return fields.store
+        response = (await self.events_so_far(handle)).response
+        ended_at = None if response is None else response.completed_at
+        return ended_at is None or self._engine.clock.now().timestamp() < ended_at + POLLED_FOR.total_seconds()
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -72,6 +139,8 @@ class Runs:
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
         """An encoder that was fed with a run's events so far."""
+        if not handle.first_seq:
+            return self.acknowledge(handle)[0]
         await handle.session.until_durable(handle.first_seq)
         events = await self.events(handle, skip=ALL)
         for record in await self._engine.history.run_records(handle.session, handle.run_id, handle.first_seq):
@@ -79,18 +148,223 @@ class Runs:
                 events.feed(record)
         return events
 
+    def acknowledge(self, handle: RunHandle) -> tuple[ResponseEvents, bytes]:
+        """The response to a request that started no run, because the session waits for more answers; and its frames."""
+        state, now = handle.session.state, self._engine.clock.now()
+        metadata = Submit(protocol=PROTOCOL).metadata if handle.request is None else handle.request.metadata
+        started = RunStarted(run_id=handle.run_id, protocol=PROTOCOL, metadata=metadata)
+        stopped = RunStopped(run_id=handle.run_id, reason="tool_use")
+        events = ResponseEvents(handle.run_id, state.session_id, state.agent)
+        frames = [events.feed(LoggedEvent(0, now, handle.run_id, event)) for event in (started, stopped)]
+        return events, b"".join(frames)
+
     # --- starting -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def start(self, owner: UserId, request: ParsedResponse) -> AsyncIterator[RunHandle]:
-        """Start the run that a request asks for."""
+    async def start(
+        self, owner: UserId, parsed: ParsedResponse, key: IdempotencyKey | None
+    ) -> AsyncIterator[RunHandle]:
+        """Start the run that a request asks for, or find the one that its idempotency key started before."""
+        model = parsed.fields.model
+        agent = None if model is None else self._engine.agent(model).spec.name
+        request = RunRequest(owner, parsed, agent, key)
         async with AsyncExitStack() as stack:
-            agent = self._engine.agent(request.fields.model or self._engine.default_agent).spec
-            given = inputs.past_and_input(request.items, self._engine.ids.new)
-            create = Create(protocol=PROTOCOL, agent=agent.name, tools="all", seeds=given.seeds, claims_calls=True)
-            session = await self._engine.create(owner, create)
+            if key is None:
+                yield await self._submit(stack, request)
+                return
+            async with self._engine.reserve_key(owner, key) as record:
+                if record is None:
+                    handle = await self._submit(stack, request)
+                    await handle.session.until_durable(handle.first_seq)
+                else:
+                    found = await self.find_run(owner, record.run_id or RunId(record.session_id))
+                    if found is None:
+                        raise ResponseNotFound
+                    stack.enter_context(self._engine.lease(found.session))
+                    handle = found
+            yield handle
+
+    async def _submit(self, stack: AsyncExitStack, request: RunRequest) -> RunHandle:
+        items = request.parsed.items
+        place = await self._find_place(request)
+        if place is None:
+            given = inputs.past_and_input(items, self._engine.ids.new)
+            with _translated_errors(given):
+                session = await self._create(request, given.seeds)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
-            submit = inputs.submit_from(request.fields, given)
-            result = await self._engine.start_run(session, submit, by=owner)
-            assert result.run_id is not None, "a new session has no other open calls"
-            yield RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
+            return await self._start_run(request, _Place(session), given, is_first=True)
+        session = place.session
+        if request.agent is not None and request.agent != session.state.agent:
+            if not is_draft(session):
+                message = f"this conversation's agent is {session.state.agent!r} and cannot change"
+                raise AgentNotChangeable(message, path="model")
+            session = await self.recreate(session, request.agent)
+            place = place._replace(session=session)
+        stack.enter_context(self._engine.lease(session))
+        await self.abandoned.until_stopped(session)
+        given = inputs.new_input(items, place.start, tuple(session.state.answerable_calls()))
+        if not given.messages and not given.answers:
+            raise InvalidParameter("nothing_new", "a message of the user or an answer was expected", "input")
+        return await self._start_run(request, place, given)
+
+    async def _start_run(
+        self, request: RunRequest, place: _Place, given: NewInput, *, is_first: bool = False
+    ) -> RunHandle:
+        session, fields = place.session, request.parsed.fields
+        before_seq, hidden_before = None, None
+        if place.behind is not None and not given.answers and not _is_newest(place.behind):
+            before_seq, hidden_before = await self._branch_behind(place.behind)
+        elif not given.answers:
+            given = inputs.with_question_answered(given, session.state)
+        submit = inputs.submit_from(fields, given, keeps_unlisted=is_first and fields.conversation is None)
+        with _translated_errors(given):
+            result = await self._engine.start_run(
+                session,
+                submit,
+                by=request.owner,
+                idempotency_key=request.key,
+                before_seq=before_seq,
+                hidden_before=hidden_before,
+            )
+        if result.run_id is None:
+            await session.until_durable(result.seq)
+            return RunHandle(session, RunId(session.state.session_id), 0, request=submit)
+        return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
+
+    async def _branch_behind(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
+        """The event before which a run's branch goes on, and what that branch hides before it."""
+        events = await self.events_so_far(handle)
+        if not events.is_over:
+            raise SessionBusy("a run of this conversation is active")
+        if handle.session.state.is_visible(handle.first_seq):
+            return events.last_seq + 1, None
+        async for page in self._engine.history.newest_events(handle.session, handle.first_seq):
+            for logged in reversed(page):
+                if isinstance(logged.event, Branched):
+                    return events.last_seq + 1, logged.event.hidden_ranges
+        return events.last_seq + 1, ()
+
+    # --- which session --------------------------------------------------------------------------------------------
+
+    async def _find_place(self, request: RunRequest) -> _Place | None:
+        """Where a request continues; None for a new session."""
+        fields, owner = request.parsed.fields, request.owner
+        if fields.conversation is not None:
+            return _Place(await self.find_conversation(owner, fields.conversation))
+        if fields.previous_response_id is not None:
+            try:
+                async with self.find(owner, fields.previous_response_id) as handle:
+                    return _Place(handle.session, handle if handle.first_seq else None)
+            except ResponseNotFound as error:
+                message = "there is no such response, or it was not stored"
+                raise InvalidParameter("previous_response_not_found", message, "previous_response_id") from error
+        return await self._recognise(owner, request.parsed.items)
+
+    async def find_conversation(self, owner: UserId, conversation_id: str) -> SessionView:
+        """The session of a conversation. Raises SessionNotFound."""
+        session_id = ids.session_of(conversation_id)
+        session = None if session_id is None else await self._engine.find_session(owner, session_id)
+        if session is None or session.state.session_id != session_id:
+            raise SessionNotFound("there is no such conversation")
+        return session
+
+    async def _recognise(self, owner: UserId, items: Sequence[InputItem]) -> _Place | None:
+        """Where a history goes on that comes back: behind the last item that this server made."""
+        named = {index: run_id for index, item in enumerate(items) if (run_id := inputs.run_named_by(item)) is not None}
+        newest = list(dict.fromkeys(reversed(named.values())))[:MAX_CHECKED_RUNS]
+        found = {run_id: handle for run_id in newest if (handle := await self.find_run(owner, run_id)) is not None}
+        for index, item in enumerate(items):
+            run_id = named.get(index)
+            if isinstance(item, ItemReference) and (run_id is None or (run_id in newest and run_id not in found)):
+                raise ItemNotFound(f"input[{index}]")
+        if len({handle.session.state.session_id for handle in found.values()}) > 1:
+            raise InvalidParameter("mixed_history", "these items belong to several conversations", "input")
+        last = max((index for index, run_id in named.items() if run_id in found), default=None)
+        if last is None:
+            return None
+        behind = found[named[last]]
+        return _Place(behind.session, behind if behind.first_seq else None, last + 1)
+
+    # --- new sessions ---------------------------------------------------------------------------------------------
+
+    async def _create(self, request: RunRequest, seeds: tuple[Message, ...]) -> SessionView:
+        fields = request.parsed.fields
+        create = Create(
+            protocol=PROTOCOL,
+            agent=request.agent or self._engine.default_agent,
+            tools="all",
+            seeds=seeds,
+            claims_calls=True,
+            change=SettingsChange(unlisted=True, lifetime=self._lifetime(fields)),
+        )
+        return await self._engine.create(request.owner, create)
+
+    def _lifetime(self, fields: CreateResponse) -> Lifetime:
+        kept_s, waiting_s = self._options.keep_days * 86_400, self._options.wait_hours * 3600
+        if fields.store:
+            return Lifetime(idle_s=kept_s, waiting_s=kept_s)
+        return Lifetime(idle_s=int(POLLED_FOR.total_seconds()) if fields.background else 0, waiting_s=waiting_s)
+
+    async def create_draft(
+        self,
+        owner: UserId,
+        *,
+        agent: str | None = None,
+        session_id: SessionId | None = None,
+        labels: dict[str, str],
+        seeds: tuple[Message, ...],
+    ) -> SessionView:
+        """A conversation without a response, whose agent is not decided yet."""
+        kept_s = self._options.keep_days * 86_400
+        create = Create(
+            protocol=PROTOCOL,
+            agent=agent or self._engine.default_agent,
+            session_id=session_id,
+            tools="all",
+            labels=labels,
+            seeds=seeds,
+            change=SettingsChange(unlisted=True, lifetime=Lifetime(idle_s=kept_s, waiting_s=kept_s)),
+        )
+        return await self._engine.create(owner, create)
+
+    async def recreate(
+        self, draft: SessionView, agent: str | None = None, more_seeds: tuple[Message, ...] = ()
+    ) -> SessionView:
+        """Replace a draft by one with another agent or more messages, under the same id."""
+        state = draft.state
+        seeds = (*await self._engine.history.messages(draft), *more_seeds)
+        await self._engine.delete(draft)
+        return await self.create_draft(
+            state.owner,
+            agent=agent or state.agent,
+            session_id=state.session_id,
+            labels=state.settings.labels,
+            seeds=seeds,
+        )
+
+
+def is_draft(session: SessionView) -> bool:
+    """Whether a conversation has no response yet, so that its agent is not decided."""
+    return session.state.last_run is None and session.state.settings.unlisted
+
+
+def _is_newest(handle: RunHandle) -> bool:
+    """Whether a run is the last one of the active branch, or the active one."""
+    state = handle.session.state
+    return state.last_run == handle.run_id and state.is_visible(handle.first_seq)
+
+
+@contextmanager
+def _translated_errors(given: NewInput) -> Iterator[None]:
+    """Name the fields of the request in errors, where the core names those of its own inputs."""
+    try:
+        yield
+    except (UnknownCall, CallAlreadySettled) as error:
+        place = [answer.call_id for answer in given.answers].index(error.call_id)
+        error.path = given.paths.get(f"answers[{place}]", "input")
+        raise
+    except Invalid as error:
+        whole, _, rest = error.path.partition("]")
+        if whole.startswith(("messages", "answers")):
+            error.path = given.paths.get(f"{whole}]", "input") + rest
+        raise

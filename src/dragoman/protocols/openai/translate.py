@@ -72,9 +72,9 @@ class _Open(msgspec.Struct):
     pieces: list[str] = []
 
 
-def run_fields(started: RunStarted) -> RunFields:
-    """The fields of the request that started a run; the defaults if another protocol did."""
-    if started.protocol != PROTOCOL:
+def run_fields(started: RunStarted | None) -> RunFields:
+    """The fields of the request that started a run; the defaults if another protocol did, or none yet."""
+    if started is None or started.protocol != PROTOCOL:
         return RunFields()
     return msgspec.convert(started.metadata.protocol, RunFields)
 

@@ -1,0 +1,65 @@
+"""Delivers the answer of a run, streamed or whole. Closing the connection is how these clients stop a run."""
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from dragoman.engine.expiry import ExpiredSessions
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit.app import AdmitStream, admit_all, principal_of
+from dragoman.protocols.kit.body import header, while_connected
+from dragoman.protocols.kit.sse import FrameEncoder, open_stream, read_to_end
+from dragoman.protocols.openai.handlers import OpenAiOptions
+from dragoman.protocols.openai.runs import RunHandle, Runs
+
+
+class Delivery:
+    """Sends answers, and deletes the sessions that end with them."""
+
+    def __init__(self, runs: Runs, expired: ExpiredSessions, options: OpenAiOptions, admit_stream: AdmitStream) -> None:
+        self._runs = runs
+        self._expired = expired
+        self._options = options
+        self._admit_stream = admit_stream
+
+    async def stream(
+        self, request: Request, handle: RunHandle, encoder: FrameEncoder, *, continues: bool = False
+    ) -> Response:
+        """Stream a run from its start. The run is stopped when the client leaves, unless it `continues`."""
+        release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
+        is_kept = continues or self._continues(request)
+
+        def on_close(has_disconnected: bool) -> None:
+            release()
+            self._on_end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
+
+        return await open_stream(self._runs.reader(handle), encoder, on_close=on_close)
+
+    async def read(
+        self, request: Request, handle: RunHandle, encoder: FrameEncoder, *, continues: bool = False
+    ) -> None:
+        """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
+        has_disconnected, is_kept = False, continues or self._continues(request)
+        release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
+        try:
+            with self._runs.reader(handle) as reader:
+                await while_connected(request, read_to_end(reader, encoder))
+        except ClientDisconnect:
+            has_disconnected = True
+            raise
+        finally:
+            release()
+            self._on_end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
+
+    def _continues(self, request: Request) -> bool:
+        policy = header(request.scope, b"x-dragoman-on-disconnect") or self._options.on_disconnect
+        return policy.lower() == "continue"
+
+    def _on_end(self, handle: RunHandle, *, has_disconnected: bool, is_kept: bool) -> None:
+        if has_disconnected and handle.is_new and not is_kept:
+            self._runs.abandoned.stop(handle.session, handle.run_id)
+        self._expired.check(handle.session)
+
+
+def session_headers(session: SessionView) -> dict[str, str]:
+    """The header that names a session that is kept."""
+    return {} if session.state.settings.is_passing else {"X-Dragoman-Session": session.state.session_id}

@@ -1,0 +1,133 @@
+"""The items of a session: what its requests brought and what its agent answered, from the events of its log. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact_json
+from dragoman.core.events import (
+    AnswerGiven,
+    CallOpened,
+    CallSettled,
+    LoggedEvent,
+    MessageAdded,
+    RunStarted,
+    RunStopped,
+)
+from dragoman.core.history import EarlierCall
+from dragoman.core.ids import ROOT, CallId, RunId
+from dragoman.core.session import SessionState
+from dragoman.protocols.openai import ids, wire
+from dragoman.protocols.openai.translate import ALL, ResponseEvents
+
+
+class _Response:
+    """What a request brought, and what became of it. Before its run starts, the run is not known."""
+
+    def __init__(self) -> None:
+        self.brought: list[core.Message | LoggedEvent] = []
+        self.events: ResponseEvents | None = None
+        self.run_id: RunId | None = None
+
+
+class SessionItems:
+    """Collects the items of a session event by event, oldest first."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._responses = [_Response()]
+        self._calls: dict[CallId, EarlierCall] = {}
+
+    def feed(self, logged: LoggedEvent) -> None:
+        """Take the next event."""
+        current = self._responses[-1]
+        match logged.event:
+            case MessageAdded(message=message) if message.loop == ROOT:
+                current.brought.append(message)
+            case AnswerGiven() | CallSettled(by_client=True):
+                current.brought.append(logged)
+            case CallOpened(call=call) as opened:
+                self._calls[call.call_id] = EarlierCall(logged.run_id, opened)
+            case RunStarted(run_id=run_id):
+                current.run_id = run_id
+                current.events = ResponseEvents(
+                    run_id, self._state.session_id, self._state.agent, earlier=self._calls, skip=ALL
+                )
+        if current.events is not None:
+            current.events.feed(logged)
+        if isinstance(logged.event, RunStopped) and logged.event.run_id == current.run_id:
+            self._responses.append(_Response())
+
+    def inputs_of(self, run_id: RunId) -> Sequence[wire.Item]:
+        """What the request of a run brought."""
+        return [item for each in self._responses if each.run_id == run_id for item in self._inputs(each)]
+
+    def all(self) -> Sequence[wire.Item]:
+        """All items."""
+        found: list[wire.Item] = []
+        for each in self._responses:
+            found += self._inputs(each)
+            found += () if each.events is None else each.events.output
+        return found
+
+    def _inputs(self, response: _Response) -> Iterator[wire.Item]:
+        owner = ids.bare(response.run_id or self._state.session_id)
+        index = 0
+        for each in response.brought:
+            for item in self._items(each, owner, index):
+                yield item
+                index += 1
+
+    def _items(self, brought: core.Message | LoggedEvent, owner: str, index: int) -> Iterator[wire.Item]:
+        match brought:
+            case LoggedEvent(event=AnswerGiven(call_id=call_id) as answer):
+                earlier = self._calls.get(call_id)
+                if earlier is not None and earlier.opened.kind == "permission":
+                    yield wire.McpApprovalResponse(
+                        id=f"mcpa_{owner}_i{index}",
+                        approval_request_id=ids.call_id(earlier.run_id, call_id, "mcpr"),
+                        approve=answer.granted,
+                        reason=answer.reason,
+                    )
+            case LoggedEvent(event=CallSettled(result=result)):
+                yield self._output(result, owner, index)
+            case core.ToolMessage():
+                yield self._output(brought, owner, index)
+            case core.UserMessage(content=content):
+                yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="user", content=tuple(_parts(content)))
+            case core.SystemMessage(content=content, origin="seed"):
+                part = wire.InputText(text=content)
+                yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="system", content=(part,))
+            case core.AssistantMessage(content=content):
+                text = core.text_of(content)
+                if text:
+                    said = wire.OutputText(text=text)
+                    yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="assistant", content=(said,))
+                for place, call in enumerate(brought.calls(), index + bool(text)):
+                    yield wire.FunctionCall(
+                        id=f"fc_{owner}_i{place}",
+                        call_id=call.call_id,
+                        name=call.name,
+                        arguments=compact_json(call.input),
+                        status="completed",
+                    )
+
+    def _output(self, result: core.ToolMessage, owner: str, index: int) -> wire.FunctionCallOutput:
+        earlier = self._calls.get(result.call_id)
+        call_id = ids.call_id(None if earlier is None else earlier.run_id, result.call_id)
+        return wire.FunctionCallOutput(id=f"fco_{owner}_i{index}", call_id=call_id, output=core.text_of(result.content))
+
+
+def _parts(content: str | tuple[core.InputBlock, ...]) -> Iterator[wire.InputPart]:
+    for block in (core.Text(content),) if isinstance(content, str) else content:
+        match block:
+            case core.Text(text=text):
+                yield wire.InputText(text=text)
+            case core.Image(url=url):
+                yield wire.InputImage(image_url=url)
+            case core.File(url=url, name=name):
+                is_data = url.startswith("data:")
+                yield wire.InputFile(
+                    file_url=None if is_data else url, file_data=url if is_data else None, filename=name
+                )
+            case core.Data(data=data):
+                yield wire.InputText(text=compact_json(data))
