@@ -195,8 +195,9 @@ class Translator:
                 return [wire.TextMessageContent(message_id=record.message_id, delta=record.text, subagent_run_id=tag)]
             return self._on_piece(record)
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
-        if isinstance(record.event, RunStarted) and record.event.run_id == self._run_id:
-            return [self._on_run_started(record.event, milliseconds(record.at))]
+        event = record.event
+        if type(event) is RunStarted and event.run_id == self._run_id:
+            return [self._on_run_started(event, milliseconds(record.at))]
         if not self._has_begun or self.is_over:
             return []
         return self._on_event(record, milliseconds(record.at))
@@ -274,10 +275,12 @@ class Translator:
                 return self._start_subagent(loop, at)
             case BlockClosed() as closed:
                 return self._on_block_closed(closed, at)
-            case CallOpened() as opened:
-                return self._on_call_opened(opened, at)
             case MessageClosed() as closed:
                 return self._on_message_closed(closed, at)
+            case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
+                return self._on_run_stopped(stopped, at)
+            case CallOpened() as opened:
+                return self._on_call_opened(opened, at)
             case CallSettled() as settled:
                 return self._on_call_settled(settled, at)
             case CallParked(call_id=call_id):
@@ -294,8 +297,6 @@ class Translator:
                     wire.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
                     wire.TextMessageEnd(timestamp=at, message_id=own),
                 ]
-            case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                return self._on_run_stopped(stopped, at)
         return []
 
     def _on_side_content(self, update: PlanUpdated | CardUpdated | SharedStateReplaced, at: int) -> list[wire.Event]:
