@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dragoman.core.agent import Agent, Paused, RunnableTool, ToolFailed
+from dragoman.core.agent import Agent, Paused, Recorded, RunnableTool, ToolFailed
 from dragoman.core.answers import failed_result, not_found_result, result_content
 from dragoman.core.content import (
     AssistantMessage,
@@ -64,6 +64,8 @@ class Context:
     def __init__(self, run: "MemoryRun", call_id: CallId, arguments: JsonObject | None = None) -> None:
         self.session_id, self.run_id, self.call_id = run.session_id, run.run_id, call_id
         self.user, self.options, self.metadata = run.user, run.options, run.metadata
+        self.granted = False
+        self.answer: str | None = None
         self.time_zone = zone_of_call(arguments or {}, run.time_zone)
         self.keep, self.kept = run.keep, run.kept
 
@@ -263,6 +265,14 @@ class MemoryRun:
         if tool is not None:
             self.session.call_tools.append(tool)
         return call_id
+
+    def record(
+        self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
+    ) -> Recorded:
+        raise AssertionError("the rehearsal agent has its calls run by the engine")
+
+    def recorded(self) -> Sequence[Recorded]:
+        return ()
 
     async def drain(self) -> None:
         self.session.drains += 1

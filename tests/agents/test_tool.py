@@ -32,6 +32,8 @@ class Context:
         self.user = UserId("alice")
         self.options: Mapping[str, str] = {"unit": "km"}
         self.metadata = RunMetadata()
+        self.granted = False
+        self.answer: str | None = None
         self.time_zone = "UTC"
         self.attached: Json = None
 

@@ -37,6 +37,7 @@ from dragoman.core.events import (
     SettingsChange,
     SharedStateReplaced,
     StageChanged,
+    WaitKind,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, fork_loop
 from dragoman.core.input_checks import InputLimits, check_change
@@ -81,6 +82,7 @@ QUESTION = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"l
 TOOL_NAMES = ("plain", "asking", "hidden", "paint", ASK_USER_QUESTION, FORK, "nothing")
 
 
+WAITS: tuple[WaitKind, ...] = ("client", "permission", "question")
 WORDS = ("", "a", "so ", "it is.", "\n", "\0", "\u202e", "\U0001f600", "é\u0301", '{"a": 1}', "long " * 2000)
 
 
@@ -236,8 +238,8 @@ class LogGenerator:
             self._stop(chance)
 
     def _speak(self, chance: Random, loop: LoopId, what: str) -> None:
-        if self.state.calls_in_loop(loop):
-            return  # the step's calls are settled first
+        if not all(call.recorded for call in self.state.calls_in_loop(loop)):
+            return  # the step's calls are settled first, except for those that the agent runs itself
         if loop not in self.state.open_messages:
             self.append([MessageOpened(message_id=MessageId(self.new_id()), loop=loop)], self._run_id)
         opened = self.state.open_messages[loop]
@@ -264,8 +266,13 @@ class LogGenerator:
             for index, name in enumerate(names, opened.closed_block_count):
                 arguments = QUESTION if name == ASK_USER_QUESTION else {}
                 call = Call(call_id=CallId(self.new_id()), name=name, input=arguments)
-                kind = kind_of_call(name, SPEC, self.state.settings)
-                opening.append(CallOpened(message_id=opened.message_id, index=index, call=call, kind=kind, loop=loop))
+                recorded = chance.random() < 0.3
+                kind = "inline" if recorded else kind_of_call(name, SPEC, self.state.settings)
+                opening.append(
+                    CallOpened(
+                        message_id=opened.message_id, index=index, call=call, kind=kind, loop=loop, recorded=recorded
+                    )
+                )
             self.append([*opening, MessageClosed(message_id=opened.message_id, loop=loop)], self._run_id)
 
     def _settle(self, chance: Random, loop: LoopId) -> None:
@@ -278,6 +285,11 @@ class LogGenerator:
             return  # its sub-agent is at work
         if call.kind in ("inline", "permission") and not call.started and call.granted is not False:
             self.append([CallStarted(call_id=call.call.call_id)], self._run_id)
+            if chance.random() < 0.3:
+                wait = chance.choice(WAITS)
+                note = QUESTION if wait == "question" else chance.choice([None, {"a": 1}])
+                self.append([CallParked(call_id=call.call.call_id, kind=wait, note=note)], self._run_id)
+                return
         outcome: CallOutcome = "denied" if call.granted is False else "done" if chance.random() < 0.5 else "failed"
         self.append([settle_call(call, outcome, chance.choice(WORDS), self.new_id)], self._run_id)
 
@@ -289,7 +301,7 @@ class LogGenerator:
             self._close_message(loop, "cut")
         run = self.state.run
         self.append([RunResumed(run_id=run.run_id, attempt=run.attempt + (not run.parked))], run.run_id)
-        started = [call for call in self.state.calls.values() if call.started]
+        started = [call for call in self.state.calls.values() if call.started and not call.recorded]
         self.append([CallParked(call_id=call.call.call_id) for call in started[:1]], run.run_id)
 
     def _close_message(self, loop: LoopId, status: str) -> None:

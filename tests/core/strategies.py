@@ -76,7 +76,7 @@ texts = st.builds(Text, words)
 images = st.builds(Image, words)
 files = st.builds(File, words, st.sampled_from(["audio", "video", "file"]), st.none() | words, st.none() | words)
 data = st.builds(Data, json_objects)
-calls = st.builds(Call, ids, names, json_objects)
+calls = st.builds(Call, ids, names, json_objects, st.none() | words)
 input_blocks = texts | images | files | data
 blocks = input_blocks | st.builds(Thinking, words) | calls
 input_contents = words | st.lists(input_blocks, max_size=3).map(tuple)
@@ -186,6 +186,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         kind=st.sampled_from(["client", "permission", "question", "inline", "fork", "missing"]),
         loop=loops,
         server=st.none() | words,
+        recorded=st.booleans(),
     ),
     st.builds(
         MessageClosed,
@@ -196,8 +197,20 @@ events: st.SearchStrategy[Event] = st.one_of(
         usage=st.none() | usages,
     ),
     st.builds(CallStarted, call_id=ids),
-    st.builds(CallParked, call_id=ids),
-    st.builds(AnswerGiven, call_id=ids, granted=st.booleans(), by=names, reason=st.none() | words),
+    st.builds(
+        CallParked,
+        call_id=ids,
+        kind=st.sampled_from([None, "client", "permission", "question"]),
+        note=json_values,
+    ),
+    st.builds(
+        AnswerGiven,
+        call_id=ids,
+        granted=st.booleans(),
+        by=names,
+        reason=st.none() | words,
+        result=st.none() | tool_messages,
+    ),
     st.builds(
         CallSettled,
         outcome=st.sampled_from(["done", "failed", "denied", "cancelled", "interrupted"]),

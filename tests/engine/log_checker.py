@@ -136,6 +136,7 @@ def check_calls(events: Sequence[LoggedEvent], tools: Mapping[str, DeclaredTool]
     settled: set[CallId] = set()
     started: Counter[CallId] = Counter()
     allowed: Counter[CallId] = Counter()
+    deferred: Counter[CallId] = Counter()
     resumed = 0
     for logged in events:
         match logged.event:
@@ -154,11 +155,13 @@ def check_calls(events: Sequence[LoggedEvent], tools: Mapping[str, DeclaredTool]
                 policy = tool.declaration.policy.on_restart if tool is not None else "fail"
                 again = resumed if policy == "repeat" else allowed[call_id] if policy == "ask" else 0
                 limit = max(1, allowed[call_id]) if policy == "ask" else 1 + again
+                limit += deferred[call_id]
                 assert started[call_id] <= limit + (call_id in repeats), f"{logged.seq}: {policy} tool begun again"
-            case CallParked(call_id=call_id):
+            case CallParked(call_id=call_id, kind=kind):
                 assert call_id in opened
                 assert call_id not in settled
-                allowed[call_id] += 1
+                allowed[call_id] += kind is None
+                deferred[call_id] += kind is not None
             case AnswerGiven(call_id=call_id, granted=granted):
                 assert call_id in opened, f"{logged.seq}: an answer to a call that nobody made"
                 assert call_id not in settled, f"{logged.seq}: answered after its result"
@@ -193,7 +196,11 @@ def check_rest(state: SessionState) -> None:
         while parent is not None:
             pending.add(parent.call.call_id)
             parent = state.parent_call(parent.loop)
-        pending |= {beside.call.call_id for beside in state.calls_in_loop(call.loop) if beside.granted is not None}
+        pending |= {
+            beside.call.call_id
+            for beside in state.calls_in_loop(call.loop)
+            if beside.granted is not None or (beside.recorded and not beside.started)
+        }
     dangling = [call.call.call_id for call in state.calls.values() if call.call.call_id not in pending]
     assert dangling == [], "calls that nobody will ever answer"
 

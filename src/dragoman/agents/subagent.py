@@ -60,6 +60,8 @@ class TaskRun:
         self.share = run.share
         self.card = run.card
         self.call = run.call
+        self.record = run.record
+        self.recorded = run.recorded
         self.drain = run.drain
         self.end_step = run.end_step
         self.keep = run.keep

@@ -66,6 +66,8 @@ class CallContext(msgspec.Struct, kw_only=True):
     user: UserId = UserId("")
     options: Mapping[str, str] = {}
     metadata: RunMetadata = NO_METADATA
+    granted: bool = True
+    answer: str | None = None
     time_zone: str = "UTC"
 
     def attach(self, private: Json) -> None:

@@ -441,6 +441,8 @@ def _settle_call(
     """
     call_id = call.call.call_id
     _check_kind_of_answer(call, answer)
+    if call.keeps_answer:
+        return _Settled([_kept_answer(call, answer, by, new_id)], True)
     match answer:
         case Result(content=content, is_error=is_error, raw=raw):
             record = AnswerGiven(call_id=call_id, granted=not is_error, by=by, reason="answered by the application")
@@ -469,6 +471,21 @@ def _settle_call(
             return _Settled([AnswerGiven(call_id=call_id, granted=False, by=by, reason="tool is disabled")], True)
         case _ as never:
             assert_never(never)
+
+
+def _kept_answer(call: OpenCall, answer: Answer, by: str, new_id: NewId) -> AnswerGiven:
+    """The record of an answer that whoever asked gets, and that settles nothing. Raises InvalidAnswer."""
+    call_id = call.call.call_id
+    if isinstance(answer, Decision):
+        return AnswerGiven(call_id=call_id, granted=answer.granted, by=by, reason=answer.reason)
+    if isinstance(answer, Choice):
+        settled = settle_choice(call, answer, new_id)
+    elif call.kind == "question":
+        settled = settle_choice(call, choice_from(call, answer.content), new_id)
+    else:
+        outcome: CallOutcome = "failed" if answer.is_error else "done"
+        settled = settle_call(call, outcome, answer.content, new_id, raw=answer.raw)
+    return AnswerGiven(call_id=call_id, granted=True, by=by, result=settled.result)
 
 
 def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:

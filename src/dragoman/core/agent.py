@@ -5,13 +5,14 @@ what it needs to continue from the history.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from dragoman.core.content import Block, Call, Json, JsonObject, Message, ToolMessage, Usage
-from dragoman.core.events import PlanUpdated, StopReason
+from dragoman.core.events import CallOutcome, PlanUpdated, StopReason, WaitKind
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.inputs import Decision
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
 
@@ -34,6 +35,36 @@ class ToolFailed(Exception):
     """A tool's failure as a result: the model reads the message and continues."""
 
 
+class Deferred(Exception):
+    """Raised by a tool: its call waits for the application, and the tool runs again from its beginning afterwards.
+
+    Then `context.answer` holds the answer. What the tool did before it raised this happens again.
+
+    Args:
+        kind: `question` asks the user; `client` waits for a result that the application sends.
+        note: of a question `{"questions": [{"question": "…", "options": [{"label": "…"}]}]}`; else any JSON.
+    """
+
+    kind: WaitKind
+
+    def __init__(self, kind: Literal["question", "client"], note: Json = None) -> None:
+        super().__init__(f"the call waits for the application: {kind}")
+        self.kind = kind
+        self.note = note
+
+
+class NeedsApproval(Deferred):
+    """Raised by a tool: the user has to approve its call, and then the tool runs again with `context.granted`.
+
+    Args:
+        note: any JSON that is stored with the question.
+    """
+
+    def __init__(self, note: Json = None) -> None:
+        super().__init__("question", note)
+        self.kind = "permission"
+
+
 class Paused(BaseException):
     """The step needs the application: the run ends, and a later one continues. Do not catch this."""
 
@@ -49,6 +80,11 @@ class ToolContext(Protocol):
     """The agent's effective options, including defaults. Secrets are in plain text."""
     metadata: RunMetadata
     """What is stored with the run beside its input, such as `client_time`, `user` or `model`."""
+    granted: bool
+    """Whether the user approved this call, or the session trusts the tool."""
+    answer: str | None
+    """The answer that the tool waited for with `Deferred`, as text: the application's result, or the chosen labels or
+    own words for each question, joined with commas. None before there is one."""
 
     @property
     def time_zone(self) -> str:
@@ -76,6 +112,63 @@ class RunnableTool(Protocol):
 
         Raises:
             Exception: any; its message becomes the result `Tool execution failed: MESSAGE`.
+        """
+
+
+Needs = Literal["nothing", "permission", "missing"]
+"""What a recorded call needs by the session's grants and the tool's policy: the user's permission, or it must not run,
+because the agent declares no such tool or the session has not enabled it."""
+
+RecordedState = Literal["new", "started", "waiting", "answered"]
+"""What has happened to a recorded call that has no result."""
+
+
+class Recorded(Protocol):
+    """A call that the agent runs itself."""
+
+    call: Call
+    needs: Needs
+
+    @property
+    def state(self) -> RecordedState:
+        """What has happened to the call. `started` in a run that continues after a crash: it may have had effects."""
+
+    @property
+    def answer(self) -> ToolMessage | Decision | None:
+        """The application's newest answer. A denial is always a `Decision`, whatever the call waited for."""
+
+    async def start(self) -> None:
+        """Mark the call as started, durably: from here on it may have had effects.
+
+        Raises:
+            RuntimeError: the step in which it was recorded has not ended, or the call has its result.
+        """
+
+    async def done(self, result: Json, *, outcome: CallOutcome = "done", private: Json = None) -> None:
+        """Settle the call with its result, durably.
+
+        Args:
+            result: a string or blocks as the model reads them, or any JSON.
+            outcome: anything but `done` marks the result as an error.
+            private: what the agent needs back with the result, and nobody else sees (`ToolMessage.private`).
+
+        Raises:
+            RuntimeError: as for `start`.
+        """
+
+    def wait(self, kind: WaitKind, *, note: Json = None) -> None:
+        """Let the call wait for the application. When the agent returns, the run ends with `tool_use`.
+
+        The answer starts the next run, whose `recorded` has the call with its `answer`. In a headless run, in which
+        nobody can be asked, the agent is played again at once, with a denial as answer.
+
+        Args:
+            kind: what it waits for.
+            note: of a question its `{"questions": [...]}`, which is shown in place of the call's arguments; else any
+                JSON that is stored with the call.
+
+        Raises:
+            RuntimeError: as for `start`.
         """
 
 
@@ -135,6 +228,26 @@ class Run(Protocol):
             name: the tool's name.
             arguments: its arguments.
             tool: a hidden tool that comes with the call; by default the enabled tool with that name.
+        """
+
+    def record(
+        self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
+    ) -> Recorded:
+        """Note a call of this step that the agent runs itself. It is in the log when `end_step` returns.
+
+        The engine neither runs the call nor waits for it, and another step may begin before it has its result. What is
+        neither settled nor waiting when the agent returns is settled as cancelled.
+
+        Args:
+            name: the tool's name.
+            arguments: its arguments.
+            origin: the framework's own id of the call, to find it again.
+            server: the label of the tool's MCP server.
+        """
+
+    def recorded(self) -> Sequence[Recorded]:
+        """The recorded calls of this loop that have no result yet, in order: after a crash or an answer, those of the
+        run before.
         """
 
     async def drain(self) -> None:

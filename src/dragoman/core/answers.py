@@ -78,6 +78,25 @@ def settle_call(
     return CallSettled(outcome=outcome, result=result, by_client=by_client, arguments=arguments, internal=call.internal)
 
 
+def settle_with_value(
+    call: OpenCall,
+    outcome: CallOutcome,
+    value: Json,
+    new_id: Callable[[], str],
+    *,
+    private: Json | msgspec.UnsetType = msgspec.UNSET,
+) -> CallSettled:
+    """The event that gives a call what its tool returned. A value that cannot be written as JSON makes it fail."""
+    try:
+        content = result_content(value)
+        has_raw = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
+        raw = to_plain_json(value) if has_raw else msgspec.UNSET
+        return settle_call(call, outcome, content, new_id, raw=raw, private=private)
+    except (TypeError, ValueError, RecursionError):
+        text = failed_result(f"the tool {call.call.name} returned a value that cannot be written as JSON")
+        return settle_call(call, "failed", text, new_id)
+
+
 def result_content(value: Json) -> str | tuple[InputBlock, ...]:
     """A tool's return value as the model reads it: strings and blocks unchanged, everything else as compact JSON.
 
@@ -192,7 +211,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
         InvalidAnswer: a selected option does not exist.
     """
     text = text_of(content)
-    questions = {str(place): each for place, each in enumerate(questions_of(call.call.input).questions)}
+    questions = {str(place): each for place, each in enumerate(questions_of(call.asked().input).questions)}
     try:
         value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
@@ -247,7 +266,7 @@ def settle_choice(
         InvalidAnswer: a question has no answer, an index is out of range, or there are several choices for one.
     """
     answers = []
-    for place, question in enumerate(questions_of(call.call.input).questions):
+    for place, question in enumerate(questions_of(call.asked().input).questions):
         chosen = choice.selections.get(str(place), [])
         custom = choice.custom.get(str(place)) or None
         if not chosen and custom is None:

@@ -68,12 +68,17 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
     data: JsonObject
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
-    """A tool call of the model. `input` is the parsed JSON object."""
+class Call(msgspec.Struct, frozen=True, omit_defaults=True, tag="call"):
+    """A tool call of the model. `input` is the parsed JSON object.
+
+    `origin` is the id that the agent's framework has for the call, which may repeat from turn to turn. Clients see
+    `call_id`.
+    """
 
     call_id: CallId
     name: str
     input: JsonObject
+    origin: str | None = None
 
 
 InputBlock = Text | Image | File | Data

@@ -32,6 +32,9 @@ CallKind = Literal["client", "permission", "question", "inline", "fork", "missin
 """Who has to act on a call: the client executes it, the user approves it, the user answers it, the server executes it
 at once, a sub-agent works on it, or no such tool exists."""
 
+WaitKind = Literal["client", "permission", "question"]
+"""What a call waits for: a result of the application, a decision of the user, or the answer to a question."""
+
 CallOutcome = Literal["done", "failed", "denied", "cancelled", "interrupted"]
 
 Mode = Literal["planning", "executing"]
@@ -252,7 +255,7 @@ class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_opened"):
     """The model called a tool. The call is a block of the open message, and stays open until it is settled.
 
-    `internal`: the tool is internal, and no client sees the call.
+    `internal`: the tool is internal, and no client sees the call. `recorded`: the agent runs the call itself.
     """
 
     message_id: MessageId
@@ -262,6 +265,7 @@ class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     loop: LoopId = ROOT
     server: str | None = None
     internal: bool = False
+    recorded: bool = False
 
 
 class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_closed"):
@@ -289,18 +293,29 @@ class CallStarted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_parked"):
-    """A call that a crash interrupted waits for the user to decide whether it runs again."""
+    """A call waits for the application from here on, although it was opened as one that does not.
+
+    `kind` is what it waits for; None: a crash interrupted it, and the user decides whether it runs again. `note` is
+    what the application is told: of a question the questions, in the form of the arguments of `AskUserQuestion`. The
+    answer does not settle the call: it is kept for the agent or the tool that asked.
+    """
 
     call_id: CallId
+    kind: WaitKind | None = None
+    note: Json = None
 
 
 class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="answer_given"):
-    """The application answered a waiting call. This is the record of who allowed what."""
+    """The application answered a waiting call. This is the record of who allowed what.
+
+    `result` is the answer to a question or the application's result, of a call that it does not settle.
+    """
 
     call_id: CallId
     granted: bool
     by: str
     reason: str | None = None
+    result: ToolMessage | None = None
 
 
 class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_settled"):

@@ -1,11 +1,24 @@
 """Headless runs: the answer goes to a program, and nobody can be asked anything. Pure."""
 
+from typing import Literal
+
 from dragoman.core.answers import compact_json
 from dragoman.core.content import Json
 from dragoman.core.json_schema import parse_json, validation_error
+from dragoman.core.run_metadata import RunMetadata
 
 NO_USER_ANSWER = "nobody can be asked in this run: go on without an answer, as you think best"
 APPROVAL_UNAVAILABLE = "this tool needs the user's approval, and nobody can be asked in this run"
+
+
+def cannot_ask(metadata: RunMetadata, kind: Literal["permission", "question"]) -> bool:
+    """Whether nobody can be asked for a permission, or a question, in a run."""
+    return metadata.headless or (kind == "permission" and metadata.denies_approvals)
+
+
+def refusal_without_user(kind: Literal["permission", "question"]) -> str:
+    """Why a call that needs a person is denied in a headless run, as the model reads it."""
+    return NO_USER_ANSWER if kind == "question" else APPROVAL_UNAVAILABLE
 
 
 def output_instruction(schema: Json) -> str:

@@ -135,6 +135,8 @@ def _replayable_events(event: Event) -> Iterator[Event]:
             yield SettingsChanged(change=SettingsChange(mode=mode))
         case CallOpened(kind="client"):  # it is not executed again
             yield msgspec.structs.replace(event, kind="inline")
+        case CallParked(kind="client"):
+            return
         case CallSettled(by_client=True):
             yield msgspec.structs.replace(event, by_client=False)
         case _ if isinstance(event, REPLAYED_EVENTS):
@@ -227,18 +229,12 @@ class IdRemapper:
                     loop=self._loop_id(event.loop),
                     call=msgspec.structs.replace(call, call_id=self._call_id(call.call_id)),
                 )
+            case AnswerGiven(call_id=call_id, result=ToolMessage() as result):
+                return msgspec.structs.replace(event, call_id=self._call_id(call_id), result=self._remap_result(result))
             case CallStarted() | CallParked() | AnswerGiven():
                 return msgspec.structs.replace(event, call_id=self._call_id(event.call_id))
             case CallSettled(result=result):
-                copy = msgspec.structs.replace(
-                    result,
-                    id=self._message_id(result.id),
-                    call_id=self._call_id(result.call_id),
-                    loop=self._loop_id(result.loop),
-                    repeated_by=None if result.repeated_by is None else self._call_id(result.repeated_by),
-                    private=msgspec.UNSET,
-                )
-                return msgspec.structs.replace(event, result=copy)
+                return msgspec.structs.replace(event, result=self._remap_result(result))
             case MessageAdded(message=message):
                 return MessageAdded(message=msgspec.structs.replace(message, id=self._message_id(message.id)))
             case CardUpdated(message_id=message_id, loop=loop):
@@ -248,6 +244,16 @@ class IdRemapper:
                 return msgspec.structs.replace(event, loop=self._loop_id(event.loop))
             case _:
                 return event
+
+    def _remap_result(self, result: ToolMessage) -> ToolMessage:
+        return msgspec.structs.replace(
+            result,
+            id=self._message_id(result.id),
+            call_id=self._call_id(result.call_id),
+            loop=self._loop_id(result.loop),
+            repeated_by=None if result.repeated_by is None else self._call_id(result.repeated_by),
+            private=msgspec.UNSET,
+        )
 
     def _message_id(self, old: MessageId) -> MessageId:
         return MessageId(self._new_id_for(old))

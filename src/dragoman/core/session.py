@@ -15,7 +15,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from dragoman.core.content import Call, Json, JsonObject, Usage, UserMessage, text_of
+from dragoman.core.content import Call, Json, JsonObject, ToolMessage, Usage, UserMessage, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
@@ -49,17 +49,22 @@ from dragoman.core.events import (
     StageChanged,
     StopReason,
     UnknownEvent,
+    WaitKind,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
 from dragoman.core.titles import title_from
-from dragoman.core.tools import ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
 
 Status = Literal["idle", "running", "waiting"]
 
 
 class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A call without a result. `granted` is the user's decision, if there is one."""
+    """A call without a result. `granted` is the user's decision, if there is one.
+
+    Of a `recorded` call the agent alone decides what happens: the engine neither runs nor settles it while the run
+    lasts. If it `keeps_answer`, an answer does not settle it: `answer` holds what is more than a decision.
+    """
 
     call: Call
     kind: CallKind
@@ -72,10 +77,27 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str | None = None
     answered_seq: int = 0
     internal: bool = False
+    recorded: bool = False
+    keeps_answer: bool = False
+    note: Json = None
+    answer: ToolMessage | None = None
+    approved: bool = False
+    """Whether the user has approved the call at some time, whatever it waited for since."""
 
     def is_waiting(self) -> bool:
         """Whether the application has to act on it."""
         return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
+
+    def asked(self) -> Call:
+        """The call as the application sees it while it waits."""
+        return asked_call(self.call, self.kind, self.note)
+
+
+def asked_call(call: Call, kind: CallKind | None, note: Json) -> Call:
+    """A call as the application sees it while it waits: a question in a note replaces the call's own arguments."""
+    if kind == "question" and isinstance(note, dict):
+        return Call(call_id=call.call_id, name=ASK_USER_QUESTION, input=note)
+    return call
 
 
 class OpenMessage(msgspec.Struct, kw_only=True):
@@ -347,6 +369,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 loop=opened.loop,
                 server=opened.server,
                 internal=opened.internal,
+                recorded=opened.recorded,
             )
         case CallStarted(call_id=call_id):
             state.calls[call_id].started = True
@@ -364,11 +387,13 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
         case RunParked():
             if state.run is not None:
                 state.run.parked = True
-        case CallParked(call_id=call_id):
-            state.calls[call_id].parked = True
+        case CallParked(call_id=call_id, kind=kind, note=note):
+            _park(state.calls[call_id], kind, note)
         case AnswerGiven(call_id=call_id, granted=granted, reason=reason):
             call = state.calls[call_id]
             call.granted, call.reason, call.answered_seq = granted, reason, logged.seq
+            call.answer = logged.event.result
+            call.approved |= granted and call.kind == "permission"
             call.parked = call.started = False
         case MemoriesInjected(memories=memories):
             if state.run is not None:
@@ -385,3 +410,12 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             assert_never(never)
     state.seq = logged.seq  # last, so that an event that does not fit leaves the position unchanged
     state.updated_at = logged.at
+
+
+def _park(call: OpenCall, kind: WaitKind | None, note: Json) -> None:
+    if kind is None:
+        call.parked = True
+        return
+    call.kind, call.note, call.keeps_answer = kind, note, True
+    call.parked = call.started = False
+    call.granted = call.reason = call.answer = None

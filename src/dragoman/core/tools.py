@@ -147,6 +147,11 @@ WRITE_MEMORY = "WriteMemory"
 """The built-in tool by which an agent stores memories of the user."""
 
 
+def is_trusted(name: str, grants: Literal["all"] | Sequence[ToolGrant] | None, trusted: Collection[str]) -> bool:
+    """Whether a session runs the tool without asking, whatever the tool's policy is."""
+    return name in trusted or (grants != "all" and any(each.name == name and each.trust for each in grants or ()))
+
+
 def disabled_tools(grants: Literal["all"] | Sequence[ToolGrant] | None, spec: AgentSpec) -> list[str]:
     """The names of the agent's exposed tools that these grants leave out."""
     enabled = {tool.spec.name for tool in spec.exposed()} if grants == "all" else {each.name for each in grants or ()}

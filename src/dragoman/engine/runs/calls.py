@@ -13,18 +13,19 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from dragoman.core.agent import Agent, AgentError, Paused, RunnableTool, ToolFailed
+from dragoman.core.agent import Agent, AgentError, Deferred, Paused, RunnableTool, ToolFailed
 from dragoman.core.answers import (
     INTERRUPTED_RESULT,
+    answer_text,
     denied_result,
     failed_result,
     not_found_result,
-    object_with_meta,
     result_content,
     settle_call,
+    settle_with_value,
     to_plain_json,
 )
-from dragoman.core.content import Call, Json, JsonObject, ToolMessage
+from dragoman.core.content import Json, JsonObject, ToolMessage
 from dragoman.core.events import (
     CallOpened,
     CallOutcome,
@@ -35,11 +36,12 @@ from dragoman.core.events import (
     MessageClosed,
     MessageOpened,
 )
+from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
 from dragoman.core.time_zones import zone_of_call
-from dragoman.core.tools import WRITE_MEMORY, ServerTool
+from dragoman.core.tools import WRITE_MEMORY, is_trusted
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
 from dragoman.engine.instrumentation.tracing import tool_span
 from dragoman.engine.sessions.live_session import LiveSession
@@ -65,6 +67,8 @@ class CallingLoop(Protocol):
     memory_tool: RunnableTool | None
     after_crash: bool
     """Whether calls that are marked as started were interrupted by a crash; `settle` resets it."""
+    answers: Mapping[CallId, ToolMessage]
+    """The answers that open calls of the loop have kept, as they were sent."""
 
     @property
     def time_zone(self) -> str:
@@ -86,7 +90,9 @@ class CallingLoop(Protocol):
 class CallContext:
     """`core.agent.ToolContext` of one call."""
 
-    def __init__(self, run: CallingLoop, call: Call) -> None:
+    def __init__(self, run: CallingLoop, opened: OpenCall) -> None:
+        call, settings = opened.call, run.live.state.effective_settings()
+        answer = run.answers.get(call.call_id)
         self.session_id = run.session_id
         self.run_id = run.run_id
         self.call_id = call.call_id
@@ -97,6 +103,8 @@ class CallContext:
         self.kept = run.kept
         self.private: Json = None
         """What the tool attached to its result."""
+        self.granted = opened.approved or is_trusted(call.name, settings.tools, settings.trusted_tools)
+        self.answer = None if answer is None else answer_text(answer)
         self._time_zone = zone_of_call(call.input, run.time_zone)
 
     @property
@@ -149,9 +157,13 @@ class CallRunner:
         live = run.live
         crashed, run.after_crash = run.after_crash, False
         to_repeat = self._settle_after_crash(run) if crashed else []
-        open_calls = live.state.calls_in_loop(run.loop)
+        open_calls = [call for call in live.state.calls_in_loop(run.loop) if not call.recorded]
         ready = [call for call in open_calls if not call.is_waiting() and call not in to_repeat]
-        to_run = [call for call in ready if call.granted is not False and call.kind in ("inline", "permission")]
+        to_run = [
+            call
+            for call in ready
+            if call.granted is not False and (call.kind in ("inline", "permission") or call.keeps_answer)
+        ]
         if to_run:
             seq = run.append([CallStarted(call_id=call.call.call_id, internal=call.internal) for call in to_run])
             await live.until_durable(seq)
@@ -164,7 +176,7 @@ class CallRunner:
                 if call.granted is None:
                     group.create_task(self._record_when_ready(run, call, tools_by_call, crashed, results))
         self._ask_again(run, to_repeat)
-        left = live.state.calls_in_loop(run.loop)
+        left = [call for call in live.state.calls_in_loop(run.loop) if not call.recorded]
         answerable = live.state.answerable_calls() if left else {}
         for call in left:
             if call.call.call_id not in answerable:  # its tool cancelled the task in which it ran
@@ -209,7 +221,7 @@ class CallRunner:
         """
         to_repeat: list[OpenCall] = []
         for call in run.live.state.calls_in_loop(run.loop):
-            if not call.started or call.kind == "fork":
+            if not call.started or call.kind == "fork" or call.recorded:
                 continue
             tool = run.agent.tool(call.call.name)
             policy = tool.declaration.policy.on_restart if tool is not None else "fail"
@@ -265,7 +277,7 @@ class CallRunner:
     async def _result(
         self, run: CallingLoop, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool
     ) -> CallSettled | None:
-        """A call's result; None for a sub-agent that waits for the application."""
+        """A call's result; None if its tool or sub-agent waits for the application."""
         if call.granted is False:
             return settle_call(call, "denied", denied_result(call.reason), self._new_id)
         if call.kind == "fork":
@@ -275,30 +287,36 @@ class CallRunner:
             tool = run.memory_tool
         if call.kind == "missing" or tool is None:
             return settle_call(call, "failed", not_found_result(call.call.name), self._new_id)
+        answer = run.answers.get(call.call.call_id)
+        if answer is not None and answer.is_error:  # what the application was asked for failed there
+            return settle_call(call, "failed", answer.content, self._new_id)
         await self._wait_for_valid_lease()
-        with tool_span(call.call.name, call.call.call_id):
-            context = CallContext(run, call.call)
-            outcome, value = await run_tool(tool, call.call.input, context)
-        TOOL_CALLS.labels(outcome=outcome).inc()
-        return self._settled_event(run, call, tool.declaration, outcome, value, context.private)
-
-    def _settled_event(
-        self,
-        run: CallingLoop,
-        call: OpenCall,
-        declaration: ServerTool,
-        outcome: CallOutcome,
-        value: Json,
-        private: Json,
-    ) -> CallSettled:
+        context = CallContext(run, call)
         try:
-            content = result_content(value)
-            has_raw = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)
-            raw = to_plain_json(value) if has_raw else msgspec.UNSET
-            return settle_call(call, outcome, content, self._new_id, raw=raw, private=run.storable_private(private))
+            with tool_span(call.call.name, call.call.call_id):
+                outcome, value = await run_tool(tool, call.call.input, context)
+        except Deferred as deferred:
+            return self._defer(run, call, deferred, context)
+        TOOL_CALLS.labels(outcome=outcome).inc()
+        private = run.storable_private(context.private)
+        return settle_with_value(call, outcome, value, self._new_id, private=private)
+
+    def _defer(self, run: CallingLoop, call: OpenCall, deferred: Deferred, context: CallContext) -> CallSettled | None:
+        """Let a call wait as its tool asks. Returns its result if it cannot wait."""
+        kind = deferred.kind
+        if kind == "permission" and context.granted:
+            return settle_call(call, "failed", failed_result("it asked for an approval that it has"), self._new_id)
+        if kind != "client" and cannot_ask(run.metadata, kind):
+            return settle_call(call, "failed", failed_result(refusal_without_user(kind)), self._new_id)
+        try:
+            note = to_plain_json(deferred.note)
         except (TypeError, ValueError, RecursionError):
-            text = failed_result(f"the tool {declaration.spec.name} returned a value that cannot be written as JSON")
+            note = msgspec.UNSET
+        if note is msgspec.UNSET:
+            text = failed_result("the note of what it waits for cannot be written as JSON")
             return settle_call(call, "failed", text, self._new_id)
+        run.append((CallParked(call_id=call.call.call_id, kind=kind, note=note),))
+        return None
 
     async def _fork_result(self, run: CallingLoop, call: OpenCall, crashed: bool) -> CallSettled | None:
         child = run.agent.child(call.call)
@@ -328,7 +346,11 @@ def _depth(live: LiveSession, call: OpenCall) -> int:
 
 
 async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallContext) -> tuple[CallOutcome, Json]:
-    """Run a tool within its time limit. Whatever it raises becomes a result, except for a cancellation."""
+    """Run a tool within its time limit. Whatever it raises becomes a result, except for a cancellation.
+
+    Raises:
+        Deferred: the tool waits for the application.
+    """
     timeout_s = tool.declaration.policy.timeout_s
     limit = asyncio.timeout(timeout_s)
     try:
@@ -340,7 +362,7 @@ async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallConte
         return "failed", failed_result(_error_text(error))
     except ToolFailed as error:
         return "failed", failed_result(_error_text(error))
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, Deferred):
         raise
     except BaseException as error:  # user code: not even its SystemExit may end the server
         log.warning("tool failed", tool=tool.declaration.spec.name, call_id=context.call_id, exc_info=error)

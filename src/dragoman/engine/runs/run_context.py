@@ -5,12 +5,13 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 import structlog
 
 from dragoman.core.admission import kind_of_call, offered_tools
-from dragoman.core.agent import Agent, AgentError, RunnableTool, ToolContext, ToolFailed
+from dragoman.core.agent import Agent, AgentError, Needs, RunnableTool, ToolContext, ToolFailed
 from dragoman.core.content import (
     DEPTH_LIMIT,
     Block,
@@ -39,13 +40,14 @@ from dragoman.core.events import (
     SharedStateReplaced,
     StageChanged,
 )
-from dragoman.core.headless import APPROVAL_UNAVAILABLE, NO_USER_ANSWER
+from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.history import without_repetitions
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec
 from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
+from dragoman.engine.runs.recorded_calls import RecordedCall, has_waiting, settle_unfinished, unread_denials
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeptValues
@@ -59,6 +61,15 @@ DRAIN_AFTER = 32 * 1024
 """The budget of output after which `emit` asks the agent to yield to other tasks."""
 DELTA_COST = 64
 """The cost of a delta besides its characters: 500 short deltas, or 32,000 characters, use up the budget."""
+
+
+class RequestedCall(NamedTuple):
+    """A call of the open step. `tool` came with the call; `recorded`: the agent runs it itself."""
+
+    call: Call
+    tool: RunnableTool | None = None
+    recorded: bool = False
+    server: str | None = None
 
 
 class StepLimitReached(AgentError):
@@ -108,6 +119,8 @@ class LoopRun:
         self.memory_tool: RunnableTool | None = None
         self.after_crash = after_crash
         self.kept_values = kept_values
+        self.answers: Mapping[CallId, ToolMessage] = {}
+        """The answers that open calls of the loop have kept, as they were sent."""
         self._calls = calls
         self._history = history
         self._attachments = attachments
@@ -120,7 +133,8 @@ class LoopRun:
         self._block: OpenBlock | None = None
         self._pending_deltas: list[str] | None = None
         """The deltas of the open text block since the last commit started."""
-        self._step_calls: list[tuple[Call, RunnableTool | None]] = []
+        self._step_calls: list[RequestedCall] = []
+        self._seen_denials: set[tuple[CallId, int]] = set()
         self._steps = 0
         self._drain_budget = DRAIN_AFTER
 
@@ -228,8 +242,32 @@ class LoopRun:
     def call(self, name: str, arguments: JsonObject, *, tool: RunnableTool | None = None) -> CallId:
         """Request a call, which `end_step` executes."""
         call_id = CallId(self._ids.new())
-        self._step_calls.append((Call(call_id=call_id, name=name, input=arguments), tool))
+        self._step_calls.append(RequestedCall(Call(call_id=call_id, name=name, input=arguments), tool))
         return call_id
+
+    def record(
+        self, name: str, arguments: JsonObject, *, origin: str | None = None, server: str | None = None
+    ) -> RecordedCall:
+        """Note a call of this step that the agent runs itself."""
+        call = Call(call_id=CallId(self._ids.new()), name=name, input=arguments, origin=origin)
+        self._step_calls.append(RequestedCall(call, recorded=True, server=server))
+        return self._recorded_call(call)
+
+    def recorded(self) -> Sequence[RecordedCall]:
+        """The recorded calls of this loop that have no result yet."""
+        return [self._recorded_call(each.call) for each in self.live.state.calls_in_loop(self.loop) if each.recorded]
+
+    def _recorded_call(self, call: Call) -> RecordedCall:
+        kind = self._call_kind(call.name)
+        needs: Needs = kind if kind in ("permission", "missing") else "nothing"
+        return RecordedCall(self, call, needs, self._ids.new, self._wait_for_valid_lease)
+
+    async def restore_answers(self) -> None:
+        """Read the answers that open calls of the loop have kept, with contents that are stored outside the log."""
+        kept = [call.answer for call in self.live.state.calls_in_loop(self.loop) if call.answer is not None]
+        if kept:
+            restored = await self._attachments.restore(self.session_id, kept)
+            self.answers = {each.call_id: each for each in restored}
 
     async def end_step(
         self,
@@ -246,16 +284,16 @@ class LoopRun:
         self._close_block()
         events: list[CallOpened | MessageClosed] = []
         tools_by_call: dict[CallId, RunnableTool] = {}
-        for index, (call, tool) in enumerate(requested, self._block_count):
-            kind = self._call_kind(call.name) if tool is None else "inline"
-            cannot_ask = self.metadata.headless or (kind == "permission" and self.metadata.denies_approvals)
-            if kind in ("question", "permission") and cannot_ask:
-                kind, tool = "inline", UnattendedTool(call.name, kind)
+        for index, each in enumerate(requested, self._block_count):
+            call, tool = each.call, each.tool
+            kind = self._call_kind(call.name) if tool is None and not each.recorded else "inline"
+            if (kind == "question" or kind == "permission") and cannot_ask(self.metadata, kind):
+                tool, kind = UnattendedTool(call.name, kind), "inline"
             declaration = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
-            internal = self._is_call_internal((call, tool))
+            internal = declaration is not None and declaration.policy.internal
             if tool is not None:
                 tools_by_call[call.call_id] = tool
-            server = declaration.server if declaration is not None else None
+            server = each.server or (declaration.server if declaration is not None else None)
             events.append(
                 CallOpened(
                     message_id=message_id,
@@ -265,6 +303,7 @@ class LoopRun:
                     loop=self.loop,
                     server=server,
                     internal=internal,
+                    recorded=each.recorded,
                 )
             )
         closed = MessageClosed(
@@ -280,15 +319,15 @@ class LoopRun:
         events.append(closed)
         self.append(events)
         self._message = None
-        if not requested:
+        own = [each.call.call_id for each in requested if not each.recorded]
+        if not own:
             return ()
         results = await self._calls.settle(self, tools_by_call)
-        return [results[call.call_id] for call, _ in requested]
+        return [results[call_id] for call_id in own]
 
-    def _is_call_internal(self, requested: tuple[Call, RunnableTool | None]) -> bool:
+    def _is_call_internal(self, requested: RequestedCall) -> bool:
         """Whether no client sees a call, because its tool is internal."""
-        call, tool = requested
-        declared = self.agent.spec.tool(call.name) if tool is None else tool.declaration
+        declared = self.agent.spec.tool(requested.call.name) if requested.tool is None else requested.tool.declaration
         return declared is not None and declared.policy.internal
 
     def _call_kind(self, name: str) -> CallKind:
@@ -372,6 +411,17 @@ class LoopRun:
             self.append((MessageClosed(message_id=message_id, loop=self.loop),))
             self._message = None
 
+    def has_new_denials(self) -> bool:
+        """Whether recorded calls were denied since this was asked last, so that the agent has to continue."""
+        new = unread_denials(self) - self._seen_denials
+        self._seen_denials |= new
+        return bool(new)
+
+    def settle_unfinished(self) -> bool:
+        """Settle the recorded calls that the agent left open, unless they wait. Returns whether one of them waits."""
+        settle_unfinished(self, self._ids.new)
+        return has_waiting(self)
+
     # --- writing --------------------------------------------------------------------------------------------------
 
     def append(self, events: Sequence[Event]) -> int:
@@ -395,11 +445,11 @@ class LoopRun:
 class UnattendedTool:
     """Replaces a call that needs a person in a headless run: it fails, and the agent continues."""
 
-    def __init__(self, name: str, kind: CallKind) -> None:
+    def __init__(self, name: str, kind: Literal["permission", "question"]) -> None:
         spec = ToolSpec(name=name, description="", parameters={"type": "object"})
         self.declaration = ServerTool(spec=spec, policy=ToolPolicy(exposed=False))
         """A hidden tool without parameters."""
-        self._error_message = NO_USER_ANSWER if kind == "question" else APPROVAL_UNAVAILABLE
+        self._error_message = refusal_without_user(kind)
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """Fail."""

@@ -195,7 +195,10 @@ class Runner:
             with run_span(live.state.agent, live.state.session_id, run_id):
                 run = await self._prepare(live, run_id, after_crash=after_crash)
                 # No deeper than here: every delta resumes all coroutines on the way to the agent.
-                reason = await self._finish(run, await run.agent.play(run))
+                returned = await run.agent.play(run)
+                while self._must_continue(run, returned):
+                    returned = await run.agent.play(run)
+                reason = await self._finish(run, returned)
         except Paused:
             reason = "tool_use"
         except StepLimitReached as error:
@@ -243,16 +246,38 @@ class Runner:
         )
         run.state = await self._history.shared_state(live)
         if live.state.calls:
+            await run.restore_answers()
             await self._calls.settle(run)
-        self._add_pending_inputs(live, run_id)
+        if not run.recorded():  # else after their results
+            self._add_pending_inputs(live, run_id)
         if self._memories is not None and is_live and is_enabled(live.state.settings.memory_enabled, agent.spec.memory):
             run.memory_tool = MemoryTool(self._memories)
             run.memories = memory_instructions(await self._load_memories(self._memories, run))
         return run
 
+    def _must_continue(self, run: LoopRun, reason: StopReason | None) -> bool:
+        """Whether an agent that returned has more to do: a call that was denied, or the message beside an answer.
+
+        The message enters the history when the recorded calls that were answered together with it have their results.
+        """
+        if reason not in (None, "end_turn", "tool_use"):
+            return False
+        run.finish()
+        if run.has_new_denials():
+            return True
+        active = run.live.state.run
+        if active is None or not active.pending_inputs:
+            return False
+        left = admission.cancel_open_calls(run.live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new)
+        run.append(left)
+        self._add_pending_inputs(run.live, run.run_id)
+        return True
+
     async def _finish(self, run: LoopRun, reason: StopReason | None) -> StopReason:
         """Close what the agent left open, and make sure that its answer matches the requested schema."""
         run.finish()
+        if run.settle_unfinished():
+            return "tool_use"
         schema = run.metadata.output_schema
         if schema is not None and reason in (None, "end_turn"):
             return await self._retry_until_schema_fits(run, schema)
@@ -324,9 +349,14 @@ class Runner:
         )
         run.state = parent.state
         if live.state.calls_in_loop(loop):
+            await run.restore_answers()
             await self._calls.settle(run)
         await agent.play(run)
+        while run.has_new_denials():
+            await agent.play(run)
         run.finish()
+        if run.settle_unfinished():
+            raise Paused
         texts = [
             text_of(message.content)
             for message in await self._history.turn(live, loop)

@@ -253,8 +253,8 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
             else tuple(
                 wire.PendingCall(
                     tool_call_id=call.call.call_id,
-                    name=call.call.name,
-                    input=call.call.input,
+                    name=call.asked().name,
+                    input=call.asked().input,
                     kind=_pending_kind(call),
                 )
                 for call in state.waiting_calls()

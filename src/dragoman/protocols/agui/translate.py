@@ -42,9 +42,9 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
-from dragoman.core.session import SessionState
+from dragoman.core.session import SessionState, asked_call
 from dragoman.core.stream import Piece, Record, split_into_pieces
-from dragoman.core.tools import FORK
+from dragoman.core.tools import ASK_USER_QUESTION, FORK
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import (
     Cancelled,
@@ -283,9 +283,8 @@ class Translator:
                 return self._on_call_opened(opened, at)
             case CallSettled() as settled:
                 return self._on_call_settled(settled, at)
-            case CallParked(call_id=call_id):
-                parked = self._open_calls.get(call_id) or PendingCall(call_id, "permission", ROOT, None)
-                self._open_calls[call_id] = parked._replace(is_parked=True)
+            case CallParked(call_id=call_id) as parked:
+                self._open_calls[call_id] = _parked(self._open_calls.get(call_id), parked)
             case PlanUpdated() | CardUpdated() | SharedStateReplaced() as update:
                 return self._on_side_content(update, at)
             case StageChanged(stage=stage, loop=loop):
@@ -457,13 +456,25 @@ def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...]
     return (TokenUsage(model=next(iter(models)) if len(models) == 1 else None, total_tokens=total, **counts),)
 
 
+def _parked(known: PendingCall | None, parked: CallParked) -> PendingCall:
+    """A call that waits from here on. One that was made in an earlier run is not known."""
+    pending = known or PendingCall(parked.call_id, "permission", ROOT, None)
+    if parked.kind is None:
+        return pending._replace(is_parked=True)
+    call = pending.call
+    if parked.kind == "question":
+        call = asked_call(call or core.Call(parked.call_id, ASK_USER_QUESTION, {}), parked.kind, parked.note)
+    return pending._replace(kind=parked.kind, call=call, is_parked=False)
+
+
 # --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
 def pending_calls(state: SessionState) -> tuple[PendingCall, ...]:
     """The session's calls that wait for the application, in order."""
     return tuple(
-        PendingCall(each.call.call_id, each.kind, each.loop, each.call, each.parked) for each in state.waiting_calls()
+        PendingCall(each.call.call_id, each.kind, each.loop, each.asked(), each.parked)
+        for each in state.waiting_calls()
     )
 
 

@@ -25,10 +25,10 @@ class _PendingCall(msgspec.Struct):
     tool_call: ToolCall
     started_at: datetime
 
-    def permission_question(self) -> ToolCall | None:
-        """Return the question whether the call may run, if it was asked."""
+    def newest_question(self) -> ToolCall | None:
+        """Return the newest question about the call, such as whether it may run, if one was asked."""
         question_id = chat.permission_id(self.call.call_id)
-        return next((each for each in self.turn.turn.tool_calls if each.id == question_id), None)
+        return next((each for each in reversed(self.turn.turn.tool_calls) if each.id == question_id), None)
 
 
 class CallList:
@@ -58,27 +58,39 @@ class CallList:
         if call_id in self._pending:
             self._pending[call_id].started_at = at
 
+    def ask(self, call: OpenCall) -> None:
+        """Ask what a call waits for since it was parked, with a question in the same turn."""
+        if call.kind == "question" and not call.parked:
+            pending = self._pending[call.call.call_id]
+            pending.turn.add_call(*blocks.question_call(call.call.call_id, call.asked().input))
+        elif call.kind != "client" or call.parked:
+            self.request_permission(call.call.call_id)
+
     def request_permission(self, call_id: CallId) -> None:
         """Ask whether a call may run, with a question in the same turn."""
         pending = self._pending[call_id]
-        question = pending.permission_question()
+        question = pending.newest_question()
         if question is None:
             pending.turn.add_call(*blocks.permission_call(pending.call))
         else:
             pending.turn.set_call_status(question, "awaiting_answer")
 
-    def permission_answer(self, answer: AnswerGiven, trusted_tools: Container[str]) -> Block:
-        """Return the answer to the question whether a call may run; `trusted_tools` are those after the answer."""
+    def answer_block(self, answer: AnswerGiven, asked: OpenCall, trusted_tools: Container[str]) -> Block:
+        """Return the answer to the newest question about a call; `trusted_tools` are those after the answer."""
+        if asked.kind == "question":
+            raw = None if answer.result is None else answer.result.raw
+            given = raw.get("answers", []) if isinstance(raw, dict) else []
+            return blocks.answer_block(chat.permission_id(answer.call_id), asked.asked().input, given)
         call = self._pending[answer.call_id].call
         question, arguments = blocks.permission_call(call)
         label = blocks.PERMISSION_OPTIONS[(1 if call.name in trusted_tools else 0) if answer.granted else 2]
         answers = [{"question": f"Allow {call.name}?", "labels": [label], "custom": answer.reason}]
         return blocks.answer_block(question.id, arguments, answers)
 
-    def settle_permission(self, call_id: CallId, answer: Block, at: datetime) -> None:
-        """Give the question whether a call may run its answer as a result."""
+    def settle_question(self, call_id: CallId, answer: Block, at: datetime) -> None:
+        """Give the newest question about a call its answer as a result."""
         pending = self._pending[call_id]
-        question = pending.permission_question()
+        question = pending.newest_question()
         assert question is not None, "the question was asked"
         result = {"answers": answer.content["answers"]}
         pending.turn.add_result(question, "done", result, ms_between(pending.started_at, at))
@@ -108,7 +120,7 @@ class CallList:
     def cancel(self, call_id: CallId, at: datetime, *, is_running: bool) -> None:
         """Cancel a call, and the question about it."""
         pending = self._pending.pop(call_id)
-        turn, question = pending.turn, pending.permission_question()
+        turn, question = pending.turn, pending.newest_question()
         turn.open_calls.discard(call_id)
         duration_ms = ms_between(pending.started_at, at)
         turn.cancel_call(pending.tool_call, duration_ms)
@@ -142,7 +154,9 @@ def pending_questions(state: SessionState) -> dict[CallId, QuestionRef | None]:
         if call.kind == "client" and not call.parked:
             continue
         call_id, loop = call.call.call_id, chat.public_loop_id(call.loop)
-        if call.kind == "question":
+        if call.kind == "question" and call.keeps_answer:
+            questions[call_id] = ref = QuestionRef(loop, chat.permission_id(call_id), None)
+        elif call.kind == "question":
             questions[call_id] = None
             ref = QuestionRef(loop, chat.public_call_id(call_id), None)
         else:

@@ -123,7 +123,11 @@ class Projection:
             call_before = state.calls.get(logged.event.result.call_id)
         elif isinstance(logged.event, AnswerGiven):
             call_before = state.calls[logged.event.call_id]
-        asks_permission = call_before is not None and (call_before.kind == "permission" or call_before.parked)
+        asks_person = call_before is not None and (
+            call_before.kind == "permission"
+            or call_before.parked
+            or (call_before.kind == "question" and call_before.keeps_answer)
+        )
         apply(state, logged)
         match logged.event:
             case SettingsChanged(change=change):
@@ -145,10 +149,10 @@ class Projection:
             case CallStarted(call_id=call_id):
                 self._calls.start(call_id, at)
             case CallParked(call_id=call_id):
-                self._calls.request_permission(call_id)
+                self._calls.ask(state.calls[call_id])
             case AnswerGiven() as answer:
-                if asks_permission:  # other answers come with the call's result
-                    self._on_permission_answer(state, answer, logged)
+                if asks_person:  # other answers come with the call's result
+                    self._on_answer(state, answer, logged)
                 return  # an answered question keeps its status until its result, which comes next
             case CallSettled() as settled:
                 self._on_call_settled(state, settled, call_before, logged)
@@ -269,12 +273,12 @@ class Projection:
 
     # --- answers and results --------------------------------------------------------------------------------------
 
-    def _on_permission_answer(self, state: SessionState, answer: AnswerGiven, logged: LoggedEvent) -> None:
+    def _on_answer(self, state: SessionState, answer: AnswerGiven, logged: LoggedEvent) -> None:
         self._chats.start_seq = None
         with self._chats.answering(state, logged):
-            block = self._calls.permission_answer(answer, state.settings.trusted_tools)
+            block = self._calls.answer_block(answer, state.calls[answer.call_id], state.settings.trusted_tools)
             self._add_answer_turn(block, logged)
-            self._calls.settle_permission(answer.call_id, block, logged.at)
+            self._calls.settle_question(answer.call_id, block, logged.at)
 
     def _on_call_settled(
         self, state: SessionState, settled: CallSettled, call: OpenCall | None, logged: LoggedEvent
@@ -283,7 +287,7 @@ class Projection:
         result, is_cancelled = settled.result, settled.outcome == "cancelled"
         is_decided = call is not None and call.granted is not None
         with self._chats.answering(state, logged) if is_decided and not is_cancelled else nullcontext():
-            if call is not None and call.kind == "question" and is_decided:
+            if call is not None and call.kind == "question" and is_decided and not call.keeps_answer:
                 answers = result.raw.get("answers", []) if isinstance(result.raw, dict) else []
                 block = blocks.answer_block(wire.public_call_id(result.call_id), call.call.input, answers)
                 self._add_answer_turn(block, logged)

@@ -1,0 +1,149 @@
+"""Calls that an agent runs itself: the engine keeps their state in the log, and neither runs nor settles them.
+
+    new ──start──► started ──done──► settled
+     │                │
+     └──────wait──────┴──► waiting ──(the application answers)──► answered ──start or done──► …
+
+A call that was started before a crash is still `started` when the agent continues, so that the agent decides what
+becomes of it. A call in an older step does not keep the agent from beginning a new one.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from dragoman.core.agent import Needs, RecordedState
+from dragoman.core.answers import settle_call, settle_with_value
+from dragoman.core.content import Call, Json, ToolMessage
+from dragoman.core.events import AnswerGiven, CallOutcome, CallParked, CallSettled, CallStarted, Event, WaitKind
+from dragoman.core.headless import cannot_ask, refusal_without_user
+from dragoman.core.ids import CallId, LoopId
+from dragoman.core.inputs import Decision
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.session import OpenCall
+from dragoman.engine.instrumentation.metrics import TOOL_CALLS
+from dragoman.engine.sessions.live_session import LiveSession
+
+ENDED_RESULT = "Tool call cancelled: the run ended"
+
+
+class RecordingLoop(Protocol):
+    """The loop whose agent records calls."""
+
+    live: LiveSession
+    loop: LoopId
+    metadata: RunMetadata
+    answers: Mapping[CallId, ToolMessage]
+    """The answers that open calls of the loop have, as they were sent."""
+
+    def append(self, events: Sequence[Event]) -> int:
+        """Add events of this run to the log. Raises CancelledError if the run is over."""
+
+    def storable_private(self, private: Json) -> Json | msgspec.UnsetType:
+        """A private value as a message holds it: UNSET if there is none, or if it is too large."""
+
+
+class RecordedCall:
+    """`core.agent.Recorded` of one call."""
+
+    def __init__(
+        self,
+        run: RecordingLoop,
+        call: Call,
+        needs: Needs,
+        new_id: Callable[[], str],
+        wait_for_valid_lease: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.call = call
+        self.needs = needs
+        self._run = run
+        self._new_id = new_id
+        self._wait_for_valid_lease = wait_for_valid_lease
+
+    @property
+    def state(self) -> RecordedState:
+        """What has happened to the call."""
+        opened = self._run.live.state.calls.get(self.call.call_id)
+        if opened is None:
+            return "new"
+        if opened.is_waiting():
+            return "waiting"
+        return "started" if opened.started else "new" if opened.granted is None else "answered"
+
+    @property
+    def answer(self) -> ToolMessage | Decision | None:
+        """The application's newest answer."""
+        opened = self._run.live.state.calls.get(self.call.call_id)
+        if opened is None or opened.granted is None:
+            return None
+        result = self._run.answers.get(self.call.call_id)
+        return result or Decision(call_id=self.call.call_id, granted=opened.granted, reason=opened.reason)
+
+    async def start(self) -> None:
+        """Mark the call as started; the mark is durable when this returns."""
+        await self._wait_for_valid_lease()
+        opened = self._opened()
+        seq = self._run.append((CallStarted(call_id=self.call.call_id, internal=opened.internal),))
+        await self._run.live.until_durable(seq)
+
+    async def done(self, result: Json, *, outcome: CallOutcome = "done", private: Json = None) -> None:
+        """Settle the call; its result is durable when this returns."""
+        opened = self._opened()
+        seq = self._run.append((self._settled(opened, result, outcome, private),))
+        TOOL_CALLS.labels(outcome=outcome).inc()
+        await self._run.live.until_durable(seq)
+
+    def wait(self, kind: WaitKind, *, note: Json = None) -> None:
+        """Let the call wait for the application. Where nobody can be asked, it is denied instead."""
+        self._opened()
+        events: list[Event] = [CallParked(call_id=self.call.call_id, kind=kind, note=note)]
+        if kind != "client" and cannot_ask(self._run.metadata, kind):
+            reason = refusal_without_user(kind)
+            events.append(AnswerGiven(call_id=self.call.call_id, granted=False, by="", reason=reason))
+        self._run.append(events)
+
+    def _opened(self) -> OpenCall:
+        opened = self._run.live.state.calls.get(self.call.call_id)
+        if opened is None:
+            raise RuntimeError(f"call {self.call.call_id} is not in the log yet, or has its result already")
+        return opened
+
+    def _settled(self, opened: OpenCall, result: Json, outcome: CallOutcome, private: Json) -> CallSettled:
+        """The call's result. That of a client tool is marked, because the client knows it already."""
+        storable = self._run.storable_private(private)
+        event = settle_with_value(opened, outcome, result, self._new_id, private=storable)
+        answer = self._run.answers.get(self.call.call_id)
+        if opened.kind == "client" and answer is not None and answer.content == event.result.content:
+            return msgspec.structs.replace(event, by_client=True)
+        return event
+
+
+def has_waiting(run: RecordingLoop) -> bool:
+    """Whether a recorded call of the loop waits for the application."""
+    return any(call.recorded and call.is_waiting() for call in run.live.state.calls_in_loop(run.loop))
+
+
+def unread_denials(run: RecordingLoop) -> set[tuple[CallId, int]]:
+    """The calls that were denied while the agent ran, because nobody can be asked, so that it has to continue.
+
+    Each with the event that denied it. Empty while another call waits for the application.
+    """
+    if not cannot_ask(run.metadata, "permission") or has_waiting(run):
+        return set()
+    return {
+        (call.call.call_id, call.answered_seq)
+        for call in run.live.state.calls_in_loop(run.loop)
+        if call.recorded and call.keeps_answer and call.granted is False
+    }
+
+
+def settle_unfinished(run: RecordingLoop, new_id: Callable[[], str]) -> None:
+    """Settle the recorded calls that the agent left open when it returned.
+
+    While one of them waits for the application, those that were not started stay open too: they may begin afterwards.
+    """
+    calls = [call for call in run.live.state.calls_in_loop(run.loop) if call.recorded and not call.is_waiting()]
+    unfinished = [call for call in calls if call.started] if has_waiting(run) else calls
+    if unfinished:
+        run.append([settle_call(call, "cancelled", ENDED_RESULT, new_id) for call in unfinished])
