@@ -27,17 +27,15 @@ class InvalidParameter(RequestError):
         self.path = path
 
 
-class ResponseNotFound(refusals.NotFound):
+class ResponseNotFound(RequestError):
     """The caller has no such response, or it is not kept."""
 
     def __init__(self) -> None:
         super().__init__("there is no such response")
 
 
-class ItemNotFound(refusals.NotFound):
+class ItemNotFound(RequestError):
     """The caller has no such item."""
-
-    path = "input"
 
     def __init__(self, path: str = "") -> None:
         super().__init__("there is no such item")
