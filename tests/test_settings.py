@@ -191,6 +191,7 @@ def test_names_that_only_look_like_loopback_are_not(name: str) -> None:
         ("aap_path", "aap"),
         ("aap_path", "/aap/"),
         ("agentscope_path", "process"),
+        ("mcp_path", "mcp"),
         ("agentscope_path", "/process/"),
         ("otel_endpoint", "collector:4318"),
     ],

@@ -177,6 +177,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     openai_wait_hours: Annotated[
         int, doc("hours for which a session that is not stored waits for results of the application's tools", ge=1)
     ] = 24
+    mcp: Annotated[bool, doc("serve the agents as MCP tools")] = True
+    mcp_path: Annotated[str, doc("path of the MCP endpoint")] = "/mcp"
+    mcp_answer_within_s: Annotated[
+        float,
+        doc("how long a run may take before its MCP call is answered with `working`; 0 for any time", ge=0),
+    ] = 50.0
+    mcp_approvals: Annotated[
+        Literal["elicit", "elsewhere"],
+        doc("whether MCP hosts ask their user for approvals; with `elsewhere` they are given in other clients only"),
+    ] = "elicit"
+    mcp_resources: Annotated[bool, doc("show the user's conversations as MCP resources")] = True
     blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
     blade_public_sharing: Annotated[
@@ -438,6 +449,7 @@ def _check(loaded: LoadedSettings) -> None:
         ("run_service_path", "/api/v1/agent"),
         ("agentscope_path", "/process"),
         ("openai_path", "/v1"),
+        ("mcp_path", "/mcp"),
     ):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):

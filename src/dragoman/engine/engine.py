@@ -572,6 +572,14 @@ class Engine:
         """
         return await self._write_access.stop(to_live_session(session), run_id, only_if_unwatched=only_if_unwatched)
 
+    async def cancel_waiting_calls(self, session: SessionView, run_id: RunId) -> bool:
+        """Cancel the calls with which a run stopped, if they wait and nothing ran since. Durable when this returns.
+
+        Returns:
+            Whether there were any.
+        """
+        return await self._write_access.cancel_waiting_calls(to_live_session(session), run_id)
+
     def on_run_end(self, session: SessionView, callback: Callable[[], object]) -> None:
         """Call `callback` when the session's active run ends, if this server executes one; else at once."""
         task = to_live_session(session).run_task

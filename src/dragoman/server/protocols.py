@@ -164,6 +164,36 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
     return MountedProtocol(routes=routes, openapi_routes=http.openapi_routes(path))
 
 
+def mount_mcp(context: ServerContext) -> MountedProtocol | None:
+    """The Model Context Protocol. It answers discovery paths at the root, so it gets routes and no mount."""
+    settings, access = context.settings, context.access
+    if not settings.mcp:
+        return None
+    from dragoman.protocols.mcp import http
+    from dragoman.protocols.mcp.options import McpOptions
+
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        McpOptions(
+            path=settings.mcp_path,
+            version=context.version,
+            body_limit=settings.body_bytes,
+            answer_within_s=settings.mcp_answer_within_s,
+            approvals=settings.mcp_approvals,
+            resources=settings.mcp_resources,
+            public_url=settings.public_url,
+        ),
+        load_or_create_key(settings.folder / LINKS_KEY),
+        admit_stream=access.admit_stream,
+    )
+    guarded = context.guard(app, "mcp")
+    return MountedProtocol(
+        routes=[Route(each, guarded) for each in http.all_paths(settings.mcp_path)],
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.mcp_path),
+    )
+
+
 def mount_blade(context: ServerContext) -> MountedProtocol | None:
     """Blade: REST at `/api`, Socket.IO at `/socket.io`."""
     settings, access = context.settings, context.access
@@ -247,6 +277,7 @@ PROTOCOLS: tuple[ProtocolFactory, ...] = (
     mount_agui,
     mount_run_service,
     mount_agentscope,
+    mount_mcp,
     mount_blade,
     mount_openai,
 )

@@ -71,6 +71,13 @@ class WriteAccess:
                 return done.has_effect
         return False
 
+    async def cancel_waiting_calls(self, live: LiveSession, run_id: RunId) -> bool:
+        """Cancel the calls with which a run stopped; see `Engine.cancel_waiting_calls`."""
+        async with self.acquire(live):
+            if live.is_remote or admission.is_busy(live.state) or live.state.last_run != run_id:
+                return False
+            return await self._runner.stop(live, None)
+
     async def enqueue(
         self, live: LiveSession, queued: RunQueued, idempotency_record: IdempotencyRecord | None
     ) -> int | None:

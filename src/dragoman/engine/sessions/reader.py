@@ -125,7 +125,7 @@ class Reader:
             self._buffer.clear()
 
     async def next(self) -> Sequence[Record]:
-        """Return the next records in order; none after a time of silence, when a heartbeat is due.
+        """Return the next records in order; none after a time of silence, when a heartbeat is due, or after `nudge`.
 
         Raises:
             Exception: the session's `failure`, the argument of `end`, or what `push` raised; all earlier records have
@@ -152,7 +152,8 @@ class Reader:
             why = self.live.failure or self._end_reason
             if why is not None:
                 raise why
-            await self._wait_for_records()
+            if not self._is_heartbeat_due:
+                await self._wait_for_records()
             if self._is_heartbeat_due:
                 self._is_heartbeat_due = False
                 return ()
@@ -180,6 +181,11 @@ class Reader:
     def end(self, why: Exception) -> None:
         """Have `next` raise after it has returned all records."""
         self._end_reason = why
+        self.wake()
+
+    def nudge(self) -> None:
+        """Have `next` return now, without records if there are none: a stream has something else to send."""
+        self._is_heartbeat_due = True
         self.wake()
 
     def wake(self) -> None:

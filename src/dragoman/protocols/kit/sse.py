@@ -41,7 +41,7 @@ class FrameEncoder(Protocol):
 
     @property
     def keep_alive(self) -> bytes:
-        """What is sent after a silence, such as `frames.KEEP_ALIVE`."""
+        """What is sent after a silence, such as `frames.KEEP_ALIVE`, or after `Reader.nudge`. It may end the stream."""
 
     def feed(self, record: Record) -> bytes:
         """Return the frames of a record; often none."""
@@ -152,7 +152,7 @@ class EventStream(Response):
             while True:
                 records = await self._next_records()
                 if not records:
-                    return Chunk(self._encoder.keep_alive)
+                    return Chunk(self._encoder.keep_alive, self._encoder.is_over)
                 chunk = self.encode(records)
                 if chunk.body or chunk.is_last:
                     self._idle_left_s = self._idle_limit_s
@@ -285,10 +285,13 @@ async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:
     first_seq = reader.cursor.seq + 1
     try:
         while True:
-            for record in await reader.next():
+            records = await reader.next()
+            for record in records:
                 encoder.feed(record)
                 if encoder.is_over:
-                    return
+                    break
+            if encoder.is_over:
+                return
     except SessionNotFound as error:
         encoder.close(error)
     except (ShuttingDown, StoreUnavailable) as error:

@@ -31,12 +31,12 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
+from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 from dragoman.protocols.openai import ids, wire
-from dragoman.protocols.openai.questions import question_text
 from dragoman.protocols.openai.requests import RunFields
 
 PROTOCOL = "openai"

@@ -1,9 +1,6 @@
-"""Questions to the user as text: clients without a form for them show it, and the user's next message answers. Pure.
+"""Questions to the user as text: clients without a form for them show it, and the user's next message answers. Pure."""
 
-Source: section 3.2.
-"""
-
-from dragoman.core.answers import questions_of
+from dragoman.core.answers import Question, questions_of
 from dragoman.core.content import Call, JsonObject
 from dragoman.core.inputs import Choice
 
@@ -21,7 +18,7 @@ def question_text(arguments: JsonObject) -> str:
 
 def choice_from_text(call: Call, text: str) -> Choice:
     """The answer that a user's message gives: an option, if it is the label of one, otherwise a text of the user's."""
-    first, *others = questions_of(call.input).questions
+    first, *others = questions_of(call.input).questions or (Question(question=""),)
     labels = [option.label.strip().casefold() for option in first.options]
     wanted = text.strip().casefold()
     declined = {str(place): NO_ANSWER for place, _ in enumerate(others, 1)}

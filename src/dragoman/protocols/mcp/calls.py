@@ -1,0 +1,373 @@
+"""`tools/call`: what a call begins, continues or waits for, and the stream that answers it.
+
+message, no session_id          ──► a new session and its first turn
+message, session_id             ──► the next turn; or the answer to a question that waits
+empty message, session_id       ──► the newest turn, as it goes on or ended
+"""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core.admission import is_busy
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.events import SettingsChange
+from dragoman.core.ids import RunId, UserId
+from dragoman.core.inputs import Answer, Create, Decision, Submit
+from dragoman.core.principal import Principal
+from dragoman.core.question_text import choice_from_text
+from dragoman.core.refusals import (
+    AgentNotChangeable,
+    AgentNotFound,
+    AgentNotServed,
+    Conflict,
+    Invalid,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+)
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.session import OpenCall
+from dragoman.core.stream import Cursor
+from dragoman.core.tools import AgentSpec
+from dragoman.core.turns import TurnRun
+from dragoman.engine.engine import Engine
+from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.decoding import convert_value
+from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.protocols.mcp import wire
+from dragoman.protocols.mcp.errors import InvalidMessage, InvalidParams, is_for_model
+from dragoman.protocols.mcp.forms import answer_from, parse_form_id
+from dragoman.protocols.mcp.options import McpOptions
+from dragoman.protocols.mcp.streams import CallFrames
+from dragoman.protocols.mcp.tokens import EventIds, EventPosition
+from dragoman.protocols.mcp.translate import PROTOCOL, TurnSummary, pending_call, refused_result, user_input
+
+_DIGEST = "request"
+"""The member of a run's metadata with a digest of the arguments, to recognize a request that is sent again."""
+
+
+class CallRequest(NamedTuple):
+    """One request for a turn: who asks, and how the answer is addressed. `agent` is that of the path, if it has one."""
+
+    principal: Principal
+    client: wire.Client
+    id: wire.RequestId
+    token: wire.RequestId | None
+    agent: str | None
+
+
+class FollowedTurn(NamedTuple):
+    """A turn of a session, and where it has news. `began` is the run that this request caused."""
+
+    session: SessionView
+    run_id: RunId
+    first_seq: int
+    live_from: Cursor
+    began: RunId | None = None
+    release: Callable[[], None] = lambda: None
+    """Gives back the stream's place under the caller's limit."""
+
+
+class OpenAnswer(NamedTuple):
+    """A turn that is about to be followed: the reader's position, and what encodes it."""
+
+    turn: FollowedTurn
+    frames: CallFrames
+    on_close: Callable[[], None]
+
+
+class Calls:
+    """The calls of an engine's agents."""
+
+    def __init__(self, engine: Engine, options: McpOptions, admit_stream: AdmitStream) -> None:
+        self._engine = engine
+        self._options = options
+        self._admit_stream = admit_stream
+        self._open: dict[tuple[str, wire.RequestId], CallFrames] = {}
+        """The streams of this server by session and request."""
+
+    # --- beginning ------------------------------------------------------------------------------------------------
+
+    async def call(self, request: CallRequest, params: JsonObject, stack: AsyncExitStack) -> OpenAnswer | JsonObject:
+        """Begin, continue or wait.
+
+        Args:
+            request: the request.
+            params: those of `tools/call`.
+            stack: keeps the session in memory until its reader does.
+
+        Returns:
+            What to follow, or the result of a call that was refused.
+
+        Raises:
+            InvalidParams: there is no such tool.
+            Forbidden, LimitReached, Unavailable: nothing was changed.
+        """
+        request.principal.require("use")
+        spec = self._tool(request, params.get("name"))
+        try:
+            arguments = convert_value(params.get("arguments", {}), wire.Arguments, "arguments")
+            turn = await self._start(request, spec, arguments, stack)
+        except (Refused, InvalidBody) as error:
+            if not is_for_model(error):
+                raise
+            return refused_result(*_explain(error))
+        return self._follow(request, turn)
+
+    def _tool(self, request: CallRequest, name: Json) -> AgentSpec:
+        try:
+            spec = self._engine.agent(name if isinstance(name, str) else "").spec
+        except AgentNotFound:
+            raise InvalidParams(f"Unknown tool: {name!r:.80}") from None
+        if request.agent is not None and self._engine.agent(request.agent).spec.name != spec.name:
+            raise InvalidParams(f"Unknown tool: {name!r:.80}")
+        return spec
+
+    async def _start(
+        self, request: CallRequest, spec: AgentSpec, arguments: wire.Arguments, stack: AsyncExitStack
+    ) -> FollowedTurn:
+        session: SessionView | None = None
+        if arguments.session_id:
+            session = await stack.enter_async_context(
+                self._engine.session(request.principal.user, arguments.session_id)
+            )
+            if session.state.agent != spec.name:
+                raise AgentNotChangeable(f"this session belongs to the tool {session.state.agent!r}")
+        if not arguments.message and not arguments.files:
+            if session is None:
+                raise Invalid("an empty message needs the session_id of the conversation that it waits for")
+            return await self._wait(request, session)
+        if not request.client.session:
+            return await self._submit(request, spec, session, arguments, None, stack)
+        key = IdempotencyKey(_key_name(request.client.session, request.id), "")
+        async with self._engine.reserve_key(request.principal.user, key) as earlier:
+            row = await self._engine.find_run_of(earlier)
+            if row is not None:
+                attached = await self._attach(request, row.run_id, arguments, stack)
+                if attached is not None:
+                    return attached
+            return await self._submit(request, spec, session, arguments, key, stack)
+
+    async def _attach(
+        self, request: CallRequest, run_id: RunId, arguments: wire.Arguments, stack: AsyncExitStack
+    ) -> FollowedTurn | None:
+        """The turn that the same request began and that still goes on; None if it is over: the id is free again.
+
+        Raises:
+            InvalidMessage: another request used the id.
+        """
+        turn = await self.find_turn(request.principal, run_id, stack)
+        if turn is None or not is_open(turn.session):
+            return None
+        if (await self._newest_turn(turn.session)).run_id != run_id:
+            return None
+        started = await self._engine.history.run_start(turn.session, turn.first_seq)
+        if started is None or started.metadata.protocol.get(_DIGEST) != _digest(arguments):
+            raise InvalidMessage(f"request {request.id!r:.80} is still running")
+        return turn
+
+    async def _wait(self, request: CallRequest, session: SessionView) -> FollowedTurn:
+        await session.until_durable(session.state.seq)
+        first = await self._newest_turn(session)
+        release = self._admit_stream(request.principal)
+        return FollowedTurn(session, first.run_id, first.first_seq, session.durable_cursor, release=release)
+
+    async def _submit(
+        self,
+        request: CallRequest,
+        spec: AgentSpec,
+        session: SessionView | None,
+        arguments: wire.Arguments,
+        key: IdempotencyKey | None,
+        stack: AsyncExitStack,
+    ) -> FollowedTurn:
+        """Start the turn of a message, or answer the question that waits."""
+        owner, message = request.principal.user, user_input(arguments, spec)
+        change = SettingsChange(options=dict(arguments.options))
+        if session is not None and not is_busy(session.state):
+            questions = [each for each in session.state.waiting_calls() if pending_call(each).kind == "question"]
+            if questions:
+                first, *others = questions
+                answers = [choice_from_text(first.call, arguments.message)]
+                declined = [Decision(call_id=each.call.call_id, granted=False) for each in others]
+                if arguments.files:
+                    raise Invalid("the agent asks a question, which is answered by a message without files")
+                submit = Submit(protocol=PROTOCOL, answers=(*answers, *declined), change=change)
+                return await self.answer(owner, session, submit, key)
+        is_new = session is None
+        if session is None:
+            create = Create(protocol=PROTOCOL, agent=spec.name, tools="all", options=dict(arguments.options))
+            session = await self._engine.create(owner, create)
+            change = SettingsChange()
+        stack.enter_context(self._engine.lease(session))
+        async with self._engine.first_request(session, is_new=is_new):
+            metadata = RunMetadata(protocol={_DIGEST: _digest(arguments)})
+            submit = Submit(protocol=PROTOCOL, messages=(message,), change=change, metadata=metadata)
+            started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
+            assert started.run_id is not None, "a message always starts a run"
+            await session.until_durable(started.seq)  # its id goes out with the first bytes of the stream
+        return FollowedTurn(session, started.run_id, started.seq, Cursor(started.seq), started.run_id)
+
+    async def answer(
+        self, owner: UserId, session: SessionView, submit: Submit, key: IdempotencyKey | None = None
+    ) -> FollowedTurn:
+        """Answer calls of the newest turn, and follow it."""
+        first = await self._newest_turn(session)
+        started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
+        await session.until_durable(started.seq)
+        return FollowedTurn(session, first.run_id, first.first_seq, Cursor(started.seq), started.run_id)
+
+    # --- following ------------------------------------------------------------------------------------------------
+
+    def _follow(self, request: CallRequest, turn: FollowedTurn) -> OpenAnswer:
+        client = request.client
+        frames = CallFrames(
+            turn.session,
+            TurnSummary(turn.run_id),
+            client,
+            request.id,
+            self._options,
+            live_from=turn.live_from,
+            token=request.token,
+            event_ids=EventIds(turn.run_id, request.id, request.token) if client.session else None,
+        )
+        self._open[client.session, request.id] = frames
+
+        def on_close() -> None:
+            frames.release()
+            turn.release()
+            if self._open.get((client.session, request.id)) is frames:
+                del self._open[client.session, request.id]
+
+        return OpenAnswer(turn, frames, on_close)
+
+    async def resume(
+        self, principal: Principal, client: wire.Client, position: EventPosition, stack: AsyncExitStack
+    ) -> OpenAnswer | None:
+        """Go on with a stream after one of its events; None if there is no such turn."""
+        turn = await self.find_turn(principal, RunId(position.run_id), stack)
+        if turn is None:
+            return None
+        turn = turn._replace(release=self._admit_stream(principal))
+        return self._follow(CallRequest(principal, client, position.request_id, position.token, None), turn)
+
+    async def find_turn(self, principal: Principal, run_id: RunId, stack: AsyncExitStack) -> FollowedTurn | None:
+        """The turn that a run of the caller's began."""
+        row = await self._engine.history.run_row(principal.user, run_id)
+        if row is None:
+            return None
+        session = await stack.enter_async_context(self._engine.session(principal.user, row.session_id))
+        await session.until_durable(row.first_seq)
+        return FollowedTurn(session, run_id, row.first_seq, session.durable_cursor)
+
+    async def _newest_turn(self, session: SessionView) -> TurnRun:
+        """The run that began the session's newest turn."""
+        seq = session.state.last_run_seq
+        turn = await self._engine.history.turn_at(session, seq) if seq else None
+        if turn is None:
+            raise Invalid("nothing was asked in this session yet")
+        return turn.first
+
+    # --- answers and cancelling -----------------------------------------------------------------------------------
+
+    async def take_form(self, principal: Principal, client: wire.Client, message: wire.Message) -> None:
+        """Take what a user did with a form. Nothing happens if its call is not open any more.
+
+        Raises:
+            InvalidMessage: it is not the answer to a form of the caller's.
+        """
+        principal.require("use")
+        found = parse_form_id(message.id) if isinstance(message.id, str) else None
+        if found is None:
+            raise InvalidMessage("this is not the id of a request of this server")
+        try:
+            async with self._engine.session(principal.user, found[0]) as session:
+                waiting = () if is_busy(session.state) else tuple(session.state.waiting_calls())
+                call = next((each for each in waiting if each.call.call_id == found[1]), None)
+                if call is not None:
+                    await self._answer_form(principal, client, session, call, message)
+        except SessionNotFound:
+            raise InvalidMessage("this is not the id of a request of this server") from None
+
+    async def _answer_form(
+        self, principal: Principal, client: wire.Client, session: SessionView, call: OpenCall, message: wire.Message
+    ) -> None:
+        result = wire.ElicitResult(action="cancel")
+        if message.error is msgspec.UNSET:
+            result = convert_value(message.result, wire.ElicitResult, "result")
+        meant = answer_from(call, result)
+        if not isinstance(meant, str):
+            try:
+                await self.submit_answers(principal, session, (meant,))
+                return
+            except (Invalid, Conflict):
+                meant = "leave"
+        for (owner, _), frames in tuple(self._open.items()):
+            if owner == client.session and frames.open_form == message.id:
+                frames.ask_again() if meant == "again" else frames.leave_open()
+
+    async def submit_answers(self, principal: Principal, session: SessionView, answers: tuple[Answer, ...]) -> None:
+        """Answer open calls. Durable when this returns."""
+        submit = Submit(protocol=PROTOCOL, answers=answers)
+        started = await self._engine.start_run(session, submit, by=principal.user)
+        await session.until_durable(started.seq)
+
+    async def cancel(self, principal: Principal, client: wire.Client, request_id: Json) -> None:
+        """Cancel the turn that a request of this session began. Nothing happens if there is none."""
+        principal.require("use")
+        if not isinstance(request_id, str | int):
+            return
+        frames = self._open.get((client.session, request_id))
+        record = await self._engine.find_idempotency_record(principal.user, _key_name(client.session, request_id))
+        row = await self._engine.find_run_of(record)
+        if row is None:
+            return
+        if frames is not None:
+            frames.end_silently()
+        async with AsyncExitStack() as stack:
+            turn = await self.find_turn(principal, row.run_id, stack)
+            if turn is not None:
+                await self.stop_turn(turn)
+
+    async def stop_turn(self, turn: FollowedTurn) -> None:
+        """Stop a turn: its run, or the calls with which it waits."""
+        state = turn.session.state
+        if state.last_run is None or not is_open(turn.session):
+            return
+        if (await self._newest_turn(turn.session)).run_id == turn.run_id:
+            if state.run is not None:
+                await self._engine.stop_run(turn.session, state.run.run_id)
+            else:
+                await self._engine.cancel_waiting_calls(turn.session, state.last_run)
+
+
+def is_open(session: SessionView) -> bool:
+    """Whether the newest turn of a session is not over."""
+    return session.state.run is not None or any(session.state.waiting_calls())
+
+
+def _key_name(session: str, request_id: wire.RequestId) -> str:
+    return f"{PROTOCOL}:{session}:{msgspec.json.encode(request_id).decode()}"
+
+
+def _digest(arguments: wire.Arguments) -> str:
+    return hashlib.sha256(msgspec.json.encode(arguments)).hexdigest()[:32]
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    """The code of a refused call, and a sentence that its model can act on."""
+    match error:
+        case SessionNotFound():
+            return "session_not_found", "there is no such session; leave session_id out to begin a new conversation"
+        case SessionBusy():
+            return "session_busy", "this session is busy; call with its session_id and an empty message to wait"
+        case AgentNotServed():
+            return "agent_not_served", str(error)
+        case _:
+            return "invalid_arguments", str(error)

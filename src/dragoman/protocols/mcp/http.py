@@ -1,0 +1,380 @@
+"""MCP over HTTP: one path for all agents, one for each. Reads messages, and hands them to the methods.
+
+Source: the Streamable HTTP transport. The order of the checks: key, HTTP method, media types and size, JSON, envelope,
+version, session, method, parameters, agent.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman.core.content import JsonObject
+from dragoman.core.stream import Cursor
+from dragoman.engine.engine import Engine
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
+from dragoman.protocols.kit.errors import ErrorResponse, MethodNotAllowed, UnknownPath
+from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.sse import open_stream, read_to_end
+from dragoman.protocols.mcp import errors, wire
+from dragoman.protocols.mcp.calls import CallRequest, Calls, OpenAnswer
+from dragoman.protocols.mcp.errors import (
+    InvalidMessage,
+    InvalidParams,
+    NotAcceptable,
+    UnknownMcpSession,
+    UnknownMethod,
+    UnsupportedVersion,
+)
+from dragoman.protocols.mcp.options import McpOptions
+from dragoman.protocols.mcp.resources import Resources
+from dragoman.protocols.mcp.tokens import SessionTokens, parse_event_id
+from dragoman.protocols.mcp.translate import INSTRUCTIONS, tool_of
+
+TOOLS_PER_PAGE = 100
+RETRY_MS = 1000
+"""After which a client with a broken stream comes back."""
+DISCOVERY_PATHS = (
+    ".well-known/oauth-protected-resource",
+    ".well-known/oauth-protected-resource/{rest:path}",
+    ".well-known/oauth-authorization-server",
+    ".well-known/oauth-authorization-server/{rest:path}",
+    ".well-known/openid-configuration",
+)
+"""Where hosts look for an authorization server after a 401. There is none; a page in HTML there would confuse them."""
+
+
+class Exchange(NamedTuple):
+    """What the answer to a request must repeat: its id, and the form of its version."""
+
+    request_id: wire.RequestId | None = None
+    is_new: bool = False
+
+
+_EXCHANGE: ContextVar[Exchange] = ContextVar("exchange", default=Exchange())  # noqa: B039  # immutable
+
+
+def all_paths(path: str) -> tuple[str, ...]:
+    """Patterns for every path of the protocol, in Starlette's notation."""
+    return (path, f"{path}/{{rest:path}}", *(f"/{each}" for each in DISCOVERY_PATHS), "/register")
+
+
+def app(
+    engine: Engine,
+    authenticate: Authenticate,
+    options: McpOptions,
+    key: bytes,
+    *,
+    admit_stream: AdmitStream = admit_all,
+) -> ASGIApp:
+    """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
+    handlers = _Handlers(engine, options, SessionTokens(key), Calls(engine, options, admit_stream))
+    protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=_write_error)
+
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        _EXCHANGE.set(Exchange())
+        await protocol(scope, receive, send)
+
+    return respond
+
+
+def _write_error(error: ErrorResponse) -> Response:
+    exchange = _EXCHANGE.get()
+    error = errors.in_new_version(error) if exchange.is_new else error
+    return json_response(errors.error_message(error, exchange.request_id), error.status, errors.headers_for(error))
+
+
+class _Context(NamedTuple):
+    """A request whose envelope, version and session are known."""
+
+    request: Request
+    client: wire.Client
+    agent: str | None
+    id: wire.RequestId
+    params: JsonObject
+
+
+Method = Callable[["_Handlers", _Context], Awaitable[JsonObject | Response]]
+_VERSION_HEADER = request_header("MCP-Protocol-Version", "The version of the protocol that the client speaks.")
+_SESSION_HEADER = request_header("Mcp-Session-Id", "The session that `initialize` began.")
+
+
+class _Handlers(Handlers):
+    def __init__(self, engine: Engine, options: McpOptions, tokens: SessionTokens, calls: Calls) -> None:
+        self._engine = engine
+        self._options = options
+        self._tokens = tokens
+        self._calls = calls
+        self._resources = Resources(engine)
+
+    def routes(self) -> list[Route]:
+        mount = self._options.path.strip("/")
+        routes = [each._replace(path=f"{mount}/{each.path}".rstrip("/")) for each in super().routes()]
+
+        async def nothing(_: Request) -> Response:
+            raise UnknownPath
+
+        return [
+            *routes,
+            *(Route("GET", path, nothing, is_open=True) for path in DISCOVERY_PATHS),
+            Route("POST", "register", nothing, is_open=True),
+        ]
+
+    @endpoint(
+        "POST",
+        "/",
+        scope="read",
+        body=wire.Message,
+        example={"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        parameters=(_VERSION_HEADER, _SESSION_HEADER),
+        streams="The answer to `tools/call`: server-sent events with progress, forms and the result.",
+    )
+    async def post(self, request: Request) -> wire.ResultMessage | Response:
+        """Send a JSON-RPC message.
+
+        A request is answered, a notification or a response with 202. All agents are tools.
+        """
+        return await self._receive(request, None)
+
+    @endpoint(
+        "POST",
+        "/{agent}",
+        scope="read",
+        body=wire.Message,
+        example={"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        parameters=(_VERSION_HEADER, _SESSION_HEADER),
+        streams="As above.",
+    )
+    async def post_to_agent(self, request: Request) -> wire.ResultMessage | Response:
+        """Send a JSON-RPC message to one agent, which is the only tool."""
+        return await self._receive(request, request.path_params["agent"])
+
+    @endpoint("GET", "/", parameters=(_VERSION_HEADER, _SESSION_HEADER, LAST_EVENT_ID), streams="The rest.")
+    async def get(self, request: Request) -> Response:
+        """Go on with the stream of a call after `Last-Event-ID`."""
+        return await self._resume(request)
+
+    @endpoint("GET", "/{agent}", parameters=(_VERSION_HEADER, _SESSION_HEADER, LAST_EVENT_ID), streams="The rest.")
+    async def get_from_agent(self, request: Request) -> Response:
+        """Go on with the stream of a call of one agent."""
+        return await self._resume(request)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    async def _receive(self, request: Request, agent: str | None) -> Response:
+        _accepted(request)
+        message = wire.decode_message(await read_json_body(request, self._options.body_limit))
+        request_id = None if message.id is msgspec.UNSET else message.id
+        _EXCHANGE.set(Exchange(request_id))
+        client = self._client_of(request, message)
+        if agent is not None:
+            self._engine.agent(agent)
+        if message.method is msgspec.UNSET:
+            if message.result is msgspec.UNSET and message.error is msgspec.UNSET:
+                raise InvalidMessage("a message has a method, a result or an error")
+            await self._calls.take_form(principal_of(request), client, message)
+            return Response(status_code=202)
+        params = {} if message.params is msgspec.UNSET else message.params
+        if request_id is None:
+            if message.method == "notifications/cancelled" and isinstance(params, dict):
+                await self._calls.cancel(principal_of(request), client, params.get("requestId"))
+            return Response(status_code=202)
+        method = METHODS.get(message.method)
+        if method is None or (message.method.startswith("resources/") and not self._options.resources):
+            raise UnknownMethod(message.method)
+        if not isinstance(params, dict):
+            raise InvalidParams("params is an object")
+        context = _Context(request, client, agent, request_id, params)
+        result = await method(self, context)
+        if isinstance(result, Response):
+            return result
+        headers = {}
+        if message.method == "initialize":
+            headers["Mcp-Session-Id"] = self._begin_session(request, result["protocolVersion"], params)
+        return json_response(wire.ResultMessage(id=request_id, result=result), headers=headers)
+
+    def _client_of(self, request: Request, message: wire.Message) -> wire.Client:
+        """The version that a message is sent in, and its session.
+
+        Raises:
+            UnsupportedVersion: the version is not served.
+            InvalidMessage: there is no session.
+            UnknownMcpSession: it is not one of the caller's.
+        """
+        version = header(request.scope, b"mcp-protocol-version")
+        if version is not None and version not in wire.OLD_VERSIONS:
+            raise UnsupportedVersion(version)
+        if message.method == "initialize":
+            return wire.Client(version or wire.OLD_VERSIONS[0])
+        return self._session_of(request)
+
+    def _session_of(self, request: Request) -> wire.Client:
+        token, version = header(request.scope, b"mcp-session-id"), header(request.scope, b"mcp-protocol-version")
+        if token is None:
+            raise InvalidMessage("Mcp-Session-Id is missing: begin with initialize")
+        now_s = int(self._engine.clock.now().timestamp())
+        client = self._tokens.read(token, principal_of(request).user, now_s)
+        if client is None:
+            raise UnknownMcpSession("session")
+        return client._replace(version=version) if version in wire.OLD_VERSIONS else client
+
+    def _begin_session(self, request: Request, version: str, params: JsonObject) -> str:
+        now_s = int(self._engine.clock.now().timestamp())
+        has_forms = wire.accepts_forms(params.get("capabilities"))
+        return self._tokens.make(principal_of(request).user, version, has_forms, now_s, secrets.token_bytes(16))
+
+    # --- streams --------------------------------------------------------------------------------------------------
+
+    async def _resume(self, request: Request) -> Response:
+        event_id = header(request.scope, b"last-event-id")
+        if event_id is None or header(request.scope, b"mcp-protocol-version") == wire.NEW_VERSION:
+            raise MethodNotAllowed(("POST",))  # nothing is ever sent outside the stream of a request
+        client = self._session_of(request)
+        position = parse_event_id(event_id)
+        async with AsyncExitStack() as stack:
+            found = None
+            if position is not None:
+                found = await self._calls.resume(principal_of(request), client, position, stack)
+            if found is None:
+                raise UnknownMcpSession("event")
+            return await self._stream(client, found)
+
+    async def _stream(self, client: wire.Client, answer: OpenAnswer) -> Response:
+        """Follow a turn with a stream."""
+        turn, frames = answer.turn, answer.frames
+        reader = self._engine.follow(turn.session, Cursor(turn.first_seq - 1))
+        frames.attach(reader)
+        before = b""
+        if client.version == wire.OLD_VERSIONS[0]:  # older clients cannot read an event without data
+            before = b"%bretry: %d\ndata: \n\n" % (frames.id_at(turn.live_from), RETRY_MS)
+        return await open_stream(reader, frames, before=before, on_close=lambda _: answer.on_close())
+
+    async def _read(self, answer: OpenAnswer) -> JsonObject:
+        """Follow a turn to its end, for a client that takes no streams."""
+        turn, frames = answer.turn, answer.frames
+        try:
+            with self._engine.follow(turn.session, Cursor(turn.first_seq - 1)) as reader:
+                frames.attach(reader)
+                await read_to_end(reader, frames)
+        finally:
+            answer.on_close()
+        if frames.result is None:
+            raise InvalidMessage("the request was cancelled")
+        return frames.result
+
+    # --- methods --------------------------------------------------------------------------------------------------
+
+    async def initialize(self, context: _Context) -> JsonObject:
+        """Begin a session of an old version."""
+        wished = context.params.get("protocolVersion")
+        version = wished if wished in wire.OLD_VERSIONS else wire.OLD_VERSIONS[0]
+        return {"protocolVersion": version, **self._description(), "serverInfo": self._server_info}
+
+    async def ping(self, context: _Context) -> JsonObject:
+        """Answer that the server is there."""
+        return {}
+
+    async def list_tools(self, context: _Context) -> JsonObject:
+        """List the agents, the default one first."""
+        specs = [agent.spec for agent in self._engine.agents.values()]
+        specs.sort(key=lambda spec: spec.name != self._engine.default_agent)
+        if context.agent is not None:
+            specs = [self._engine.agent(context.agent).spec]
+        start = _parse_page(context.params.get("cursor", "0"), len(specs))
+        page: JsonObject = {"tools": [tool_of(each) for each in specs[start : start + TOOLS_PER_PAGE]]}
+        if start + TOOLS_PER_PAGE < len(specs):
+            page["nextCursor"] = str(start + TOOLS_PER_PAGE)
+        return page
+
+    async def call_tool(self, context: _Context) -> JsonObject | Response:
+        """Send a message to an agent."""
+        accepted, client = _accepted(context.request), context.client
+        if not accepted.streams:
+            client = client._replace(has_forms=False)
+        token = _progress_token(context.params) if accepted.streams else None
+        request = CallRequest(principal_of(context.request), client, context.id, token, context.agent)
+        async with AsyncExitStack() as stack:
+            answer = await self._calls.call(request, context.params, stack)
+            if not isinstance(answer, OpenAnswer):
+                return answer
+            return await self._stream(client, answer) if accepted.streams else await self._read(answer)
+
+    async def list_resources(self, context: _Context) -> JsonObject:
+        """List the caller's conversations."""
+        owner = principal_of(context.request).user
+        return await self._resources.page(owner, context.agent, context.params.get("cursor"))
+
+    async def list_templates(self, context: _Context) -> JsonObject:
+        """Describe the addresses of conversations."""
+        return self._resources.templates()
+
+    async def read_resource(self, context: _Context) -> JsonObject:
+        """Read a conversation."""
+        owner = principal_of(context.request).user
+        return await self._resources.read(owner, context.agent, context.params.get("uri"))
+
+    def _description(self) -> JsonObject:
+        capabilities: JsonObject = {"tools": {"listChanged": False}}
+        if self._options.resources:
+            capabilities["resources"] = {}
+        return {"capabilities": capabilities, "instructions": INSTRUCTIONS}
+
+    @property
+    def _server_info(self) -> JsonObject:
+        return {"name": "dragoman", "title": "Dragoman", "version": self._options.version}
+
+
+METHODS: Mapping[str, Method] = {
+    "initialize": _Handlers.initialize,
+    "ping": _Handlers.ping,
+    "tools/list": _Handlers.list_tools,
+    "tools/call": _Handlers.call_tool,
+    "resources/list": _Handlers.list_resources,
+    "resources/templates/list": _Handlers.list_templates,
+    "resources/read": _Handlers.read_resource,
+}
+
+
+class _Accepted(NamedTuple):
+    """What a client takes. Without `streams`, calls are answered by JSON, without progress and forms."""
+
+    streams: bool
+
+
+def _accepted(request: Request) -> _Accepted:
+    """What the `Accept` header says. Raises NotAcceptable."""
+    types = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
+    streams = any(each in ("*/*", "text/*", "text/event-stream") for each in types)
+    if not streams and not any(each in ("application/*", "application/json") for each in types):
+        raise NotAcceptable
+    return _Accepted(streams)
+
+
+def _progress_token(params: JsonObject) -> wire.RequestId | None:
+    """The client's token for progress. Raises InvalidMessage."""
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if token is None:
+        return None
+    try:
+        found: wire.RequestId = msgspec.convert(token, wire.RequestId)
+    except msgspec.ValidationError as error:
+        raise InvalidMessage("progressToken is an integer or a string of at most 1024 characters") from error
+    return found
+
+
+def _parse_page(cursor: Any, count: int) -> int:  # noqa: ANN401  # whatever a client sent
+    if isinstance(cursor, str) and cursor.isascii() and cursor.isdigit() and len(cursor) < 9 and int(cursor) <= count:
+        return int(cursor)
+    raise InvalidParams("cursor is the nextCursor of an earlier page")
+
+
+OPENAPI_ROUTES = ApiDescription("MCP", error_body=wire.ErrorMessage).routes(_Handlers)

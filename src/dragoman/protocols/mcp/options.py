@@ -1,0 +1,27 @@
+"""The protocol's settings. Pure."""
+
+from typing import Literal
+
+import msgspec
+
+
+class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of the MCP endpoint.
+
+    Attributes:
+        path: where it is mounted.
+        version: of the server, for its description.
+        body_limit: bytes of a request.
+        answer_within_s: how long a run may take before its call is answered with `working`; 0 for any time.
+        approvals: whether approvals are asked for in forms.
+        resources: whether conversations can be read.
+        public_url: the address of the server, if it is known.
+    """
+
+    path: str = "/mcp"
+    version: str = ""
+    body_limit: int = 16 * 1024 * 1024
+    answer_within_s: float = 50.0
+    approvals: Literal["elicit", "elsewhere"] = "elicit"
+    resources: bool = True
+    public_url: str | None = None

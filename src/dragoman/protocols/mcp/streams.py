@@ -1,0 +1,245 @@
+"""The stream that answers one call: progress, forms, and at last the result.
+
+records before `live_from` ──► folded in silence    what the client has seen, or what happened before it came
+a run works                ──► progress             at most ten a second; what happens between is skipped
+calls wait                 ──► a form for each      one after the other; or the result `input_required`
+it takes too long          ──► the result `working`
+the turn is over           ──► the result
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from dragoman.core.content import JsonObject
+from dragoman.core.events import AnswerGiven, CallOpened, LoggedEvent
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.session import OpenCall
+from dragoman.core.stream import Cursor, Record, cursor_of
+from dragoman.engine.sessions.reader import Reader
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.mcp import wire
+from dragoman.protocols.mcp.forms import form_id, form_of
+from dragoman.protocols.mcp.options import McpOptions
+from dragoman.protocols.mcp.tokens import EventIds
+from dragoman.protocols.mcp.translate import TurnSummary, pending_call, refused_result, turn_result
+
+PROGRESS_INTERVAL_S = 0.1
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def encode_frame(message: object, event_id: bytes = b"") -> bytes:
+    """A JSON-RPC message as an event of a stream."""
+    return b"%bdata: %b\n\n" % (event_id, escape_line_separators(_ENCODE(message)))
+
+
+class CallFrames:
+    """Encodes a turn as the answer to one request. A `FrameEncoder` that also has a clock."""
+
+    def __init__(
+        self,
+        session: SessionView,
+        turn: TurnSummary,
+        client: wire.Client,
+        request_id: wire.RequestId,
+        options: McpOptions,
+        *,
+        live_from: Cursor,
+        token: wire.RequestId | None = None,
+        event_ids: EventIds | None = None,
+    ) -> None:
+        """Begin before the turn's first record.
+
+        Args:
+            session: the turn's session.
+            turn: folds its records.
+            client: who is answered.
+            request_id: the request that is answered.
+            options: the protocol's settings.
+            live_from: what happened up to this position is folded in silence.
+            token: the client's token for progress; None if it wants none.
+            event_ids: makes the ids of events; None for a stream that cannot be resumed.
+        """
+        self.is_over = False
+        self.result: JsonObject | None = None
+        """The result, once there is one."""
+        self.open_form: str | None = None
+        """The id of the form that the user has before them."""
+        self._session = session
+        self._turn = turn
+        self._client = client
+        self._request_id = request_id
+        self._options = options
+        self._live_from = live_from
+        self._event_ids = event_ids
+        self._progress_head = b"" if token is None else _progress_head(token)
+        self._count = 0
+        """The records of the turn so far: the number of a progress message."""
+        self._is_live = False
+        self._repeated_forms: set[str] = set()
+        self._extra = b""
+        self._last: bytes | None = None
+        """The frames that end the stream, if it ends for another reason than a record."""
+        self._nudge: Callable[[], None] = lambda: None
+        self._clock = asyncio.get_running_loop().time
+        self._next_progress_at = 0.0
+        self._timer = _RunTimer(options.answer_within_s, self._on_late)
+
+    def attach(self, reader: Reader) -> None:
+        """Use this reader to send what no record causes."""
+        self._nudge = reader.nudge
+
+    def release(self) -> None:
+        """The stream is closed."""
+        self._timer.stop()
+
+    # --- frames ---------------------------------------------------------------------------------------------------
+
+    @property
+    def keep_alive(self) -> bytes:
+        """What no record causes, once; else a comment."""
+        if self._last is not None:
+            return self._last
+        extra, self._extra = self._extra, b""
+        return extra or KEEP_ALIVE
+
+    def feed(self, record: Record) -> bytes:
+        """The frames of a record."""
+        if self._last is not None:
+            return self._last
+        self._count += 1
+        turn, before, cursor = self._turn, self._turn.phase, cursor_of(record)
+        turn.feed(record)
+        has_caught_up = not self._is_live
+        if has_caught_up:
+            if cursor < self._live_from:
+                return b""
+            self._is_live = True
+        if turn.phase == "over":
+            return self._finish(cursor)
+        if turn.phase == "asking":
+            is_news = has_caught_up or before == "running"
+            is_answered = isinstance(record, LoggedEvent) and isinstance(record.event, AnswerGiven)
+            return self._ask(cursor) if is_news or is_answered else b""
+        if has_caught_up or before == "asking":
+            self.open_form = None
+            self._timer.start()
+        return self._progress(record, cursor) if self._progress_head else b""
+
+    def close(self, error: Exception) -> bytes:
+        """The frames before a stream's end that no record causes. A client whose run goes on comes back for it."""
+        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+            return b""
+        if isinstance(error, SessionNotFound):
+            self.result = refused_result("session_deleted", "the session was deleted")
+            return encode_frame(wire.ResultMessage(id=self._request_id, result=self.result))
+        failed = wire.RpcError(code=wire.INTERNAL_ERROR, message="the server failed")
+        return encode_frame(wire.ErrorMessage(id=self._request_id, error=failed))
+
+    def _progress(self, record: Record, cursor: Cursor) -> bytes:
+        now = self._clock()
+        is_call = type(record) is LoggedEvent and isinstance(record.event, CallOpened)
+        if now < self._next_progress_at and not is_call:
+            return b""
+        self._next_progress_at = now + PROGRESS_INTERVAL_S
+        message = escape_line_separators(_ENCODE(self._turn.progress or "…"))
+        return b'%b%b%d,"message":%b}}\n\n' % (self.id_at(cursor), self._progress_head, self._count, message)
+
+    def id_at(self, cursor: Cursor) -> bytes:
+        """The line with the id of an event after a position."""
+        return b"" if self._event_ids is None else self._event_ids.at(cursor)
+
+    # --- what waits for a person ----------------------------------------------------------------------------------
+
+    def _waiting(self) -> list[OpenCall]:
+        """The calls that wait now. None if they were answered meanwhile, which the next records will show."""
+        state = self._session.state
+        return list(state.waiting_calls()) if state.run is None and state.last_run == self._turn.last_run else []
+
+    def _ask(self, cursor: Cursor) -> bytes:
+        """Show the next form, or end with what waits."""
+        self._timer.stop()
+        waiting = self._waiting()
+        if not waiting:
+            return b""
+        for call in waiting:
+            if self._shows(call) and (form := form_of(call, self._session.state.agent, self._client.version)):
+                self.open_form = form_id(self._session.state.session_id, call.call.call_id)
+                asked = {"jsonrpc": "2.0", "id": self.open_form, "method": "elicitation/create", "params": form}
+                return encode_frame(asked, self.id_at(cursor))
+        return self._finish(cursor)
+
+    def _shows(self, call: OpenCall) -> bool:
+        """Whether the client's user may be asked by a form."""
+        is_approval = pending_call(call).kind == "approval"
+        return self._client.has_forms and not (is_approval and self._options.approvals == "elsewhere")
+
+    def ask_again(self) -> None:
+        """Show the open form once more; the second time, leave its call open."""
+        if self.open_form is None or self.open_form in self._repeated_forms:
+            self.leave_open()
+            return
+        self._repeated_forms.add(self.open_form)
+        self._extra = self._ask(self._live_from)
+        self._nudge()
+
+    def leave_open(self) -> None:
+        """End with the result `input_required`: the user closed the form."""
+        self._end_with(self._finish(self._live_from))
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def end_silently(self) -> None:
+        """End without a result: the client has cancelled the request."""
+        self.is_over = True
+        self._end_with(b"")
+
+    def _end_with(self, frames: bytes) -> None:
+        self._last = frames
+        self._nudge()
+
+    def _finish(self, cursor: Cursor) -> bytes:
+        """End with the result of the turn as it is."""
+        self.is_over, self.open_form = True, None
+        self.result = turn_result(
+            self._turn,
+            self._session.state.session_id,
+            pending=self._waiting() if self._turn.phase == "asking" else (),
+            approve_at=self._options.public_url or "",
+            has_links=self._client.version != wire.OLD_VERSIONS[-1],
+        )
+        return encode_frame(wire.ResultMessage(id=self._request_id, result=self.result), self.id_at(cursor))
+
+    def _on_late(self) -> None:
+        if not self.is_over and self._turn.phase == "running":
+            self._end_with(self._finish(self._live_from))
+
+
+class _RunTimer:
+    """Measures how long runs take in sum; the time in which a person has a form before them does not count."""
+
+    def __init__(self, limit_s: float, on_late: Callable[[], None]) -> None:
+        """Begin at rest. `on_late` is called when runs have taken `limit_s`; 0 for never."""
+        self._left_s = limit_s
+        self._on_late = on_late
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._left_s and self._handle is None:
+            self._handle = self._loop.call_later(self._left_s, self._on_late)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._left_s = max(0.001, self._handle.when() - self._loop.time())
+            self._handle.cancel()
+            self._handle = None
+
+
+def _progress_head(token: wire.RequestId) -> bytes:
+    return (
+        b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%b,"progress":'
+        % escape_line_separators(_ENCODE(token))
+    )

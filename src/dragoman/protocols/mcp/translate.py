@@ -1,0 +1,356 @@
+"""Translation between MCP and the core: agents as tools, arguments as input, a turn as a result. Pure.
+
+A call is a turn: the run that a user's message began, with all runs that only brought answers to its calls. What a
+result has no place for is left out: thinking, tool calls, sub-agents, plans, cards (shared rules, 16).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact_json
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.events import (
+    CallOpened,
+    CallSettled,
+    LoggedEvent,
+    MessageAdded,
+    RunStarted,
+    RunStopped,
+    StopReason,
+)
+from dragoman.core.history import Assembler, is_empty
+from dragoman.core.ids import ROOT, RunId, SessionId
+from dragoman.core.inputs import UserInput
+from dragoman.core.question_text import question_text
+from dragoman.core.refusals import FileUnsupported, Invalid, UnknownOption
+from dragoman.core.session import OpenCall
+from dragoman.core.stream import Piece, Record
+from dragoman.core.tools import AgentSpec, SecretOption, SelectOption
+from dragoman.protocols.mcp import wire
+
+PROTOCOL = "mcp"
+SAID_CHARS = 200
+"""How much of what the agent said last a progress message shows."""
+IMAGE_LIMIT = 1024 * 1024
+"""Bytes of an image in a result."""
+MARKDOWN_LIMIT = 1024 * 1024
+"""Characters of a conversation that is read as a resource."""
+INSTRUCTIONS = (
+    "Each tool is an agent. Pass the session_id of a result on to continue its conversation; "
+    "an empty message waits for what is still running."
+)
+_CONTINUE = (
+    "Continue a conversation by passing the session_id of an earlier result. "
+    "An empty message waits for what is still running."
+)
+_DATA_URI = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+
+STATUSES: Mapping[StopReason, wire.Status] = {
+    "end_turn": "completed",
+    "max_tokens": "completed",
+    "refusal": "completed",
+    "tool_use": "input_required",
+    "max_steps": "failed",
+    "error": "failed",
+    "interrupted": "failed",
+    "cancelled": "cancelled",
+}
+"""Shared rules, 24."""
+
+# --- agents as tools --------------------------------------------------------------------------------------------------
+
+
+def takes_images(spec: AgentSpec) -> bool:
+    """Whether files can be sent to an agent."""
+    return spec.capabilities.image_data or spec.capabilities.image_http
+
+
+def tool_of(spec: AgentSpec) -> JsonObject:
+    """An agent as a tool. Secret options are left out: arguments stand in the transcripts of hosts."""
+    properties: JsonObject = {
+        "message": {"type": "string", "description": "What to say to the agent; empty to wait for a running answer."},
+        "session_id": {"type": "string", "description": "The session_id of an earlier result, to continue it."},
+    }
+    if takes_images(spec):
+        properties["files"] = {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "mime_type": {"type": "string"},
+                    "data": {"type": "string", "description": "Base64"},
+                    "url": {"type": "string", "description": "An https URL, in place of data"},
+                },
+                "required": ["mime_type"],
+            },
+        }
+    options = {each.name: _option_schema(each) for each in spec.options if not isinstance(each, SecretOption)}
+    if options:
+        properties["options"] = {"type": "object", "properties": options}
+    tool: JsonObject = {
+        "name": spec.name,
+        "description": f"{spec.description}\n\n{_CONTINUE}" if spec.description else _CONTINUE,
+        "inputSchema": {"type": "object", "properties": properties, "required": ["message"]},
+        "outputSchema": wire.OUTPUT_SCHEMA,
+        "annotations": {
+            "readOnlyHint": False,
+            "destructiveHint": any(tool.policy.needs_approval for tool in spec.tools),
+            "idempotentHint": False,
+            "openWorldHint": True,
+        },
+    }
+    return {**tool, "title": spec.title} if spec.title else tool
+
+
+def _option_schema(option: Json) -> JsonObject:
+    schema: JsonObject = {"type": "string"}
+    if isinstance(option, SelectOption):
+        schema["enum"] = list(option.options)
+    if option.default:
+        schema["default"] = option.default
+    texts = {"title": option.title, "description": option.description}
+    return schema | {name: text for name, text in texts.items() if text}
+
+
+def user_input(arguments: wire.Arguments, spec: AgentSpec) -> UserInput:
+    """The message of a call.
+
+    Raises:
+        FileUnsupported: the agent takes no files.
+        UnknownOption: an option is secret.
+        Invalid: a file has neither data nor an https URL, or both.
+    """
+    for name in arguments.options:
+        if isinstance(spec.option(name), SecretOption):
+            public = [each.name for each in spec.options if not isinstance(each, SecretOption)]
+            raise UnknownOption(name, public)
+    if not arguments.files:
+        return UserInput(content=arguments.message)
+    if not takes_images(spec):
+        raise FileUnsupported(f"agent {spec.name!r} takes no files")
+    files = [_file_of(each, f"files[{place}]") for place, each in enumerate(arguments.files)]
+    return UserInput(content=(core.Text(arguments.message), *files))
+
+
+def _file_of(file: wire.FileArgument, path: str) -> core.Image | core.File:
+    if (file.data is None) == (file.url is None):
+        raise Invalid("a file has either data or url", path=path)
+    if file.url is not None and not file.url.lower().startswith("https://"):
+        raise Invalid("the URL of a file begins with https://", path=path)
+    url = file.url or f"data:{file.mime_type};base64,{file.data}"
+    if file.mime_type.lower().startswith("image/"):
+        return core.Image(url)
+    return core.File(url, media_type=file.mime_type, name=file.name)
+
+
+# --- a turn as a result -----------------------------------------------------------------------------------------------
+
+
+class TurnSummary:
+    """A turn, folded from its records from the first one on.
+
+    running ──run stops, calls wait──► asking ──a run brings answers──► running ──run stops──► over
+                                       asking ──a new message, or its calls are cancelled──► over
+    """
+
+    def __init__(self, run_id: RunId) -> None:
+        """Begin before the start of the run that the user's message began."""
+        self.run_id = run_id
+        self.phase: Literal["running", "asking", "over"] = "running"
+        self.active: RunId | None = None
+        """The run that is executed."""
+        self.last_run = run_id
+        """The turn's newest run."""
+        self.stopped: RunStopped | None = None
+        """The end of the turn's last run; None in `over` if a newer message ended the turn."""
+        self.usage = core.Usage()
+        self.texts: list[str] = []
+        self.images: list[core.Image | core.File] = []
+        self.data: list[JsonObject] = []
+        self.said = ""
+        """What the agent said last."""
+        self.called = ""
+        """The tool that it called since."""
+        self._assembler = Assembler()
+
+    def feed(self, record: Record) -> None:
+        """Take the next record."""
+        if type(record) is Piece:
+            if record.loop == ROOT and record.kind == "text":
+                self.said = (self.said + record.text)[-SAID_CHARS:]
+                self.called = ""
+            return
+        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
+        message = self._assembler.feed(record)
+        if isinstance(message, core.AssistantMessage) and message.loop == ROOT and message.status != "cut":
+            self._add(message)
+        match record.event:
+            case RunStarted(run_id=run_id, inputs=inputs):
+                self.active, self.last_run, self.phase = run_id, run_id, "running"
+                if inputs and run_id != self.run_id:
+                    self._end(None)
+            case MessageAdded(message=core.UserMessage(loop="root")) if record.run_id not in (None, self.run_id):
+                self._end(None)
+            case CallOpened(loop="root", call=call):
+                self.called = call.name
+            case CallSettled(outcome="cancelled") if self.phase == "asking":
+                self._end(None)
+            case RunStopped(run_id=run_id) as stopped if run_id == self.active:
+                self.usage += stopped.usage
+                self.active = None
+                if stopped.reason == "tool_use":
+                    self.phase = "asking"
+                else:
+                    self._end(stopped)
+
+    def _end(self, stopped: RunStopped | None) -> None:
+        self.phase, self.stopped, self.active = "over", stopped, None
+
+    def _add(self, message: core.AssistantMessage) -> None:
+        if text := core.text_of(message.content):
+            self.texts.append(text)
+        for block in () if isinstance(message.content, str) else message.content:
+            if isinstance(block, core.Image | core.File):
+                self.images.append(block)
+            elif isinstance(block, core.Data):
+                self.data.append(block.data)
+
+    @property
+    def progress(self) -> str:
+        """What a progress message shows."""
+        return f"{self.called}…" if self.called else self.said
+
+
+def pending_call(call: OpenCall) -> wire.PendingCall:
+    """A waiting call as a result shows it. One that a crash interrupted waits for approval to run again."""
+    kind: Literal["question", "approval", "client"] = "approval"
+    if not call.parked and call.kind in ("question", "client"):
+        kind = "question" if call.kind == "question" else "client"
+    return wire.PendingCall(call_id=call.call.call_id, kind=kind, name=call.call.name, input=call.call.input)
+
+
+def turn_result(
+    turn: TurnSummary,
+    session_id: SessionId,
+    *,
+    pending: Sequence[OpenCall] = (),
+    approve_at: str = "",
+    has_links: bool = True,
+) -> JsonObject:
+    """The result of a call.
+
+    Args:
+        turn: the turn so far: one that runs is `working`.
+        session_id: its session.
+        pending: what waits, of a turn that asks.
+        approve_at: the address of the console, if it is known.
+        has_links: whether the client knows content of the type `resource_link`.
+    """
+    status: wire.Status = "working" if turn.phase == "running" else "input_required"
+    error: wire.CallError | None = None
+    if turn.phase == "over":
+        status = "cancelled" if turn.stopped is None else STATUSES[turn.stopped.reason]
+        if turn.stopped is not None and status == "failed":
+            code = turn.stopped.code or turn.stopped.reason
+            error = wire.CallError(code=code, message=turn.stopped.message or "The run failed")
+    calls = tuple(map(pending_call, pending))
+    structured = wire.StructuredResult(
+        session_id=session_id,
+        run_id=turn.run_id,
+        status=status,
+        text="\n\n".join(turn.texts),
+        pending=calls,
+        data=tuple(turn.data),
+        stop_reason=None if turn.stopped is None else turn.stopped.reason,
+        error=error,
+        usage=wire.CallUsage(input_tokens=turn.usage.input_tokens, output_tokens=turn.usage.output_tokens),
+    )
+    blocks = [_image_block(each, has_links) for each in turn.images]
+    blocks += [_text_block(compact_json(each)) for each in turn.data]
+    if status == "input_required":
+        blocks.append(_text_block(_how_to_answer(calls, approve_at)))
+    elif status == "working":
+        blocks.append(_text_block("The agent is still working. Call again with this session_id and an empty message."))
+    elif error is not None:
+        blocks.append(_text_block(f"The agent failed: {error.message} ({error.code})"))
+    elif status == "cancelled":
+        blocks.append(_text_block("The run was cancelled."))
+    return _call_result(structured, blocks)
+
+
+def refused_result(code: str, message: str, session_id: str = "") -> JsonObject:
+    """The result of a call that was refused: one sentence that a model can act on."""
+    error = wire.CallError(code=code, message=message)
+    structured = wire.StructuredResult(session_id=session_id, status="failed", text="", error=error)
+    return _call_result(structured, [_text_block(message)])
+
+
+def _call_result(structured: wire.StructuredResult, blocks: Sequence[JsonObject]) -> JsonObject:
+    texts = [_text_block(structured.text)] if structured.text else []
+    handle: list[JsonObject] = []
+    if structured.session_id:
+        handle.append(
+            {**_text_block(f"session_id: {structured.session_id}"), "annotations": {"audience": ["assistant"]}}
+        )
+    return {
+        "content": [*texts, *blocks, *handle],
+        "structuredContent": structured,
+        "isError": structured.status == "failed",
+    }
+
+
+def _text_block(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _image_block(block: core.Image | core.File, has_links: bool) -> JsonObject:
+    found = _DATA_URI.fullmatch(block.url)
+    name = (block.name if isinstance(block, core.File) else None) or "file"
+    if found is None:
+        if has_links and block.url.startswith("https://"):
+            return {"type": "resource_link", "uri": block.url, "name": name}
+        return _text_block(block.url)
+    if not found[1].startswith("image/") or len(found[2]) * 3 // 4 > IMAGE_LIMIT:
+        return _text_block(f"[{name} {found[1]}, {len(found[2]) * 3 // 4} bytes: see the conversation]")
+    return {"type": "image", "data": found[2], "mimeType": found[1]}
+
+
+def _how_to_answer(calls: Iterable[wire.PendingCall], approve_at: str) -> str:
+    sentences = []
+    for call in calls:
+        if call.kind == "question":
+            sentences.append(f"The agent asks: {question_text(call.input)}\n\nAnswer with the next message.")
+        elif call.kind == "approval":
+            where = f"in the console ({approve_at})" if approve_at else "in the console or another client"
+            sentences.append(
+                f"{call.name} needs the approval of a person, with the arguments {compact_json(call.input)}. "
+                f"Approve it {where}, then call again with this session_id and an empty message."
+            )
+        else:
+            sentences.append(f"{call.name} has to be executed by the application that provides it.")
+    return "\n".join(sentences)
+
+
+# --- conversations as resources ---------------------------------------------------------------------------------------
+
+
+def markdown_of(messages: Iterable[core.Message]) -> str:
+    """A conversation as Markdown: texts, and the names of calls. The oldest of a long one is cut."""
+    paragraphs = []
+    for message in messages:
+        if is_empty(message) or not isinstance(message, core.UserMessage | core.AssistantMessage):
+            continue
+        role = "user" if isinstance(message, core.UserMessage) else "assistant"
+        lines = [core.text_of(message.content)]
+        if isinstance(message, core.AssistantMessage):
+            lines += [f"*called {call.name}*" for call in message.calls()]
+        shown = "\n\n".join(filter(None, lines))
+        if shown:
+            paragraphs.append(f"**{role}**\n\n{shown}\n")
+    text = "\n".join(paragraphs)
+    if len(text) <= MARKDOWN_LIMIT:
+        return text
+    return f"*The beginning, {len(text) - MARKDOWN_LIMIT} characters, is left out.*\n\n{text[-MARKDOWN_LIMIT:]}"

@@ -1,0 +1,540 @@
+"""`tools/call` in the versions with sessions: turns, results, waiting, progress, forms, resuming, cancelling."""
+
+import asyncio
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.asgi_client import DEADLINE_S
+from tests.conversations import call, calls, script
+from tests.protocols.mcp.client import FORMS, CallStream, Json, McpClient
+from tests.requirements import requirement
+from tests.servers import AppServer, running_server, server_process
+
+SLOW = script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})
+STAMP = script(call("stamp", text="x"), {"say": "then: {result}"})
+
+
+async def session_status(server: AppServer, session_id: str) -> str:
+    reply = await server.aap_client("alice").get(f"/sessions/{session_id}")
+    return str(reply.json["_meta"]["status"])
+
+
+async def until_idle(server: AppServer, session_id: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while await session_status(server, session_id) != "idle":  # noqa: ASYNC110  # a condition with a deadline
+            await asyncio.sleep(0)
+
+
+# --- turns and results ------------------------------------------------------------------------------------------------
+
+
+@requirement("mcp:call:new", "mcp:call:continue", "mcp:result:content")
+async def test_a_call_begins_a_conversation_and_the_next_one_continues_it(alice: McpClient) -> None:
+    first = await alice.call("hello")
+    structured = first["structuredContent"]
+    session_id, run_id = structured["session_id"], structured["run_id"]
+    assert first == {
+        "content": [
+            {"type": "text", "text": "Hello! I am the rehearsal agent."},
+            {"type": "text", "text": f"session_id: {session_id}", "annotations": {"audience": ["assistant"]}},
+        ],
+        "structuredContent": {
+            "session_id": session_id,
+            "run_id": run_id,
+            "status": "completed",
+            "text": "Hello! I am the rehearsal agent.",
+            "stop_reason": "end_turn",
+            "usage": structured["usage"],
+        },
+        "isError": False,
+    }
+    again = await alice.said(script({"recall": "user"}), session_id=session_id)
+    assert (again["session_id"], again["text"]) == (session_id, "hello")
+    assert (await alice.said("hello", session_id=""))["session_id"] != session_id
+
+
+@requirement("mcp:call:options", "mcp:call:files")
+async def test_options_and_files_go_to_the_agent(alice: McpClient) -> None:
+    image = {"mime_type": "image/png", "data": "iVBORw0KGgo="}
+    said = await alice.said(script({"option": "style"}), options={"style": "loud"}, files=[image])
+    assert (said["status"], said["text"]) == ("completed", "loud")
+    other = await alice.said(script({"option": "style"}), session_id=said["session_id"], options={"style": "plain"})
+    assert other["text"] == "plain"
+
+
+@requirement("mcp:call:refused")
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ({}, "invalid_arguments", "message"),
+        ({"message": 5}, "invalid_arguments", "message"),
+        ({"message": "hello", "session_id": "default"}, "session_not_found", "leave session_id out"),
+        ({"message": "hello", "session_id": str(uuid4())}, "session_not_found", "leave session_id out"),
+        ({"message": ""}, "invalid_arguments", "session_id"),
+        ({"message": "hello", "sessionId": "x"}, "invalid_arguments", "sessionId"),
+        ({"message": "hello", "options": {"approve": "yes"}}, "invalid_arguments", "no option named 'approve'"),
+        ({"message": "hello", "options": {"token": "secret"}}, "invalid_arguments", "no option named 'token'"),
+        ({"message": "hello", "options": {"style": "odd"}}, "invalid_arguments", "plain, loud"),
+        ({"message": "hello", "files": [{"mime_type": "image/png"}]}, "invalid_arguments", "data or url"),
+        (
+            {"message": "hello", "files": [{"mime_type": "image/png", "url": "http://169.254.169.254/"}]},
+            "invalid_arguments",
+            "https://",
+        ),
+        ({"message": "hello", "files": [{"mime_type": "a/b\r\nc", "data": ""}]}, "invalid_arguments", "mime_type"),
+        ({"message": "x" * (1024 * 1024 + 1)}, "invalid_arguments", "exceeds the limit"),
+        ([], "invalid_arguments", "object"),
+    ],
+)
+async def test_a_wrong_call_is_a_result_that_a_model_can_act_on(
+    app_server: AppServer, alice: McpClient, arguments: Json, code: str, words: str
+) -> None:
+    before = len((await alice.request("resources/list"))["resources"])
+    result = await alice.request("tools/call", {"name": "rehearsal", "arguments": arguments})
+    assert result["isError"] is True
+    assert (result["structuredContent"]["session_id"], result["structuredContent"]["text"]) == ("", "")
+    assert result["structuredContent"]["error"]["code"] == code
+    assert words in result["content"][0]["text"]
+    assert len((await alice.request("resources/list"))["resources"]) == before, "nothing was left behind"
+
+
+@requirement("mcp:call:refused")
+async def test_files_for_an_agent_that_takes_none_and_sessions_of_other_agents_and_users_are_refused(
+    app_server: AppServer, alice: McpClient
+) -> None:
+    files = [{"mime_type": "image/png", "data": "iVBORw0KGgo="}]
+    params: Json = {"name": "rehearsal-bare", "arguments": {"message": "hello", "files": files}}
+    assert "takes no files" in (await alice.request("tools/call", params))["content"][0]["text"]
+    session_id = (await alice.said("hello"))["session_id"]
+    params = {"name": "rehearsal-bare", "arguments": {"message": "hello", "session_id": session_id}}
+    assert "rehearsal" in (await alice.request("tools/call", params))["content"][0]["text"]
+    bob = McpClient(app_server.connection, app_server.key("bob"))
+    await bob.initialize()
+    for message in ("hello", ""):
+        refused = await bob.call(message, session_id=session_id)
+        assert refused["structuredContent"]["error"]["code"] == "session_not_found"
+
+
+@requirement("mcp:result:blocks")
+async def test_images_and_data_are_part_of_the_result(alice: McpClient) -> None:
+    pixel = "data:image/png;base64,iVBORw0KGgo="
+    result = await alice.call(
+        script({"say": "look"}, {"image": pixel}, {"image": "https://example.org/a.png"}, {"data": {"a": 1}})
+    )
+    assert result["content"][:-1] == [
+        {"type": "text", "text": "look"},
+        {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"},
+        {"type": "resource_link", "uri": "https://example.org/a.png", "name": "file"},
+        {"type": "text", "text": '{"a":1}'},
+    ]
+    assert result["structuredContent"]["data"] == [{"a": 1}]
+
+
+@requirement("mcp:result:status", "mcp:result:hidden")
+async def test_how_a_run_ends_is_the_status_and_nothing_internal_is_shown(alice: McpClient) -> None:
+    thought = await alice.said(script({"think": "hmm"}, call("add", a=1, b=2), {"say": "{result}"}))
+    assert (thought["status"], thought["text"]) == ("completed", "3")
+    failed = await alice.call(script({"say": "half"}, {"fail": "internal words"}))
+    structured = failed["structuredContent"]
+    assert (failed["isError"], structured["status"], structured["text"]) == (True, "failed", "half")
+    assert "internal words" not in json.dumps(failed)
+    refusal = await alice.said(script({"say": "no"}, {"stop": "refusal"}))
+    assert (refusal["status"], refusal["stop_reason"]) == ("completed", "refusal")
+
+
+@requirement("mcp:call:busy", "mcp:call:wait", "mcp:call:long")
+async def test_a_long_call_is_answered_in_time_and_an_empty_message_waits_for_the_rest(tmp_path: Path) -> None:
+    async with running_server(tmp_path, mcp_answer_within_s=0.05) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        await alice.initialize()
+        early = await alice.call(script({"say": "one "}, {"step": True}, {"wait_ms": 300}, {"say": "two"}))
+        session_id = early["structuredContent"]["session_id"]
+        assert (early["structuredContent"]["status"], early["structuredContent"]["text"]) == ("working", "one ")
+        assert "empty message" in early["content"][1]["text"]
+        busy = await alice.said("more", session_id=session_id)
+        assert (busy["status"], busy["error"]["code"]) == ("failed", "session_busy")
+        async with asyncio.timeout(DEADLINE_S):
+            while (waited := await alice.said("", session_id=session_id))["status"] == "working":
+                pass
+        assert (waited["status"], waited["text"], waited["run_id"]) == (
+            "completed",
+            "one \n\ntwo",
+            early["structuredContent"]["run_id"],
+        )
+        assert await alice.said("", session_id=session_id) == waited, "waiting again starts nothing"
+
+
+@requirement("mcp:call:wait")
+async def test_there_is_nothing_to_wait_for_in_a_session_without_a_turn(
+    app_server: AppServer, alice: McpClient
+) -> None:
+    session = await app_server.aap_client("alice").create()
+    assert "nothing was asked" in (await alice.call("", session_id=session.id))["content"][0]["text"]
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+@requirement("mcp:progress:token")
+async def test_progress_grows_names_tools_and_ends_with_the_result(alice: McpClient) -> None:
+    stream = await alice.open(script({"say": "a"}, call("add", a=1, b=2), {"say": "b"}), token="t")
+    messages = await stream.rest()
+    assert "result" in messages[-1]
+    progress = stream.progress()
+    assert {each["progressToken"] for each in progress} == {"t"}
+    numbers = [each["progress"] for each in progress]
+    assert numbers == sorted(set(numbers))
+    assert "add…" in [each["message"] for each in progress]
+    assert all("total" not in each for each in progress)
+    silent = await alice.open("hello")
+    assert len(await silent.rest()) == 1
+
+
+@requirement("mcp:progress:rate")
+async def test_progress_is_skipped_not_queued(alice: McpClient) -> None:
+    burst = script({"emit": {"count": 500, "text": "x", "every_ms": 0}})
+    stream = await alice.open(burst, token=1)
+    await stream.rest()
+    assert 1 <= len(stream.progress()) <= 20
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+@requirement("mcp:forms:question")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"answer_0": "production"}, "You chose production."),
+        ({"custom_0": "neither"}, "You chose neither."),
+        ({"answer_0": "production", "custom_0": "neither"}, "You chose neither."),
+    ],
+)
+async def test_a_question_is_a_form(alice_at_host: McpClient, content: Json, said: str) -> None:
+    stream = await alice_at_host.open("ask me")
+    form = await stream.until("elicitation/create")
+    assert form["params"] == {
+        "mode": "form",
+        "message": "Which environment?",
+        "requestedSchema": {
+            "type": "object",
+            "properties": {
+                "answer_0": {"title": "Deploy", "type": "string", "enum": ["staging", "production"]},
+                "custom_0": {"type": "string", "title": "Other"},
+            },
+        },
+    }
+    assert await alice_at_host.answer_form(form, "accept", **content) == 202
+    result = await stream.result()
+    assert result["structuredContent"]["text"] == said
+    assert await alice_at_host.answer_form(form, "accept", **content) == 202, "nothing is open any more"
+
+
+@requirement("mcp:forms:empty", "mcp:forms:cancel")
+async def test_a_form_without_an_answer_is_shown_once_more_and_then_left_open(
+    app_server: AppServer, alice_at_host: McpClient
+) -> None:
+    stream = await alice_at_host.open("ask me")
+    form = await stream.until("elicitation/create")
+    await alice_at_host.answer_form(form, "accept")
+    assert await stream.until("elicitation/create") == form
+    await alice_at_host.answer_form(form, "accept", answer_0="")
+    result = (await stream.result())["structuredContent"]
+    assert result["status"] == "input_required"
+    assert [each["kind"] for each in result["pending"]] == ["question"]
+    assert await session_status(app_server, result["session_id"]) == "waiting"
+    waiting = await alice_at_host.open("", session_id=result["session_id"])
+    again = await waiting.until("elicitation/create")
+    assert again == form
+    await alice_at_host.answer_form(again, "decline")
+    assert (await waiting.result())["structuredContent"]["status"] == "completed"
+
+
+@requirement("mcp:forms:approval")
+@pytest.mark.parametrize(
+    ("action", "content", "said"),
+    [
+        ("accept", {"decision": "allow"}, "then: stamped x"),
+        ("accept", {"decision": "deny", "reason": "not today"}, "then: Tool call denied: not today"),
+        ("decline", {}, "then: Tool call denied"),
+    ],
+)
+async def test_an_approval_is_a_form(alice_at_host: McpClient, action: str, content: Json, said: str) -> None:
+    stream = await alice_at_host.open(STAMP)
+    form = await stream.until("elicitation/create")
+    assert form["params"]["message"] == 'rehearsal wants to run stamp\n\n{"text":"x"}'
+    assert form["params"]["requestedSchema"]["required"] == ["decision"]
+    assert form["params"]["requestedSchema"]["properties"]["decision"]["enum"] == [
+        "allow",
+        "allow for this session",
+        "deny",
+    ]
+    assert await alice_at_host.answer_form(form, action, **content) == 202
+    assert (await stream.result())["structuredContent"]["text"] == said
+
+
+@requirement("mcp:forms:trust")
+async def test_a_tool_that_is_allowed_for_the_session_is_not_asked_for_again(alice_at_host: McpClient) -> None:
+    stream = await alice_at_host.open(STAMP)
+    form = await stream.until("elicitation/create")
+    await alice_at_host.answer_form(form, "accept", decision="allow for this session")
+    session_id = (await stream.result())["structuredContent"]["session_id"]
+    assert (await alice_at_host.said(STAMP, session_id=session_id))["text"] == "then: stamped x"
+
+
+@requirement("mcp:forms:forged")
+@pytest.mark.parametrize("decision", ["ALLOW", True, "yes", None, ["allow"], {"allow": True}])
+async def test_only_the_exact_choice_of_a_person_approves(
+    app_server: AppServer, alice_at_host: McpClient, decision: Json
+) -> None:
+    stream = await alice_at_host.open(STAMP)
+    form = await stream.until("elicitation/create")
+    await alice_at_host.answer_form(form, "accept", decision=decision)
+    result = (await stream.result())["structuredContent"]
+    assert (result["status"], result["text"]) == ("input_required", "")
+    assert await session_status(app_server, result["session_id"]) == "waiting"
+
+
+@requirement("mcp:forms:forged")
+async def test_forged_answers_run_nothing(app_server: AppServer, alice_at_host: McpClient) -> None:
+    stream = await alice_at_host.open(STAMP)
+    form = await stream.until("elicitation/create")
+    bob = McpClient(app_server.connection, app_server.key("bob"), capabilities=FORMS)
+    await bob.initialize()
+    assert await bob.answer_form(form, "accept", decision="allow") == 400
+    reader = McpClient(app_server.connection, app_server.key("alice_reads"), capabilities=FORMS)
+    await reader.initialize()
+    assert await reader.answer_form(form, "accept", decision="allow") == 403
+    for wrong in ("q-", form["id"][2:], "q-nonsense", 7):
+        assert await alice_at_host.answer_form({"id": wrong}, "accept", decision="allow") == 400
+    assert await alice_at_host.answer_form({"id": form["id"] + "x"}, "accept", decision="allow") == 202, "never asked"
+    answer = {"jsonrpc": "2.0", "id": form["id"], "result": {"content": {"decision": "allow"}}}
+    assert (await alice_at_host.post(answer)).status == 400, "it has no action"
+    error = {"jsonrpc": "2.0", "id": form["id"], "error": {"code": -1, "message": "allow"}}
+    assert (await alice_at_host.post(error)).status == 202
+    result = (await stream.result())["structuredContent"]
+    assert (result["status"], result["text"]) == ("input_required", "")
+
+
+@requirement("mcp:forms:one-by-one")
+async def test_several_calls_are_asked_for_one_by_one(alice_at_host: McpClient) -> None:
+    two = script(calls(("stamp", {"text": "a"}), ("stamp", {"text": "b"})), {"say": "{results}"})
+    stream = await alice_at_host.open(two)
+    first = await stream.until("elicitation/create")
+    await alice_at_host.answer_form(first, "accept", decision="allow")
+    second = await stream.until("elicitation/create")
+    assert second["id"] != first["id"]
+    await alice_at_host.answer_form(second, "accept", decision="deny")
+    assert (await stream.result())["structuredContent"]["text"] == "stamped a, Tool call denied"
+
+
+@requirement("mcp:forms:elsewhere")
+async def test_an_answer_over_another_protocol_goes_on_with_the_call(
+    app_server: AppServer, alice_at_host: McpClient
+) -> None:
+    stream = await alice_at_host.open(STAMP)
+    form = await stream.until("elicitation/create")
+    session_id = form["id"][2:38]
+    turn = {"messages": [{"role": "tool_permission", "toolCallId": form["id"][39:], "granted": True}]}
+    assert (await app_server.aap_client("alice").post(f"/sessions/{session_id}/turns", turn)).status == 200
+    assert (await stream.result())["structuredContent"]["text"] == "then: stamped x"
+
+
+@requirement("mcp:forms:absent", "mcp:call:answers-question")
+async def test_without_forms_a_message_answers_a_question_and_never_approves(
+    app_server: AppServer, alice: McpClient
+) -> None:
+    asked = await alice.call("ask me")
+    structured = asked["structuredContent"]
+    assert structured["status"] == "input_required"
+    (pending,) = structured["pending"]
+    assert (pending["kind"], pending["name"]) == ("question", "AskUserQuestion")
+    assert "Answer with the next message" in asked["content"][0]["text"]
+    chosen = await alice.said("PRODUCTION", session_id=structured["session_id"])
+    assert (chosen["text"], chosen["run_id"]) == ("You chose production.", structured["run_id"])
+
+    waiting = (await alice.call(STAMP))["structuredContent"]
+    assert [each["kind"] for each in waiting["pending"]] == ["approval"]
+    approved = await alice.said("I approve", session_id=waiting["session_id"])
+    assert approved["text"] == "You said: I approve", "it is a text: the call was closed, and nothing was stamped"
+
+
+@requirement("mcp:forms:setting")
+async def test_approvals_can_be_kept_out_of_hosts(tmp_path: Path) -> None:
+    async with running_server(tmp_path, mcp_approvals="elsewhere", public_url="https://agents.example") as server:
+        alice = McpClient(server.connection, server.key("alice"), capabilities=FORMS)
+        await alice.initialize()
+        result = await alice.call(STAMP)
+        assert result["structuredContent"]["status"] == "input_required"
+        assert "https://agents.example" in result["content"][0]["text"]
+        stream = await alice.open("ask me")
+        assert await stream.until("elicitation/create")
+
+
+# --- broken streams ---------------------------------------------------------------------------------------------------
+
+
+@requirement("mcp:resume:priming")
+@pytest.mark.parametrize(("version", "is_primed"), [("2025-11-25", True), ("2025-06-18", False)])
+async def test_a_stream_begins_with_an_id_where_clients_can_read_it(
+    app_server: AppServer, version: str, is_primed: bool
+) -> None:
+    client = McpClient(app_server.connection, app_server.key("alice"), version=version)
+    await client.initialize()
+    stream = await client.open("hello")
+    await stream.rest()
+    assert (stream.primed is not None) is is_primed
+
+
+@requirement("mcp:resume:continue", "mcp:disconnect:old")
+async def test_a_broken_stream_goes_on_after_its_last_event(app_server: AppServer, alice_at_host: McpClient) -> None:
+    stream = await alice_at_host.open(STAMP, token=5, request_id="my call")
+    form = await stream.until("elicitation/create")
+    await stream.stream.disconnect()
+    resumed = await alice_at_host.resume(stream.ids[0])
+    assert await resumed.until("elicitation/create") == form, "the form is shown again, with the same id"
+    await alice_at_host.answer_form(form, "accept", decision="allow")
+    messages = await resumed.rest()
+    assert messages[-1]["id"] == "my call"
+    assert messages[-1]["result"]["structuredContent"]["text"] == "then: stamped x"
+    assert {each["progressToken"] for each in resumed.progress()} <= {5}
+    late = await alice_at_host.resume(stream.ids[0])
+    assert [each.get("result") for each in await late.rest()] == [messages[-1]["result"]]
+
+
+@requirement("mcp:resume:unknown")
+async def test_an_event_that_is_not_the_callers_cannot_be_resumed(app_server: AppServer, alice: McpClient) -> None:
+    stream = await alice.open("hello")
+    await stream.rest()
+    bob = McpClient(app_server.connection, app_server.key("bob"))
+    await bob.initialize()
+    assert (await bob.resume(stream.ids[0])).stream.status == 404
+    for wrong in ("nonsense", stream.ids[0][:-4], "W10", "AAAA"):
+        assert (await alice.resume(wrong)).stream.status == 404
+    alice.session = None
+    assert (await alice.resume(stream.ids[0])).stream.status == 400
+
+
+@requirement("mcp:resume:restart")
+async def test_a_call_survives_a_server_that_is_killed(tmp_path: Path) -> None:
+    counting = script({"say": "one "}, {"step": True}, {"wait_ms": 500}, {"say": "two"})
+    async with server_process(tmp_path) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        await alice.initialize()
+        stream = await alice.open(counting, token=1)
+        while not any("one" in each["message"] for each in stream.progress()):
+            await stream.next()
+        await server.crash()
+        alice.connection = server.connection
+        result = await (await alice.resume(stream.ids[-1])).result()
+        assert (result["structuredContent"]["status"], result["structuredContent"]["text"]) == (
+            "completed",
+            "one \n\ntwo",
+        )
+        session_id = result["structuredContent"]["session_id"]
+        assert await alice.call("", session_id=session_id) == result
+
+
+@requirement("mcp:cancel:request")
+async def test_cancelling_a_request_stops_its_run_and_ends_the_stream_without_a_result(
+    app_server: AppServer, alice: McpClient
+) -> None:
+    stream = await alice.open(SLOW, token=1, request_id="slow")
+    await stream.next()
+    session_id = (await alice.request("resources/list"))["resources"][0]["uri"].rpartition("/")[2]
+    others: tuple[Json, ...] = ("nothing", 7, None, {})
+    for other in others:
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": other}}
+        assert (await alice.post(cancelled)).status == 202
+    assert await session_status(app_server, session_id) == "running"
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "slow"}}
+    assert (await alice.post(cancelled)).status == 202
+    assert not any("result" in each for each in await stream.rest())
+    await until_idle(app_server, session_id)
+
+
+@requirement("mcp:cancel:waiting")
+async def test_cancelling_a_request_that_waits_for_a_person_closes_its_calls(
+    app_server: AppServer, alice_at_host: McpClient
+) -> None:
+    stream = await alice_at_host.open(STAMP, request_id="asks")
+    form = await stream.until("elicitation/create")
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "asks"}}
+    assert (await alice_at_host.post(cancelled)).status == 202
+    await stream.rest()
+    await until_idle(app_server, form["id"][2:38])
+    ended = await alice_at_host.said("", session_id=form["id"][2:38])
+    assert (ended["status"], ended["text"]) == ("cancelled", "")
+
+
+@requirement("mcp:call:twice")
+async def test_the_same_request_again_joins_the_running_call_and_another_one_is_refused(alice: McpClient) -> None:
+    first = await alice.open(script({"wait_ms": 200}, {"say": "done"}), request_id=77, token=1)
+    await first.next()
+    second = await alice.open(script({"wait_ms": 200}, {"say": "done"}), request_id=77, token=1)
+    other = await alice.post(
+        alice.message("tools/call", {"name": "rehearsal", "arguments": {"message": "other"}}, request_id=77)
+    )
+    assert other.status == 400
+    assert await first.result() == await second.result()
+    third = await alice.open("hello", request_id=77)
+    assert (await third.result())["structuredContent"]["text"] == "Hello! I am the rehearsal agent."
+
+
+@requirement("mcp:errors:limits")
+async def test_more_runs_than_a_user_may_have_are_refused_and_leave_nothing_behind(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_runs_per_user=1, max_streams_per_user=1) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        await alice.initialize()
+        stream = await alice.open(SLOW, token=1)
+        await stream.next()
+        call_tool = alice.message("tools/call", {"name": "rehearsal", "arguments": {"message": "hello"}})
+        refused = await alice.post(call_tool)
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (429, -32600)
+        assert int(refused.headers["retry-after"]) > 0
+        (only,) = (await alice.request("resources/list"))["resources"]
+        waiting: CallStream = await alice.open("", session_id=only["uri"].rpartition("/")[2], token=2)
+        await waiting.next()
+        wait = {"message": "", "session_id": only["uri"].rpartition("/")[2]}
+        refused = await alice.post(alice.message("tools/call", {"name": "rehearsal", "arguments": wait}))
+        assert refused.status == 429
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+@requirement("mcp:resources:list", "mcp:resources:read")
+async def test_conversations_are_resources(app_server: AppServer, alice: McpClient) -> None:
+    session_id = (await alice.said("hello"))["session_id"]
+    await alice.said(script({"think": "hidden"}, call("add", a=1, b=2), {"say": "{result}"}), session_id=session_id)
+    uri = f"dragoman://sessions/{session_id}"
+    page = await alice.request("resources/list")
+    (listed,) = [each for each in page["resources"] if each["uri"] == uri]
+    assert (listed["name"], listed["mimeType"]) == ("hello", "text/markdown")
+    assert listed["annotations"]["lastModified"].endswith("Z")
+    templates = (await alice.request("resources/templates/list"))["resourceTemplates"]
+    assert [each["uriTemplate"] for each in templates] == ["dragoman://sessions/{session_id}"]
+    (content,) = (await alice.request("resources/read", {"uri": uri}))["contents"]
+    assert content["text"].startswith("**user**\n\nhello\n\n**assistant**\n\nHello! I am the rehearsal agent.\n")
+    assert content["text"].endswith("*called add*\n\n**assistant**\n\n3\n")
+    assert "hidden" not in content["text"].replace('"hidden"', "")
+    bob = McpClient(app_server.connection, app_server.key("bob"))
+    await bob.initialize()
+    for wrong in (uri + "0", "dragoman://sessions/", "file:///etc/passwd", 7, None):
+        assert await alice.error("resources/read", {"uri": wrong}) == (200, -32002)
+    assert await bob.error("resources/read", {"uri": uri}) == (200, -32002)
+    bare = await alice.said("hello", more={"name": "rehearsal-bare"})
+    own = f"dragoman://sessions/{bare['session_id']}"
+    assert await alice.error("resources/read", {"uri": own}) == (200, -32002), "its agent declares no history"
+    assert await alice.error("resources/list", {"cursor": "x"}) == (200, -32602)
+
+
+@requirement("mcp:resources:setting")
+async def test_resources_can_be_turned_off(tmp_path: Path) -> None:
+    async with running_server(tmp_path, mcp_resources=False) as server:
+        alice = McpClient(server.connection, server.key("alice"))
+        assert (await alice.initialize())["capabilities"] == {"tools": {"listChanged": False}}
+        assert await alice.error("resources/list") == (200, -32601)

