@@ -56,6 +56,10 @@ class Report:
     resume_times_s: list[float] = field(default_factory=list)
     dropped_unsynced: int = 0
     """Sectors that were written but not synced at a death."""
+    forged: int = 0
+    """Answers that nobody with the right to give them gave."""
+    executions: int = 0
+    """Payments that ran."""
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -73,6 +77,8 @@ class Report:
         self.resumed += other.resumed
         self.resume_times_s += other.resume_times_s
         self.dropped_unsynced += other.dropped_unsynced
+        self.forged += other.forged
+        self.executions += other.executions
         self.faults += other.faults
 
     def __str__(self) -> str:
@@ -90,6 +96,8 @@ class Report:
             )
         if self.dropped_unsynced:
             lines.append(f"{self.dropped_unsynced} sectors were not synced when the power failed")
+        if self.forged:
+            lines.append(f"{self.forged} forged answers, {self.executions} payments")
         return "\n".join([*lines, *(f"BROKEN {fault[:LONGEST_FAULT]}" for fault in self.faults)])
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from tests.crash.campaign import Campaign, Options, Report
 from tests.crash.endings import Ending, KillAfterReady, KillAtPoint, StopGracefully, any_ending, hammer, sweep
 from tests.crash.failpoints import FailPoint, FailPointKind
+from tests.crash.forged import ForgedCampaign
 
 
 def random_options(seed: int, kills: int) -> Iterator[Options]:
@@ -66,7 +67,7 @@ def time_options(seed: int, kills: int) -> Iterator[Options]:
     yield Options(seed=seed, endings=[KillAfterReady(rng.uniform(0.05, 0.5)) for _ in range(kills)])
 
 
-KINDS: Mapping[str, Callable[[int, int], Iterator[Options]]] = MappingProxyType(
+OPTIONS: Mapping[str, Callable[[int, int], Iterator[Options]]] = MappingProxyType(
     {
         "random": random_options,
         "sweep": sweep_options,
@@ -77,6 +78,9 @@ KINDS: Mapping[str, Callable[[int, int], Iterator[Options]]] = MappingProxyType(
         "time": time_options,
     }
 )
+FORGED = "forged"
+"""People decide about payments while somebody forges answers: a campaign of its own."""
+KINDS = (*OPTIONS, FORGED)
 
 
 async def run(kind: str, folder: Path, *, seed: int, kills: int, shards: int) -> Report:
@@ -90,10 +94,19 @@ async def run(kind: str, folder: Path, *, seed: int, kills: int, shards: int) ->
     return total
 
 
+def campaigns(kind: str, folder: Path, seed: int, kills: int) -> Iterator[Campaign | ForgedCampaign]:
+    """The campaigns of one shard."""
+    if kind == FORGED:
+        yield ForgedCampaign(folder, seed=seed, kills=kills)
+        return
+    for options in OPTIONS[kind](seed, kills):
+        yield Campaign(folder / str(options.seed), options)
+
+
 async def _shard(kind: str, folder: Path, seed: int, kills: int) -> Report:
     total = Report()
-    for options in KINDS[kind](seed, kills):
-        report = await Campaign(folder / str(options.seed), options).play()
+    for campaign in campaigns(kind, folder, seed, kills):
+        report = await campaign.play()
         total.add(report)
         if report.faults:
             command = f"python -m tests.crash --kind {kind} --seed {seed} --kills {kills} --shards 1"

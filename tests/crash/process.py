@@ -36,6 +36,7 @@ class Server:
         fail: FailPoint | None = None,
         synced_copies: Path | None = None,
         sabotage: str | None = None,
+        has_keys: bool = False,
         arguments: Sequence[str] = (),
     ) -> "Server":
         """Start a server on a data folder. It is not ready yet. It logs to `server.log` beside the folder."""
@@ -44,7 +45,7 @@ class Server:
             if value is not None:
                 ours += [name, str(value)]
         command = [sys.executable, "-m", "tests.crash.launcher", *ours]
-        command += ["serve", "--rehearsal", "--no-auth", "--data", str(folder), "--port", "0"]
+        command += ["serve", "--rehearsal", *([] if has_keys else ["--no-auth"]), "--data", str(folder), "--port", "0"]
         with (folder.parent / "server.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *command,

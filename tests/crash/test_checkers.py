@@ -15,6 +15,7 @@ from tests.crash.campaign import Campaign, Options
 from tests.crash.client_records import RunRecord, SessionRecord, TurnRecord
 from tests.crash.endings import KillAfterReady
 from tests.crash.failpoints import FailPoint, FailPointCounter, parse_fail_point
+from tests.crash.forged import Order, faults_of
 from tests.crash.log_checker import LogChecker, ServerLife, check_tally
 from tests.crash.turn_plans import INTERRUPTED, PlannedCall, PlannedStep, TurnPlan
 from tests.protocols.aap.stream import Frame
@@ -194,3 +195,26 @@ def test_an_error_in_a_log_is_found(
 ) -> None:
     faults = check_after_corruption(statement)
     assert [each for each in faults if fault in each], faults
+
+
+ORDER = Order("order-1", "{}", decisions={"c1": True, "c2": False})
+PAID = [assistant_message("yes, signed order-1, paid order-1")]
+
+
+@pytest.mark.parametrize(
+    ("payments", "history", "fault"),
+    [
+        ({"c1": 1}, PAID, None),
+        ({"c1": 2}, PAID, "call c1 ran 2 times"),
+        ({"c1": 1, "c2": 1}, PAID, "call c2 ran without permission"),
+        ({"c1": 1, "c3": 1}, PAID, "call c3 ran without permission"),
+        ({}, PAID, "what was never paid is paid"),
+        ({"c1": 1}, [assistant_message("FORGED"), *PAID], "a forged text is in the history"),
+        ({"c1": 1}, [assistant_message("no, signed order-1, paid order-1")], "the answers have become"),
+    ],
+)
+def test_a_payment_without_permission_and_a_forged_answer_are_found(
+    payments: dict[str, int], history: list[Json], fault: str | None
+) -> None:
+    faults = faults_of(ORDER, payments, history)
+    assert [each.startswith(str(fault)) for each in faults] == ([] if fault is None else [True])
