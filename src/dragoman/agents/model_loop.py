@@ -84,6 +84,8 @@ class ModelLoop:
         self._run_usage = Usage()
         self._last_answer_usage: Usage | None = None
         """Usage of the newest answer of this run since the last compaction: the model's own count of the context."""
+        self._has_answered = False
+        """Whether a model call of this loop is over."""
         self._has_output = False
         """Whether part of the current answer was sent, so that the model call cannot be repeated."""
         self._may_compact = True
@@ -96,6 +98,7 @@ class ModelLoop:
             return None  # the server died between the end of the answer and the end of the run
         while True:
             finished, calls = await self._call_model(messages)
+            self._has_answered = True
             for call in calls:
                 self._request_call(call)
             usage = finished.usage
@@ -235,6 +238,8 @@ class ModelLoop:
         if budget is not None:
             after = fit_to_budget(after, budget - tokens_of_all(before))
         parameters = {**agent.parameters, **self._run.parameters}
+        if self._has_answered and parameters.get("tool_choice") != "none":
+            parameters.pop("tool_choice", None)  # an application that forces a call wants one, not one in every step
         return ModelRequest(
             model=agent.model_name,
             messages=[*before, *after],

@@ -24,14 +24,16 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,255})(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
-_CUSTOM_HEADER = re.compile(rb"(?<![^, ])(?:x|mcp)-[a-z0-9-]{1,64}(?![^, ])")
-"""An application's own header, or one of MCP. Every page that may call may also send it."""
+_CUSTOM_HEADER = re.compile(rb"(?<![^, ])(?:x|mcp|openai)-[a-z0-9-]{1,64}(?![^, ])")
+"""An application's own header, or one of MCP or of OpenAI's clients. Every page that may call may also send it."""
 _KEY_PARAMETER_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-event-id, x-request-id"
-EXPOSED_HEADERS = b"location, retry-after, www-authenticate, allow, link, mcp-session-id"
+EXPOSED_HEADERS = (
+    b"location, retry-after, www-authenticate, allow, link, mcp-session-id, x-request-id, x-dragoman-session"
+)
 PREFLIGHT_MAX_AGE_S = b"7200"
 """How long a browser may remember a preflight; they cap it at two hours."""
 

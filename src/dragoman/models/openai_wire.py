@@ -79,6 +79,9 @@ def request_body(model: str, request: ModelRequest, dialect: Dialect) -> bytes:
         body["stream_options"] = {"include_usage": True}
     if request.tools and dialect.tools:
         body["tools"] = [_wire_tool(tool) for tool in request.tools]
+    else:  # providers refuse them without tools
+        body.pop("tool_choice", None)
+        body.pop("parallel_tool_calls", None)
     return _encode(body)
 
 

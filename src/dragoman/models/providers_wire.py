@@ -83,8 +83,8 @@ _SETTING_NAMES = {
     "top_k": "top_k",
     "top_p": "top_p",
 }
-"""OpenAI's parameter names and their names in Pydantic AI. `stop` is handled separately. Other parameters are sent in
-the body unchanged."""
+"""OpenAI's parameter names and their names in Pydantic AI. `stop` and `tool_choice` are handled separately. Other
+parameters are sent in the body unchanged."""
 
 Content = str | list[theirs.UserContent]
 
@@ -117,6 +117,9 @@ def to_provider_settings(request: ModelRequest) -> ModelSettings:
     for name, value in request.parameters.items():
         if name in _SETTING_NAMES:
             settings[_SETTING_NAMES[name]] = value
+        elif name == "tool_choice":
+            if request.tools:
+                settings["tool_choice"] = [value["function"]["name"]] if isinstance(value, dict) else value
         elif name == "stop":
             settings["stop_sequences"] = [value] if isinstance(value, str) else value
         else:

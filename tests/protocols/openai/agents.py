@@ -15,15 +15,12 @@ MEDIA = (
     Text("look"),
     Image("https://example.org/a.png"),
     Data({"k": [1]}),
-    File("https://example.org/a.mp3", media="audio", media_type="audio/mp3"),
-    File("https://example.org/a.mp4", media="video"),
     File("https://example.org/a.pdf", name="a.pdf"),
-    Text("done"),
 )
 
 
-class EchoRequestAgent:
-    """Answers with its input as JSON: the parameters, the properties or the tools of the run, or the user's content."""
+class MirrorAgent:
+    """Answers with a part of its input as JSON: `parameters`, `tools`, `metadata`, `history`, or the user's content."""
 
     spec = AgentSpec(
         name="mirror",
@@ -43,9 +40,9 @@ class EchoRequestAgent:
             case "parameters":
                 run.emit(json.dumps(run.parameters))
             case "metadata":
-                run.emit(json.dumps({"user": run.metadata.user, "forwarded": run.metadata.forwarded}))
+                run.emit(json.dumps({"user": run.metadata.user, "instructions": run.metadata.instructions}))
             case "tools":
-                run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered_tools()]))
+                run.emit(json.dumps([tool.name for tool in run.offered_tools()]))
             case "history":
                 messages = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
                 run.emit(json.dumps(messages[::-1]))
@@ -58,17 +55,11 @@ class EchoRequestAgent:
         return None
 
 
-@agent(name="memory_writer", memory=True)
-async def memory_writer(run: FunctionRun) -> None:
-    """Writes one memory."""
-    await run.remember("likes tea", reason="said so")
+@agent(name="weather", client_tools=True)
+async def weather(run: FunctionRun) -> None:
+    """Calls the application's first tool, and reports its result."""
+    result = await run.call("get_weather", location="Paris")
+    run.emit(f"The tool says {result}.")
 
 
-@agent(name="picker", client_tools=True)
-async def picker(run: FunctionRun) -> None:
-    """Calls a client tool twice, then reports the results and the model parameters of its last run."""
-    picked = [await run.call("pick"), await run.call("pick")]
-    run.emit(json.dumps({"picked": picked, "parameters": run.parameters}))
-
-
-AGENTS = (EchoRequestAgent(), memory_writer, picker)
+AGENTS = (MirrorAgent(), weather)

@@ -34,6 +34,12 @@ class ResponseNotFound(RequestError):
         super().__init__("there is no such response")
 
 
+class ModelNotFound(RequestError):
+    """The `model` of a request names no agent."""
+
+    path = "model"
+
+
 class ItemNotFound(RequestError):
     """The caller has no such item."""
 
@@ -53,8 +59,9 @@ ERRORS = ErrorTable(
         refusals.Refused: ErrorRow(400, "invalid_request"),
         refusals.NotFound: ErrorRow(404, "not_found"),
         refusals.SessionNotFound: ErrorRow(404, "conversation_not_found"),
-        refusals.AgentNotFound: ErrorRow(404, "model_not_found", facts=("path",)),
+        refusals.AgentNotFound: ErrorRow(404, "model_not_found"),
         refusals.RunNotFound: ErrorRow(404, "response_not_found"),
+        ModelNotFound: ErrorRow(404, "model_not_found", facts=_PATH),
         ResponseNotFound: ErrorRow(404, "response_not_found"),
         ItemNotFound: ErrorRow(404, "item_not_found", facts=_PATH),
         refusals.Invalid: ErrorRow(400, "invalid_value", facts=_PATH),

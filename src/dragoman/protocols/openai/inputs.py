@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import questions_of
 from dragoman.core.ids import CallId, MessageId, RunId
-from dragoman.core.inputs import Answer, Choice, Decision, Result, Submit, UserInput
+from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
+from dragoman.core.question_text import choice_from_text
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.tools import ToolSpec
@@ -25,8 +25,6 @@ from dragoman.protocols.openai.translate import PROTOCOL
 Content = str | tuple[core.InputBlock, ...]
 UNREADABLE = "_unreadable"
 """The key of arguments that are not a JSON object (shared rules, 18)."""
-NOT_ANSWERED = "not answered"
-"""The answer to every question of a call but the first, which a text answers."""
 
 
 class NewInput(NamedTuple):
@@ -133,7 +131,7 @@ def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[c
             case requests.FunctionCallOutput(call_id=call_id) if call_id in names and call_id in answered:
                 flush()
                 answered.discard(call_id)
-                content = content_from(item.output, path)
+                content = _joined(content_from(item.output, path))
                 message_id, name = MessageId(new_id()), names[call_id]
                 seeds.append(core.ToolMessage(id=message_id, call_id=CallId(call_id), name=name, content=content))
             case requests.Message(role="assistant"):
@@ -153,7 +151,7 @@ def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[c
 def _answer(item: InputItem, path: str) -> Answer | None:
     match item:
         case requests.FunctionCallOutput(call_id=call_id, output=output):
-            return Result(call_id=ids.call_of(call_id), content=content_from(output, path))
+            return Result(call_id=ids.call_of(call_id), content=_joined(content_from(output, path)))
         case requests.McpApprovalResponse(approval_request_id=request_id, approve=approve, reason=reason):
             return Decision(call_id=ids.call_of(request_id), granted=approve, reason=reason)
         case _:
@@ -174,6 +172,12 @@ def content_from(content: str | tuple[requests.Part, ...], path: str) -> Content
     if isinstance(content, str):
         return content
     return tuple(_block(part, f"{path}.content[{index}]") for index, part in enumerate(content))
+
+
+def _joined(content: Content) -> Content:
+    """The content of a result: one text if there is nothing else."""
+    is_text = not isinstance(content, str) and all(isinstance(block, core.Text) for block in content)
+    return core.text_of(content) if is_text else content
 
 
 def _block(part: requests.Part, path: str) -> core.InputBlock:
@@ -210,18 +214,9 @@ def with_question_answered(given: NewInput, state: SessionState) -> NewInput:
     if asked is None or not given.messages:
         return given
     content = given.messages[0].content
-    text = (
-        content if isinstance(content, str) else "".join(each.text for each in content if isinstance(each, core.Text))
-    )
-    questions = questions_of(asked.call.input).questions
-    labels = [option.label.casefold() for option in questions[0].options] if questions else []
-    chosen = labels.index(text.strip().casefold()) if text.strip().casefold() in labels else None
-    custom = {str(place): NOT_ANSWERED for place in range(1, len(questions))}
-    choice = Choice(
-        call_id=asked.call.call_id,
-        selections={} if chosen is None else {"0": [chosen]},
-        custom=custom if chosen is not None else {"0": text, **custom},
-    )
+    texts = [content] if isinstance(content, str) else [each.text for each in content if isinstance(each, core.Text)]
+    text = "".join(texts)
+    choice = choice_from_text(asked.call, text)
     declined = [Decision(call_id=call.call.call_id, granted=False) for call in waiting if call is not asked]
     return given._replace(messages=given.messages[1:], answers=(choice, *declined))
 

@@ -19,6 +19,7 @@ from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotChangeable,
+    AgentNotFound,
     CallAlreadySettled,
     Invalid,
     SessionBusy,
@@ -32,7 +33,7 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.openai import ids, inputs
-from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ResponseNotFound
+from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ModelNotFound, ResponseNotFound
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import CreateResponse, InputItem, ItemReference, ParsedResponse
@@ -166,7 +167,7 @@ class Runs:
     ) -> AsyncIterator[RunHandle]:
         """Start the run that a request asks for, or find the one that its idempotency key started before."""
         model = parsed.fields.model
-        agent = None if model is None else self._engine.agent(model).spec.name
+        agent = None if model is None else self.agent_named(model)
         request = RunRequest(owner, parsed, agent, key)
         async with AsyncExitStack() as stack:
             if key is None:
@@ -183,6 +184,13 @@ class Runs:
                     stack.enter_context(self._engine.lease(found.session))
                     handle = found
             yield handle
+
+    def agent_named(self, model: str) -> str:
+        """The name of the agent that a request asks for by its name or an alias. Raises ModelNotFound."""
+        spec = self._engine.find_spec(model)
+        if spec is None:
+            raise ModelNotFound(str(AgentNotFound(model, self._engine.agents)))
+        return spec.name
 
     async def _submit(self, stack: AsyncExitStack, request: RunRequest) -> RunHandle:
         items = request.parsed.items

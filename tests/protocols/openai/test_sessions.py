@@ -1,0 +1,370 @@
+"""OpenAI's API, sections 4 and 5: which session a request continues, what is kept, and what stops it."""
+
+import asyncio
+import json
+from typing import Any
+
+from tests.asgi_client import DEADLINE_S
+from tests.protocols.openai.client import OpenAiClient, function, output, script
+from tests.protocols.openai.stream import text_of
+from tests.requirements import requirement
+from tests.servers import AppServer, AppServerFactory
+
+Json = Any
+LONG = script({"say": "begun"}, {"wait_ms": 60_000})
+PICK = script({"calls": [{"name": "pick"}, {"name": "pick"}]}, {"say": "{results}"})
+
+
+async def listed(server: AppServer) -> set[str]:
+    """The sessions in alice's list."""
+    return {
+        each["sessionId"] for each in (await server.aap_client("alice").get("/sessions?limit=200")).json["sessions"]
+    }
+
+
+async def until_over(client: OpenAiClient, response_id: str) -> Json:
+    """Poll a response until it is over."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (response := await client.get(f"/responses/{response_id}"))["status"] in ("queued", "in_progress"):
+            pass
+    return response
+
+
+# --- which session ----------------------------------------------------------------------------------------------------
+
+
+@requirement("openai:session:previous", "openai:session:branch")
+async def test_an_earlier_response_begins_a_branch_and_a_hidden_one_switches_back(alice: OpenAiClient) -> None:
+    one = await alice.respond("one")
+    two = await alice.respond("two", previous_response_id=one["id"])
+    three = await alice.respond("three", previous_response_id=one["id"])
+    recalled = await alice.respond("recall", previous_response_id=three["id"])
+    assert (text_of(recalled), recalled["previous_response_id"]) == ("one | three", three["id"])
+    assert text_of(await alice.respond("recall", previous_response_id=two["id"])) == "one | two"
+    assert text_of(await alice.respond("recall", previous_response_id=recalled["id"])) == "one | three | recall"
+    assert text_of(await alice.get(f"/responses/{two['id']}")) == "You said: two"
+
+
+@requirement("openai:session:references")
+async def test_a_resent_history_is_recognised_by_references_ids_and_call_ids(alice: OpenAiClient) -> None:
+    one = await alice.respond("one")
+    said = {"role": "user", "content": "one"}
+    for known in (
+        {"type": "item_reference", "id": one["output"][0]["id"]},
+        {"id": one["output"][0]["id"]},
+        one["output"][0],
+    ):
+        again = await alice.respond([said, known, {"role": "user", "content": "recall"}])
+        assert text_of(again) == "one"
+    assert await alice.refused("POST", "/responses", {"input": [{"type": "item_reference", "id": "msg_1"}, said]}) == (
+        *(404, "item_not_found"),
+        "input[0]",
+    )
+    other = await alice.respond("other")
+    mixed = {"input": [one["output"][0], other["output"][0], said]}
+    assert await alice.refused("POST", "/responses", mixed) == (400, "mixed_history", "input")
+    only_known = {"input": [said, one["output"][0]]}
+    assert await alice.refused("POST", "/responses", only_known) == (400, "nothing_new", "input")
+
+
+@requirement("openai:session:past", "openai:abuse:forged")
+async def test_a_history_without_known_items_is_the_past_of_a_new_session(alice: OpenAiClient) -> None:
+    past = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": "one"},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "stamp", "arguments": '{"text": "x"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "stamped"},
+        {"type": "function_call", "call_id": "c2", "name": "stamp", "arguments": "{}"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "done"}], "phase": "final_answer"},
+    ]
+    seen = json.loads(text_of(await alice.respond([*past, {"role": "user", "content": "history"}], model="mirror")))
+    assert seen == [
+        ["SystemMessage", "be brief"],
+        ["UserMessage", "one"],
+        ["AssistantMessage", ""],
+        ["ToolMessage", "stamped"],
+        ["AssistantMessage", "done"],
+        ["UserMessage", "history"],
+    ]
+    # Results behind the last user message continue there, and no tool of the agent runs, whatever its name.
+    continued = await alice.respond(
+        [{"role": "user", "content": script({"call": {"name": "stamp"}}, {"say": "{result}"})}, *past[3:5]]
+    )
+    assert [item["type"] for item in continued["output"]] == ["message"]
+    assert text_of(continued) == "stamped"
+
+
+@requirement("openai:session:answers", "openai:request:nothing-stored")
+async def test_answers_are_taken_one_by_one_and_each_once(alice: OpenAiClient) -> None:
+    asked = await alice.respond(PICK, tools=[function("pick")])
+    first, second = (item["call_id"] for item in asked["output"])
+    partly = await alice.respond([output(first, "A")])
+    assert (partly["status"], partly["output"]) == ("completed", [])
+    assert (await alice.get(f"/responses/{partly['id']}"))["output"] == []
+    twice = {"input": [output(first, "A")], "previous_response_id": asked["id"]}
+    assert await alice.refused("POST", "/responses", twice) == (400, "no_pending_call", "input[0].call_id")
+    done = await alice.respond([output(second, "B")], previous_response_id=partly["id"])
+    assert text_of(done) == "A, B"
+    late = {"input": [output(second, "B")], "previous_response_id": asked["id"]}
+    assert await alice.refused("POST", "/responses", late) == (400, "no_pending_call", "input[0].call_id")
+    unknown = {"input": [{"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}]}
+    assert await alice.refused("POST", "/responses", unknown) == (
+        *(400, "no_pending_call"),
+        "input[0].approval_request_id",
+    )
+
+
+@requirement("openai:session:conversation", "openai:conversations:objects", "openai:conversations:items")
+async def test_a_conversation_gets_its_agent_from_its_first_response(
+    alice: OpenAiClient, app_server: AppServer
+) -> None:
+    item = {"role": "user", "content": "zero"}
+    draft = await alice.post("/conversations", {"items": [item], "metadata": {"topic": "a"}})
+    assert draft == {
+        "id": draft["id"],
+        "object": "conversation",
+        "created_at": draft["created_at"],
+        "metadata": {"topic": "a"},
+    }
+    path = f"/conversations/{draft['id']}"
+    added = await alice.post(f"{path}/items", {"items": [{"role": "assistant", "content": "hi"}]})
+    assert [each["role"] for each in added["data"]] == ["assistant"]
+    response = await alice.respond("history", model="mirror", conversation={"id": draft["id"]})
+    assert response["conversation"] == {"id": draft["id"]}
+    assert [text for _, text in json.loads(text_of(response))] == ["zero", "hi", "history"]
+    items = (await alice.get(f"{path}/items?order=asc"))["data"]
+    assert [(each["role"], each["content"][0]["type"]) for each in items] == [
+        ("user", "input_text"),
+        ("assistant", "output_text"),
+        ("user", "input_text"),
+        ("assistant", "output_text"),
+    ]
+    assert items[-1] == response["output"][0] == await alice.get(f"{path}/items/{items[-1]['id']}")
+    assert (await alice.post(path, {"metadata": {"topic": "b"}}))["metadata"] == {"topic": "b"}
+    refused = await alice.refused("POST", f"{path}/items", {"items": [item]})
+    assert refused == (400, "conversation_has_responses", "")
+    other = {"model": "rehearsal", "input": "x", "conversation": draft["id"]}
+    assert await alice.refused("POST", "/responses", other) == (400, "model_mismatch", "model")
+    assert draft["id"].removeprefix("conv_") in {each.replace("-", "") for each in await listed(app_server)}
+    assert (await alice.delete(path))["object"] == "conversation.deleted"
+    assert await alice.refused("DELETE", path) == (404, "conversation_not_found", "")
+
+
+@requirement("openai:lists:paging")
+async def test_lists_are_paged_in_both_orders(alice: OpenAiClient) -> None:
+    items = [{"role": "user", "content": str(number)} for number in range(3)]
+    draft = await alice.post("/conversations", {"items": items})
+    path = f"/conversations/{draft['id']}/items"
+    whole = await alice.get(path)
+    assert [each["content"][0]["text"] for each in whole["data"]] == ["2", "1", "0"]
+    assert (whole["object"], whole["has_more"]) == ("list", False)
+    first = await alice.get(f"{path}?limit=2&order=asc")
+    assert (first["first_id"], first["has_more"]) == (whole["last_id"], True)
+    rest = await alice.get(f"{path}?limit=2&order=asc&after={first['last_id']}")
+    assert rest["data"] == [whole["data"][0]]
+    beyond = await alice.get(f"{path}?order=asc&after={rest['last_id']}")
+    assert (beyond["data"], beyond["first_id"], beyond["last_id"]) == ([], None, None)
+    for wrong, name in (("limit=0", "limit"), ("limit=x", "limit"), ("order=up", "order"), ("after=nix", "after")):
+        assert await alice.refused("GET", f"{path}?{wrong}") == (400, "invalid_value", name)
+
+
+@requirement("openai:session:other-protocols", "openai:headers:session")
+async def test_a_session_of_another_protocol_is_a_conversation(alice: OpenAiClient, app_server: AppServer) -> None:
+    aap = app_server.aap_client("alice")
+    created = (await aap.post("/sessions", {"agent": {"name": "rehearsal"}, "_meta": {"labels": {"k": "v"}}})).json
+    turn = {"messages": [{"role": "user", "content": "one"}]}
+    run = (await aap.post(f"/sessions/{created['sessionId']}/turns", turn)).json["_meta"]["turnId"]
+    name = f"conv_{created['sessionId'].replace('-', '')}"
+    assert (await alice.get(f"/conversations/{name}"))["metadata"] == {"k": "v"}
+    items = (await alice.get(f"/conversations/{name}/items?order=asc"))["data"]
+    assert [each["content"][0]["text"] for each in items] == ["one", "You said: one"]
+    theirs = await alice.get(f"/responses/resp_{run.replace('-', '')}")
+    assert (theirs["status"], theirs["output"], theirs["metadata"]) == ("completed", items[1:], {})
+    reply = await alice.request("POST", "/responses", {"input": "recall", "conversation": name})
+    assert (text_of(reply.json), reply.headers["x-dragoman-session"]) == ("one", created["sessionId"])
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+@requirement("openai:session:unlisted")
+async def test_a_single_response_is_in_no_list_until_there_is_a_second(
+    alice: OpenAiClient, app_server: AppServer
+) -> None:
+    reply = await alice.request("POST", "/responses", {"input": "hello"})
+    session = reply.headers["x-dragoman-session"]
+    assert session not in await listed(app_server)
+    await alice.respond("hello", previous_response_id=reply.json["id"])
+    assert session in await listed(app_server)
+
+
+@requirement("openai:session:not-stored")
+async def test_what_is_not_stored_cannot_be_retrieved_but_its_calls_can_be_answered(alice: OpenAiClient) -> None:
+    asked = await alice.respond(PICK, tools=[function("pick")], store=False)
+    path = f"/responses/{asked['id']}"
+    assert await alice.refused("GET", path) == (404, "response_not_found", "")
+    refused = await alice.refused("POST", "/responses", {"input": "x", "previous_response_id": asked["id"]})
+    assert refused[1] == "previous_response_not_found"
+    answers = [output(item["call_id"], "A") for item in asked["output"]]
+    resent = [{"role": "user", "content": PICK}, *asked["output"], *answers]
+    done = await alice.respond(resent, store=False)
+    assert text_of(done) == "A, A"
+    # The session is gone with its answer: the same history is only a past now.
+    again = await alice.respond(
+        [*resent, *done["output"], {"role": "user", "content": "history"}], model="mirror", store=False
+    )
+    assert [kind for kind, _ in json.loads(text_of(again))] == [
+        *("UserMessage", "AssistantMessage", "ToolMessage", "ToolMessage", "AssistantMessage", "UserMessage")
+    ]
+
+
+@requirement("openai:responses:deleted", "openai:session:not-stored")
+async def test_a_deleted_response_is_gone_and_the_messages_that_others_need_stay(alice: OpenAiClient) -> None:
+    single = await alice.request("POST", "/responses", {"input": "hello"})
+    path = f"/responses/{single.json['id']}"
+    assert await alice.delete(path) == {"id": single.json["id"], "object": "response", "deleted": True}
+    assert await alice.refused("DELETE", path) == (404, "response_not_found", "")
+    session = single.headers["x-dragoman-session"].replace("-", "")
+    assert await alice.refused("GET", f"/conversations/conv_{session}") == (404, "conversation_not_found", "")
+    one = await alice.respond("one")
+    two = await alice.respond("two", previous_response_id=one["id"])
+    await alice.delete(f"/responses/{one['id']}")
+    for method, at in (("GET", ""), ("GET", "?stream=true"), ("GET", "/input_items"), ("POST", "/cancel")):
+        assert (await alice.refused(method, f"/responses/{one['id']}{at}"))[1] == "response_not_found"
+    refused = await alice.refused("POST", "/responses", {"input": "x", "previous_response_id": one["id"]})
+    assert refused[1] == "previous_response_not_found"
+    assert text_of(await alice.respond("recall", previous_response_id=two["id"])) == "one | two"
+
+
+@requirement("openai:responses:input-items")
+async def test_the_input_items_are_what_the_request_brought(alice: OpenAiClient) -> None:
+    first = await alice.respond(
+        [{"role": "developer", "content": "be brief"}, {"role": "user", "content": PICK}], tools=[function("pick")]
+    )
+    items = (await alice.get(f"/responses/{first['id']}/input_items?order=asc"))["data"]
+    assert [(each["role"], each["content"][0]["text"]) for each in items] == [("system", "be brief"), ("user", PICK)]
+    calls = [item["call_id"] for item in first["output"]]
+    second = await alice.respond([output(call, "A") for call in calls], previous_response_id=first["id"])
+    items = (await alice.get(f"/responses/{second['id']}/input_items?order=asc"))["data"]
+    assert [(each["type"], each["call_id"], each["output"]) for each in items] == [
+        ("function_call_output", call, "A") for call in calls
+    ]
+
+
+@requirement("openai:abuse:foreign")
+async def test_another_owners_objects_look_like_unknown_ones(alice: OpenAiClient, bob: OpenAiClient) -> None:
+    asked = await alice.request("POST", "/responses", {"input": PICK, "tools": [function("pick")]})
+    response = asked.json["id"]
+    conversation = f"conv_{asked.headers['x-dragoman-session'].replace('-', '')}"
+    for path in (f"/responses/{response}", f"/responses/{response}/input_items"):
+        assert await bob.refused("GET", path) == await bob.refused("GET", path.replace(response, "resp_" + "0" * 32))
+    for path in (f"/conversations/{conversation}", f"/conversations/{conversation}/items"):
+        assert (await bob.refused("GET", path))[:2] == (404, "conversation_not_found")
+    bodies: list[tuple[Json, str]] = [
+        ({"input": "x", "previous_response_id": response}, "previous_response_not_found"),
+        ({"input": "x", "conversation": conversation}, "conversation_not_found"),
+        ({"input": [{"type": "item_reference", "id": asked.json["output"][0]["id"]}]}, "item_not_found"),
+        ({"input": [output(asked.json["output"][0]["call_id"], "A")]}, "no_pending_call"),
+    ]
+    for body, code in bodies:
+        assert (await bob.refused("POST", "/responses", body))[1] == code
+    assert (await bob.refused("DELETE", f"/responses/{response}"))[0] == 404
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+@requirement("openai:disconnect:cancels", "openai:busy:conflict")
+async def test_closing_the_connection_stops_the_run(alice: OpenAiClient) -> None:
+    reader = await alice.stream(LONG)
+    await reader.wait_for_text("begun")
+    response = reader.events[0]["response"]["id"]
+    busy = await alice.request("POST", "/responses", {"input": "x", "previous_response_id": response})
+    assert (busy.status, busy.json["error"]["code"], busy.headers["retry-after"]) == (409, "conversation_busy", "1")
+    await reader.disconnect()
+    stopped = await until_over(alice, response)
+    assert (stopped["status"], stopped["incomplete_details"], text_of(stopped)) == ("cancelled", None, "begun")
+    assert stopped["output"][0]["status"] == "incomplete"
+    assert text_of(await alice.respond("next", previous_response_id=response)) == "You said: next"
+
+
+@requirement("openai:disconnect:cancels")
+async def test_closing_the_connection_stops_a_run_that_is_not_streamed(alice: OpenAiClient) -> None:
+    conversation = (await alice.post("/conversations", {}))["id"]
+    body = json.dumps({"model": "rehearsal", "input": LONG, "conversation": conversation}).encode()
+    headers = [("authorization", f"Bearer {alice.key}"), ("content-type", "application/json")]
+    exchange = alice.connection.begin("POST", "/v1/responses", headers=headers, body=body)  # type: ignore[attr-defined]
+    async with asyncio.timeout(DEADLINE_S):
+        while not (items := (await alice.get(f"/conversations/{conversation}/items"))["data"]):
+            pass
+    response = "resp_" + items[-1]["id"].split("_")[1]
+    await exchange.disconnect()
+    assert (await until_over(alice, response))["status"] == "cancelled"
+
+
+@requirement("openai:disconnect:exceptions")
+async def test_background_watched_and_continued_runs_go_on(alice: OpenAiClient) -> None:
+    paused = script({"say": "begun"}, {"wait_ms": 150}, {"say": " done"})
+    in_background = await alice.stream(paused, background=True)
+    watched = await alice.stream(paused)
+    body = {"model": "rehearsal", "input": paused, "stream": True}
+    continued = await alice.follow("POST", "/responses", body, headers={"x-dragoman-on-disconnect": "continue"})
+    for reader in (in_background, watched, continued):
+        await reader.until(1)
+    watcher = await alice.replay(watched.events[0]["response"]["id"])
+    await watcher.until(1)
+    for reader in (in_background, watched, continued):
+        await reader.disconnect()
+    for reader in (in_background, continued):
+        over = await until_over(alice, reader.events[0]["response"]["id"])
+        assert (over["status"], text_of(over)) == ("completed", "begun done")
+    assert text_of(await watcher.end()) == "begun done"
+
+
+@requirement("openai:background:polled", "openai:ids:stable", "openai:stream:replay")
+async def test_a_background_response_survives_a_restart(open_app_server: AppServerFactory) -> None:
+    async with open_app_server() as server:
+        client = OpenAiClient(server.connection, server.key("alice"))
+        begun = await client.respond(
+            script({"say": "begun"}, {"step": True}, {"wait_ms": 200}, {"say": "done"}), background=True
+        )
+        assert (begun["status"], begun["output"], begun["background"]) == ("in_progress", [], True)
+        reader = await client.replay(begun["id"])
+        await reader.wait_for_text("begun")
+        await reader.disconnect()
+        await server.restart()
+        client = OpenAiClient(server.connection, server.key("alice"))
+        over = await until_over(client, begun["id"])
+        assert (over["status"], text_of(over), over["created_at"]) == ("completed", "begundone", begun["created_at"])
+        whole = await client.replay(begun["id"])
+        assert await whole.end() == over
+        assert whole.events[: len(reader.events)] == reader.events
+
+
+@requirement("openai:background:cancelled")
+async def test_cancelling_stops_a_response_and_leaves_one_that_is_over(alice: OpenAiClient) -> None:
+    begun = await alice.respond(LONG, background=True)
+    path = f"/responses/{begun['id']}/cancel"
+    cancelled = await alice.post(path, {})
+    assert cancelled["status"] == "cancelled"
+    assert await alice.post(path, {}) == cancelled
+    over = await alice.respond("hello")
+    assert await alice.post(f"/responses/{over['id']}/cancel", {}) == over
+
+
+@requirement("openai:idempotency:key")
+async def test_the_same_key_gets_the_first_response_again(alice: OpenAiClient) -> None:
+    headers = {"idempotency-key": "once"}
+    body = {"model": "rehearsal", "input": "hello"}
+    first = await alice.request("POST", "/responses", body, headers=headers)
+    assert (await alice.request("POST", "/responses", body, headers=headers)).json == first.json
+    other = await alice.request("POST", "/responses", {**body, "input": "other"}, headers=headers)
+    assert (other.status, other.json["error"]["code"], other.headers["x-should-retry"]) == (
+        *(409, "idempotency_key_reused"),
+        "false",
+    )
+    streamed = {**body, "stream": True}
+    keyed = {"idempotency-key": "twice"}
+    once = await (await alice.follow("POST", "/responses", streamed, headers=keyed)).end()
+    assert await (await alice.follow("POST", "/responses", streamed, headers=keyed)).end() == once
