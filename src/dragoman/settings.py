@@ -187,6 +187,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["elicit", "elsewhere"],
         doc("whether MCP hosts ask their user for approvals; with `elsewhere` they are given in other clients only"),
     ] = "elicit"
+    mcp_disconnect: Annotated[
+        Literal["cancel", "continue"],
+        doc("what happens to a run of a 2026-07-28 MCP call when its client disconnects and nobody else is watching"),
+    ] = "cancel"
     mcp_resources: Annotated[bool, doc("show the user's conversations as MCP resources")] = True
     blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True

@@ -100,6 +100,29 @@ REQUIREMENTS = (
     Requirement("mcp:resources:list", "The user's conversations, newest first", "mcp §9"),
     Requirement("mcp:resources:read", "A conversation as Markdown; unknown and foreign ones look the same", "mcp §9"),
     Requirement("mcp:resources:setting", "Resources can be turned off", "mcp §3"),
+    # --- 2026-07-28 ---------------------------------------------------------------------------------------------------
+    Requirement("mcp:new:discover", "`server/discover` names all versions and what the server can do", "2026-07-28"),
+    Requirement(
+        "mcp:new:results",
+        "Results have a type, the server's name and a lifetime; no session",
+        "2026-07-28",
+    ),
+    Requirement("mcp:new:headers", "Headers that disagree with the body, or come twice, are -32020", "2026-07-28"),
+    Requirement("mcp:new:meta", "Every request carries its version and the client's capabilities", "2026-07-28"),
+    Requirement("mcp:new:statuses", "Statuses follow the codes: 404 for methods, 400 for parameters", "2026-07-28"),
+    Requirement(
+        "mcp:new:forms", "Forms are part of a result; the repeated call answers them, once", "SEP-2322; mcp §6.1"
+    ),
+    Requirement(
+        "mcp:new:forged",
+        "A state of another owner or another call is -32602; forged answers run nothing",
+        "mcp §6.1, §10",
+    ),
+    Requirement(
+        "mcp:new:disconnect",
+        "A stream that is closed before its result cancels the run, unless somebody else reads it",
+        "2026-07-28; mcp §8.2; shared rules, 9",
+    ),
     # --- clients ------------------------------------------------------------------------------------------------------
     Requirement("mcp:client:python", "The official Python client works", "mcp §12"),
     Requirement("mcp:client:typescript", "The official TypeScript client works", "mcp §12"),

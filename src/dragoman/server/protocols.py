@@ -181,6 +181,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             body_limit=settings.body_bytes,
             answer_within_s=settings.mcp_answer_within_s,
             approvals=settings.mcp_approvals,
+            on_disconnect=settings.mcp_disconnect,
             resources=settings.mcp_resources,
             public_url=settings.public_url,
         ),

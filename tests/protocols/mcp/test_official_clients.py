@@ -25,7 +25,7 @@ from tests.servers import SocketServer, running_socket_server
 CLIENTS = Path(__file__).parent / "clients"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 STAMP = script(call("stamp", text="x"), {"say": "{result}"})
-ERAS = ["legacy"]
+ERAS = ["legacy", "auto", "2026-07-28"]
 
 
 async def answer_form(context: Any, params: Any) -> types.ElicitResult:

@@ -25,6 +25,7 @@ from dragoman.core.refusals import (
     AgentNotServed,
     Conflict,
     Invalid,
+    InvalidAnswer,
     Refused,
     SessionBusy,
     SessionNotFound,
@@ -34,6 +35,7 @@ from dragoman.core.session import OpenCall
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.core.turns import TurnRun
+from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
@@ -44,8 +46,8 @@ from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.errors import InvalidMessage, InvalidParams, is_for_model
 from dragoman.protocols.mcp.forms import answer_from, parse_form_id
 from dragoman.protocols.mcp.options import McpOptions
-from dragoman.protocols.mcp.streams import CallFrames
-from dragoman.protocols.mcp.tokens import EventIds, EventPosition
+from dragoman.protocols.mcp.streams import AnsweredRequest, CallFrames
+from dragoman.protocols.mcp.tokens import EventPosition, parse_request_state, request_digest
 from dragoman.protocols.mcp.translate import PROTOCOL, TurnSummary, pending_call, refused_result, user_input
 
 _DIGEST = "request"
@@ -74,12 +76,21 @@ class FollowedTurn(NamedTuple):
     """Gives back the stream's place under the caller's limit."""
 
 
+class TakenResponses(NamedTuple):
+    """A turn whose calls were answered, and whether forms were closed, or sent without an answer."""
+
+    turn: FollowedTurn
+    has_closed: bool = False
+    has_empty: bool = False
+
+
 class OpenAnswer(NamedTuple):
     """A turn that is about to be followed: the reader's position, and what encodes it."""
 
     turn: FollowedTurn
     frames: CallFrames
-    on_close: Callable[[], None]
+    on_close: Callable[[bool], None]
+    """Called when the stream is closed, with whether the client left."""
 
 
 class Calls:
@@ -89,6 +100,7 @@ class Calls:
         self._engine = engine
         self._options = options
         self._admit_stream = admit_stream
+        self._abandoned = AbandonedRuns(engine, PROTOCOL)
         self._open: dict[tuple[str, wire.RequestId], CallFrames] = {}
         """The streams of this server by session and request."""
 
@@ -111,6 +123,8 @@ class Calls:
         """
         request.principal.require("use")
         spec = self._tool(request, params.get("name"))
+        if request.client.is_new and (state := params.get("requestState")) is not None:
+            return await self._retry(request, params, state, stack)
         try:
             arguments = convert_value(params.get("arguments", {}), wire.Arguments, "arguments")
             turn = await self._start(request, spec, arguments, stack)
@@ -118,7 +132,51 @@ class Calls:
             if not is_for_model(error):
                 raise
             return refused_result(*_explain(error))
-        return self._follow(request, turn)
+        return self._follow(request, turn, digest=request_digest(params))
+
+    async def _retry(self, request: CallRequest, params: JsonObject, state: Json, stack: AsyncExitStack) -> OpenAnswer:
+        """Take the answers that a repeated call brings, and go on with its turn.
+
+        Raises:
+            InvalidParams: `requestState` is not one of the caller's, or belongs to another call.
+        """
+        digest, repeated = request_digest(params), parse_request_state(state)
+        turn = None
+        if repeated is not None and repeated.digest == digest:
+            turn = await self.find_turn(request.principal, RunId(repeated.run_id), stack)
+        if repeated is None or turn is None:
+            raise InvalidParams("requestState is that of an earlier result of this very call")
+        taken = await self.take_responses(request.principal, turn, params.get("inputResponses"))
+        asked_again = repeated.asked_again or taken.has_empty
+        shows_forms = not taken.has_closed and not (repeated.asked_again and taken.has_empty)
+        return self._follow(request, taken.turn, digest=digest, shows_forms=shows_forms, asked_again=asked_again)
+
+    async def take_responses(self, principal: Principal, turn: FollowedTurn, responses: Json) -> TakenResponses:
+        """Take answers to the calls with which a turn waits, by the ids of the calls. Others are ignored.
+
+        Raises:
+            InvalidParams: they have the wrong shape.
+        """
+        state = turn.session.state
+        if not isinstance(responses, dict | None):
+            raise InvalidParams("inputResponses is an object")
+        if is_busy(state) or not is_open(turn.session) or (await self._newest_turn(turn.session)).run_id != turn.run_id:
+            return TakenResponses(turn)
+        meant = [
+            answer_from(call, _elicit_result(responses[call.call.call_id]))
+            for call in state.waiting_calls()
+            if responses and call.call.call_id in responses
+        ]
+        answers = tuple(each for each in meant if not isinstance(each, str))
+        has_closed = "leave" in meant
+        if answers:
+            try:
+                turn = await self.answer(principal.user, turn.session, Submit(protocol=PROTOCOL, answers=answers))
+            except InvalidAnswer:
+                has_closed = True
+            except (Invalid, Conflict):
+                pass  # they were answered meanwhile
+        return TakenResponses(turn, has_closed, "again" in meant)
 
     def _tool(self, request: CallRequest, name: Json) -> AgentSpec:
         try:
@@ -225,25 +283,30 @@ class Calls:
 
     # --- following ------------------------------------------------------------------------------------------------
 
-    def _follow(self, request: CallRequest, turn: FollowedTurn) -> OpenAnswer:
+    def _follow(
+        self,
+        request: CallRequest,
+        turn: FollowedTurn,
+        *,
+        digest: str = "",
+        shows_forms: bool = True,
+        asked_again: bool = False,
+    ) -> OpenAnswer:
         client = request.client
-        frames = CallFrames(
-            turn.session,
-            TurnSummary(turn.run_id),
-            client,
-            request.id,
-            self._options,
-            live_from=turn.live_from,
-            token=request.token,
-            event_ids=EventIds(turn.run_id, request.id, request.token) if client.session else None,
-        )
-        self._open[client.session, request.id] = frames
+        answered = AnsweredRequest(client, request.id, request.token, digest, shows_forms, asked_again)
+        summary = TurnSummary(turn.run_id)
+        frames = CallFrames(turn.session, summary, answered, self._options, live_from=turn.live_from)
+        if client.session:
+            self._open[client.session, request.id] = frames
 
-        def on_close() -> None:
+        def on_close(has_left: bool) -> None:
             frames.release()
             turn.release()
             if self._open.get((client.session, request.id)) is frames:
                 del self._open[client.session, request.id]
+            is_given_up = has_left and client.is_new and not frames.is_over
+            if is_given_up and turn.began is not None and self._options.on_disconnect == "cancel":
+                self._abandoned.stop(turn.session, turn.began)
 
         return OpenAnswer(turn, frames, on_close)
 
@@ -350,6 +413,13 @@ class Calls:
 def is_open(session: SessionView) -> bool:
     """Whether the newest turn of a session is not over."""
     return session.state.run is not None or any(session.state.waiting_calls())
+
+
+def _elicit_result(value: Json) -> wire.ElicitResult:
+    try:
+        return msgspec.convert(value, wire.ElicitResult)
+    except msgspec.ValidationError as error:
+        raise InvalidParams("an answer to a form has an action and a content") from error
 
 
 def _key_name(session: str, request_id: wire.RequestId) -> str:

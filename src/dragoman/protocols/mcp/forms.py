@@ -3,6 +3,7 @@
 A model cannot approve anything: an approval is the exact choice of a person in a form.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 from dragoman.core.answers import Question, compact_json, questions_of
@@ -65,6 +66,12 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
         schema = {"type": "object", "properties": properties}
     params: JsonObject = {"message": message, "requestedSchema": schema}
     return {"mode": "form", **params} if version in (wire.NEW_VERSION, wire.OLD_VERSIONS[0]) else params
+
+
+def input_requests(calls: Iterable[OpenCall], agent: str) -> JsonObject:
+    """The forms of several calls by their ids, as results of the new version contain them."""
+    forms = {call.call.call_id: form_of(call, agent, wire.NEW_VERSION) for call in calls}
+    return {key: {"method": "elicitation/create", "params": form} for key, form in forms.items() if form is not None}
 
 
 def _headers_of(arguments: JsonObject) -> dict[int, str]:

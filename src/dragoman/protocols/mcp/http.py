@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,13 +19,14 @@ from dragoman.core.content import JsonObject
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.body import header, json_response, read_json_body, while_connected
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, MethodNotAllowed, UnknownPath
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import open_stream, read_to_end
 from dragoman.protocols.mcp import errors, wire
 from dragoman.protocols.mcp.calls import CallRequest, Calls, OpenAnswer
+from dragoman.protocols.mcp.eras import VERSION_HEADER, complete, is_new, read_new_client
 from dragoman.protocols.mcp.errors import (
     InvalidMessage,
     InvalidParams,
@@ -178,16 +179,18 @@ class _Handlers(Handlers):
         if agent is not None:
             self._engine.agent(agent)
         if message.method is msgspec.UNSET:
+            if client.is_new:
+                raise InvalidMessage("this version answers forms with the repeated request")
             if message.result is msgspec.UNSET and message.error is msgspec.UNSET:
                 raise InvalidMessage("a message has a method, a result or an error")
             await self._calls.take_form(principal_of(request), client, message)
             return Response(status_code=202)
         params = {} if message.params is msgspec.UNSET else message.params
         if request_id is None:
-            if message.method == "notifications/cancelled" and isinstance(params, dict):
+            if message.method == "notifications/cancelled" and isinstance(params, dict) and not client.is_new:
                 await self._calls.cancel(principal_of(request), client, params.get("requestId"))
             return Response(status_code=202)
-        method = METHODS.get(message.method)
+        method = (NEW_METHODS if client.is_new else OLD_METHODS).get(message.method)
         if method is None or (message.method.startswith("resources/") and not self._options.resources):
             raise UnknownMethod(message.method)
         if not isinstance(params, dict):
@@ -197,7 +200,9 @@ class _Handlers(Handlers):
         if isinstance(result, Response):
             return result
         headers = {}
-        if message.method == "initialize":
+        if client.is_new:
+            result = complete(result, self._options.server_info, ttl_ms=LIFETIMES_MS.get(message.method))
+        elif message.method == "initialize":
             headers["Mcp-Session-Id"] = self._begin_session(request, result["protocolVersion"], params)
         return json_response(wire.ResultMessage(id=request_id, result=result), headers=headers)
 
@@ -209,7 +214,12 @@ class _Handlers(Handlers):
             InvalidMessage: there is no session.
             UnknownMcpSession: it is not one of the caller's.
         """
-        version = header(request.scope, b"mcp-protocol-version")
+        version = header(request.scope, VERSION_HEADER)
+        if is_new(version, message.params):
+            _EXCHANGE.set(_EXCHANGE.get()._replace(is_new=True))
+            if message.id is msgspec.UNSET or message.method is msgspec.UNSET:
+                return wire.Client(wire.NEW_VERSION)
+            return read_new_client(request.scope["headers"], message.method, message.params)
         if version is not None and version not in wire.OLD_VERSIONS:
             raise UnsupportedVersion(version)
         if message.method == "initialize":
@@ -217,7 +227,7 @@ class _Handlers(Handlers):
         return self._session_of(request)
 
     def _session_of(self, request: Request) -> wire.Client:
-        token, version = header(request.scope, b"mcp-session-id"), header(request.scope, b"mcp-protocol-version")
+        token, version = header(request.scope, b"mcp-session-id"), header(request.scope, VERSION_HEADER)
         if token is None:
             raise InvalidMessage("Mcp-Session-Id is missing: begin with initialize")
         now_s = int(self._engine.clock.now().timestamp())
@@ -235,7 +245,7 @@ class _Handlers(Handlers):
 
     async def _resume(self, request: Request) -> Response:
         event_id = header(request.scope, b"last-event-id")
-        if event_id is None or header(request.scope, b"mcp-protocol-version") == wire.NEW_VERSION:
+        if event_id is None or header(request.scope, VERSION_HEADER) == wire.NEW_VERSION:
             raise MethodNotAllowed(("POST",))  # nothing is ever sent outside the stream of a request
         client = self._session_of(request)
         position = parse_event_id(event_id)
@@ -255,17 +265,20 @@ class _Handlers(Handlers):
         before = b""
         if client.version == wire.OLD_VERSIONS[0]:  # older clients cannot read an event without data
             before = b"%bretry: %d\ndata: \n\n" % (frames.id_at(turn.live_from), RETRY_MS)
-        return await open_stream(reader, frames, before=before, on_close=lambda _: answer.on_close())
+        return await open_stream(reader, frames, before=before, on_close=answer.on_close)
 
-    async def _read(self, answer: OpenAnswer) -> JsonObject:
+    async def _read(self, request: Request, answer: OpenAnswer) -> JsonObject:
         """Follow a turn to its end, for a client that takes no streams."""
-        turn, frames = answer.turn, answer.frames
+        turn, frames, has_left = answer.turn, answer.frames, False
         try:
             with self._engine.follow(turn.session, Cursor(turn.first_seq - 1)) as reader:
                 frames.attach(reader)
-                await read_to_end(reader, frames)
+                await while_connected(request, read_to_end(reader, frames))
+        except ClientDisconnect:
+            has_left = True
+            raise
         finally:
-            answer.on_close()
+            answer.on_close(has_left)
         if frames.result is None:
             raise InvalidMessage("the request was cancelled")
         return frames.result
@@ -276,7 +289,11 @@ class _Handlers(Handlers):
         """Begin a session of an old version."""
         wished = context.params.get("protocolVersion")
         version = wished if wished in wire.OLD_VERSIONS else wire.OLD_VERSIONS[0]
-        return {"protocolVersion": version, **self._description(), "serverInfo": self._server_info}
+        return {"protocolVersion": version, **self._description(), "serverInfo": self._options.server_info}
+
+    async def discover(self, context: _Context) -> JsonObject:
+        """Describe the server to a client of the new version."""
+        return {"supportedVersions": list(wire.VERSIONS), **self._description()}
 
     async def ping(self, context: _Context) -> JsonObject:
         """Answer that the server is there."""
@@ -305,7 +322,10 @@ class _Handlers(Handlers):
             answer = await self._calls.call(request, context.params, stack)
             if not isinstance(answer, OpenAnswer):
                 return answer
-            return await self._stream(client, answer) if accepted.streams else await self._read(answer)
+            if accepted.streams:
+                return await self._stream(client, answer)
+            result = await self._read(context.request, answer)
+            return json_response(wire.ResultMessage(id=context.id, result=result))
 
     async def list_resources(self, context: _Context) -> JsonObject:
         """List the caller's conversations."""
@@ -327,20 +347,28 @@ class _Handlers(Handlers):
             capabilities["resources"] = {}
         return {"capabilities": capabilities, "instructions": INSTRUCTIONS}
 
-    @property
-    def _server_info(self) -> JsonObject:
-        return {"name": "dragoman", "title": "Dragoman", "version": self._options.version}
 
-
-METHODS: Mapping[str, Method] = {
-    "initialize": _Handlers.initialize,
-    "ping": _Handlers.ping,
+_COMMON_METHODS: Mapping[str, Method] = {
     "tools/list": _Handlers.list_tools,
     "tools/call": _Handlers.call_tool,
     "resources/list": _Handlers.list_resources,
     "resources/templates/list": _Handlers.list_templates,
     "resources/read": _Handlers.read_resource,
 }
+OLD_METHODS: Mapping[str, Method] = {
+    "initialize": _Handlers.initialize,
+    "ping": _Handlers.ping,
+    **_COMMON_METHODS,
+}
+NEW_METHODS: Mapping[str, Method] = {"server/discover": _Handlers.discover, **_COMMON_METHODS}
+LIFETIMES_MS = {
+    "server/discover": 3_600_000,
+    "tools/list": 60_000,
+    "resources/list": 60_000,
+    "resources/templates/list": 60_000,
+    "resources/read": 0,
+}
+"""How long a client of the new version may keep a result."""
 
 
 class _Accepted(NamedTuple):

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from dragoman.core.content import JsonObject
+
 
 class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the MCP endpoint.
@@ -15,6 +17,7 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
         answer_within_s: how long a run may take before its call is answered with `working`; 0 for any time.
         approvals: whether approvals are asked for in forms.
         resources: whether conversations can be read.
+        on_disconnect: what happens to a run when the request that began it is given up, in the new version.
         public_url: the address of the server, if it is known.
     """
 
@@ -24,4 +27,10 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
     answer_within_s: float = 50.0
     approvals: Literal["elicit", "elsewhere"] = "elicit"
     resources: bool = True
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
     public_url: str | None = None
+
+    @property
+    def server_info(self) -> JsonObject:
+        """What the server says about itself."""
+        return {"name": "dragoman", "title": "Dragoman", "version": self.version}

@@ -9,6 +9,7 @@ the turn is over           ──► the result
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,9 +22,10 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 from dragoman.protocols.mcp import wire
-from dragoman.protocols.mcp.forms import form_id, form_of
+from dragoman.protocols.mcp.eras import complete
+from dragoman.protocols.mcp.forms import form_id, form_of, input_requests
 from dragoman.protocols.mcp.options import McpOptions
-from dragoman.protocols.mcp.tokens import EventIds
+from dragoman.protocols.mcp.tokens import EventIds, RequestState
 from dragoman.protocols.mcp.translate import TurnSummary, pending_call, refused_result, turn_result
 
 PROGRESS_INTERVAL_S = 0.1
@@ -35,6 +37,26 @@ def encode_frame(message: object, event_id: bytes = b"") -> bytes:
     return b"%bdata: %b\n\n" % (event_id, escape_line_separators(_ENCODE(message)))
 
 
+class AnsweredRequest(NamedTuple):
+    """The request that a stream answers.
+
+    Attributes:
+        client: who sends it.
+        id: its id.
+        token: the client's token for progress; None if it wants none.
+        digest: of the call, in the new version.
+        shows_forms: whether the user may be asked; not after a form was closed.
+        asked_again: whether the user has sent a form without an answer.
+    """
+
+    client: wire.Client
+    id: wire.RequestId
+    token: wire.RequestId | None = None
+    digest: str = ""
+    shows_forms: bool = True
+    asked_again: bool = False
+
+
 class CallFrames:
     """Encodes a turn as the answer to one request. A `FrameEncoder` that also has a clock."""
 
@@ -42,25 +64,19 @@ class CallFrames:
         self,
         session: SessionView,
         turn: TurnSummary,
-        client: wire.Client,
-        request_id: wire.RequestId,
+        request: AnsweredRequest,
         options: McpOptions,
         *,
         live_from: Cursor,
-        token: wire.RequestId | None = None,
-        event_ids: EventIds | None = None,
     ) -> None:
         """Begin before the turn's first record.
 
         Args:
             session: the turn's session.
             turn: folds its records.
-            client: who is answered.
-            request_id: the request that is answered.
+            request: what is answered.
             options: the protocol's settings.
             live_from: what happened up to this position is folded in silence.
-            token: the client's token for progress; None if it wants none.
-            event_ids: makes the ids of events; None for a stream that cannot be resumed.
         """
         self.is_over = False
         self.result: JsonObject | None = None
@@ -69,12 +85,11 @@ class CallFrames:
         """The id of the form that the user has before them."""
         self._session = session
         self._turn = turn
-        self._client = client
-        self._request_id = request_id
+        self._request = request
         self._options = options
         self._live_from = live_from
-        self._event_ids = event_ids
-        self._progress_head = b"" if token is None else _progress_head(token)
+        self._event_ids = EventIds(turn.run_id, request.id, request.token) if request.client.session else None
+        self._progress_head = b"" if request.token is None else _progress_head(request.token)
         self._count = 0
         """The records of the turn so far: the number of a progress message."""
         self._is_live = False
@@ -133,10 +148,9 @@ class CallFrames:
         if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
             return b""
         if isinstance(error, SessionNotFound):
-            self.result = refused_result("session_deleted", "the session was deleted")
-            return encode_frame(wire.ResultMessage(id=self._request_id, result=self.result))
+            return self._end(refused_result("session_deleted", "the session was deleted"), self._live_from)
         failed = wire.RpcError(code=wire.INTERNAL_ERROR, message="the server failed")
-        return encode_frame(wire.ErrorMessage(id=self._request_id, error=failed))
+        return encode_frame(wire.ErrorMessage(id=self._request.id, error=failed))
 
     def _progress(self, record: Record, cursor: Cursor) -> bytes:
         now = self._clock()
@@ -164,17 +178,30 @@ class CallFrames:
         waiting = self._waiting()
         if not waiting:
             return b""
+        if self._request.client.is_new:
+            return self._ask_by_result(waiting, cursor)
         for call in waiting:
-            if self._shows(call) and (form := form_of(call, self._session.state.agent, self._client.version)):
+            if self._shows(call) and (form := form_of(call, self._session.state.agent, self._request.client.version)):
                 self.open_form = form_id(self._session.state.session_id, call.call.call_id)
                 asked = {"jsonrpc": "2.0", "id": self.open_form, "method": "elicitation/create", "params": form}
                 return encode_frame(asked, self.id_at(cursor))
         return self._finish(cursor)
 
+    def _ask_by_result(self, waiting: list[OpenCall], cursor: Cursor) -> bytes:
+        """End with the forms of all calls. The client sends the request again, with what its user answers."""
+        forms = input_requests(filter(self._shows, waiting), self._session.state.agent)
+        if not forms:
+            return self._finish(cursor)
+        state = RequestState(self._turn.run_id, self._request.digest, self._request.asked_again)
+        return self._end(
+            {"resultType": "input_required", "inputRequests": forms, "requestState": state.encode()}, cursor
+        )
+
     def _shows(self, call: OpenCall) -> bool:
         """Whether the client's user may be asked by a form."""
         is_approval = pending_call(call).kind == "approval"
-        return self._client.has_forms and not (is_approval and self._options.approvals == "elsewhere")
+        may_show = self._request.client.has_forms and self._request.shows_forms
+        return may_show and not (is_approval and self._options.approvals == "elsewhere")
 
     def ask_again(self) -> None:
         """Show the open form once more; the second time, leave its call open."""
@@ -202,15 +229,19 @@ class CallFrames:
 
     def _finish(self, cursor: Cursor) -> bytes:
         """End with the result of the turn as it is."""
-        self.is_over, self.open_form = True, None
-        self.result = turn_result(
+        result = turn_result(
             self._turn,
             self._session.state.session_id,
             pending=self._waiting() if self._turn.phase == "asking" else (),
             approve_at=self._options.public_url or "",
-            has_links=self._client.version != wire.OLD_VERSIONS[-1],
+            has_links=self._request.client.version != wire.OLD_VERSIONS[-1],
         )
-        return encode_frame(wire.ResultMessage(id=self._request_id, result=self.result), self.id_at(cursor))
+        return self._end(result, cursor)
+
+    def _end(self, result: JsonObject, cursor: Cursor) -> bytes:
+        self.is_over, self.open_form = True, None
+        self.result = complete(result, self._options.server_info) if self._request.client.is_new else result
+        return encode_frame(wire.ResultMessage(id=self._request.id, result=self.result), self.id_at(cursor))
 
     def _on_late(self) -> None:
         if not self.is_over and self._turn.phase == "running":

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 
+from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.stream import Cursor
 from dragoman.protocols.mcp.wire import OLD_VERSIONS, Client, RequestId
@@ -92,6 +93,40 @@ def parse_event_id(event_id: str) -> EventPosition | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return position if position is not None and parse_session_id(position.run_id) == position.run_id else None
+
+
+class RequestState(msgspec.Struct, frozen=True, array_like=True):
+    """What a client of the new version sends back with answers: the run that began the turn, and a digest of the call.
+
+    It is not signed: it names a run that only its owner finds, and answers only what waits there. `asked_again`: the
+    user has once sent a form without an answer.
+    """
+
+    run_id: str
+    digest: str
+    asked_again: bool = False
+
+    def encode(self) -> str:
+        """The state as text."""
+        return _encode(msgspec.json.encode(self))
+
+
+_STATE = msgspec.json.Decoder(RequestState)
+
+
+def parse_request_state(text: Json) -> RequestState | None:
+    """Read a state; None if it is none of ours."""
+    raw = _decode(text) if isinstance(text, str) else None
+    try:
+        return None if raw is None else _STATE.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def request_digest(params: JsonObject) -> str:
+    """A digest of a call: its tool and its arguments."""
+    call = [params.get("name"), params.get("arguments")]
+    return hashlib.sha256(msgspec.json.encode(call, order="sorted")).hexdigest()[:32]
 
 
 def _encode(raw: bytes) -> str:
