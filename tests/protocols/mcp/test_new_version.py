@@ -165,7 +165,8 @@ async def test_forged_answers_and_states_run_nothing(app_server: AppServer, alic
         assert await alice_at_host.error("tools/call", {**params, "requestState": wrong}) == (400, -32602)
     other = {**params, "arguments": {"message": "other"}}
     assert await alice_at_host.error("tools/call", other) == (400, -32602)
-    for wrong_responses in ([], {next(iter(asked["inputRequests"])): {"content": {"decision": "allow"}}}):
+    wrong_shapes: tuple[Json, ...] = ([], {next(iter(asked["inputRequests"])): {"content": {"decision": "allow"}}})
+    for wrong_responses in wrong_shapes:
         wrong_params = {**params, "inputResponses": wrong_responses}
         assert await alice_at_host.error("tools/call", wrong_params) == (400, -32602)
     assert await session_status(app_server, session_id) == "waiting"

@@ -15,7 +15,7 @@ import msgspec
 from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import SettingsChange
-from dragoman.core.ids import RunId, UserId
+from dragoman.core.ids import RunId
 from dragoman.core.inputs import Answer, Create, Decision, Submit
 from dragoman.core.principal import Principal
 from dragoman.core.question_text import choice_from_text
@@ -25,7 +25,6 @@ from dragoman.core.refusals import (
     AgentNotServed,
     Conflict,
     Invalid,
-    InvalidAnswer,
     Refused,
     SessionBusy,
     SessionNotFound,
@@ -34,7 +33,6 @@ from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
-from dragoman.core.turns import TurnRun
 from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -49,6 +47,7 @@ from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.streams import AnsweredRequest, CallFrames
 from dragoman.protocols.mcp.tokens import EventPosition, parse_request_state, request_digest
 from dragoman.protocols.mcp.translate import PROTOCOL, TurnSummary, pending_call, refused_result, user_input
+from dragoman.protocols.mcp.turns import FollowedTurn, Turns, is_open
 
 _DIGEST = "request"
 """The member of a run's metadata with a digest of the arguments, to recognize a request that is sent again."""
@@ -64,26 +63,6 @@ class CallRequest(NamedTuple):
     agent: str | None
 
 
-class FollowedTurn(NamedTuple):
-    """A turn of a session, and where it has news. `began` is the run that this request caused."""
-
-    session: SessionView
-    run_id: RunId
-    first_seq: int
-    live_from: Cursor
-    began: RunId | None = None
-    release: Callable[[], None] = lambda: None
-    """Gives back the stream's place under the caller's limit."""
-
-
-class TakenResponses(NamedTuple):
-    """A turn whose calls were answered, and whether forms were closed, or sent without an answer."""
-
-    turn: FollowedTurn
-    has_closed: bool = False
-    has_empty: bool = False
-
-
 class OpenAnswer(NamedTuple):
     """A turn that is about to be followed: the reader's position, and what encodes it."""
 
@@ -96,10 +75,11 @@ class OpenAnswer(NamedTuple):
 class Calls:
     """The calls of an engine's agents."""
 
-    def __init__(self, engine: Engine, options: McpOptions, admit_stream: AdmitStream) -> None:
+    def __init__(self, engine: Engine, options: McpOptions, turns: Turns, admit_stream: AdmitStream) -> None:
         self._engine = engine
         self._options = options
         self._admit_stream = admit_stream
+        self._turns = turns
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
         self._open: dict[tuple[str, wire.RequestId], CallFrames] = {}
         """The streams of this server by session and request."""
@@ -143,40 +123,13 @@ class Calls:
         digest, repeated = request_digest(params), parse_request_state(state)
         turn = None
         if repeated is not None and repeated.digest == digest:
-            turn = await self.find_turn(request.principal, RunId(repeated.run_id), stack)
+            turn = await self._turns.find(request.principal, RunId(repeated.run_id), stack)
         if repeated is None or turn is None:
             raise InvalidParams("requestState is that of an earlier result of this very call")
-        taken = await self.take_responses(request.principal, turn, params.get("inputResponses"))
+        taken = await self._turns.take_responses(request.principal, turn, params.get("inputResponses"))
         asked_again = repeated.asked_again or taken.has_empty
         shows_forms = not taken.has_closed and not (repeated.asked_again and taken.has_empty)
         return self._follow(request, taken.turn, digest=digest, shows_forms=shows_forms, asked_again=asked_again)
-
-    async def take_responses(self, principal: Principal, turn: FollowedTurn, responses: Json) -> TakenResponses:
-        """Take answers to the calls with which a turn waits, by the ids of the calls. Others are ignored.
-
-        Raises:
-            InvalidParams: they have the wrong shape.
-        """
-        state = turn.session.state
-        if not isinstance(responses, dict | None):
-            raise InvalidParams("inputResponses is an object")
-        if is_busy(state) or not is_open(turn.session) or (await self._newest_turn(turn.session)).run_id != turn.run_id:
-            return TakenResponses(turn)
-        meant = [
-            answer_from(call, _elicit_result(responses[call.call.call_id]))
-            for call in state.waiting_calls()
-            if responses and call.call.call_id in responses
-        ]
-        answers = tuple(each for each in meant if not isinstance(each, str))
-        has_closed = "leave" in meant
-        if answers:
-            try:
-                turn = await self.answer(principal.user, turn.session, Submit(protocol=PROTOCOL, answers=answers))
-            except InvalidAnswer:
-                has_closed = True
-            except (Invalid, Conflict):
-                pass  # they were answered meanwhile
-        return TakenResponses(turn, has_closed, "again" in meant)
 
     def _tool(self, request: CallRequest, name: Json) -> AgentSpec:
         try:
@@ -220,10 +173,10 @@ class Calls:
         Raises:
             InvalidMessage: another request used the id.
         """
-        turn = await self.find_turn(request.principal, run_id, stack)
+        turn = await self._turns.find(request.principal, run_id, stack)
         if turn is None or not is_open(turn.session):
             return None
-        if (await self._newest_turn(turn.session)).run_id != run_id:
+        if (await self._turns.newest(turn.session)).run_id != run_id:
             return None
         started = await self._engine.history.run_start(turn.session, turn.first_seq)
         if started is None or started.metadata.protocol.get(_DIGEST) != _digest(arguments):
@@ -232,7 +185,7 @@ class Calls:
 
     async def _wait(self, request: CallRequest, session: SessionView) -> FollowedTurn:
         await session.until_durable(session.state.seq)
-        first = await self._newest_turn(session)
+        first = await self._turns.newest(session)
         release = self._admit_stream(request.principal)
         return FollowedTurn(session, first.run_id, first.first_seq, session.durable_cursor, release=release)
 
@@ -257,7 +210,7 @@ class Calls:
                 if arguments.files:
                     raise Invalid("the agent asks a question, which is answered by a message without files")
                 submit = Submit(protocol=PROTOCOL, answers=(*answers, *declined), change=change)
-                return await self.answer(owner, session, submit, key)
+                return await self._turns.answer(owner, session, submit, key)
         is_new = session is None
         if session is None:
             create = Create(protocol=PROTOCOL, agent=spec.name, tools="all", options=dict(arguments.options))
@@ -271,15 +224,6 @@ class Calls:
             assert started.run_id is not None, "a message always starts a run"
             await session.until_durable(started.seq)  # its id goes out with the first bytes of the stream
         return FollowedTurn(session, started.run_id, started.seq, Cursor(started.seq), started.run_id)
-
-    async def answer(
-        self, owner: UserId, session: SessionView, submit: Submit, key: IdempotencyKey | None = None
-    ) -> FollowedTurn:
-        """Answer calls of the newest turn, and follow it."""
-        first = await self._newest_turn(session)
-        started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
-        await session.until_durable(started.seq)
-        return FollowedTurn(session, first.run_id, first.first_seq, Cursor(started.seq), started.run_id)
 
     # --- following ------------------------------------------------------------------------------------------------
 
@@ -314,28 +258,11 @@ class Calls:
         self, principal: Principal, client: wire.Client, position: EventPosition, stack: AsyncExitStack
     ) -> OpenAnswer | None:
         """Go on with a stream after one of its events; None if there is no such turn."""
-        turn = await self.find_turn(principal, RunId(position.run_id), stack)
+        turn = await self._turns.find(principal, RunId(position.run_id), stack)
         if turn is None:
             return None
         turn = turn._replace(release=self._admit_stream(principal))
         return self._follow(CallRequest(principal, client, position.request_id, position.token, None), turn)
-
-    async def find_turn(self, principal: Principal, run_id: RunId, stack: AsyncExitStack) -> FollowedTurn | None:
-        """The turn that a run of the caller's began."""
-        row = await self._engine.history.run_row(principal.user, run_id)
-        if row is None:
-            return None
-        session = await stack.enter_async_context(self._engine.session(principal.user, row.session_id))
-        await session.until_durable(row.first_seq)
-        return FollowedTurn(session, run_id, row.first_seq, session.durable_cursor)
-
-    async def _newest_turn(self, session: SessionView) -> TurnRun:
-        """The run that began the session's newest turn."""
-        seq = session.state.last_run_seq
-        turn = await self._engine.history.turn_at(session, seq) if seq else None
-        if turn is None:
-            raise Invalid("nothing was asked in this session yet")
-        return turn.first
 
     # --- answers and cancelling -----------------------------------------------------------------------------------
 
@@ -394,32 +321,9 @@ class Calls:
         if frames is not None:
             frames.end_silently()
         async with AsyncExitStack() as stack:
-            turn = await self.find_turn(principal, row.run_id, stack)
+            turn = await self._turns.find(principal, row.run_id, stack)
             if turn is not None:
-                await self.stop_turn(turn)
-
-    async def stop_turn(self, turn: FollowedTurn) -> None:
-        """Stop a turn: its run, or the calls with which it waits."""
-        state = turn.session.state
-        if state.last_run is None or not is_open(turn.session):
-            return
-        if (await self._newest_turn(turn.session)).run_id == turn.run_id:
-            if state.run is not None:
-                await self._engine.stop_run(turn.session, state.run.run_id)
-            else:
-                await self._engine.cancel_waiting_calls(turn.session, state.last_run)
-
-
-def is_open(session: SessionView) -> bool:
-    """Whether the newest turn of a session is not over."""
-    return session.state.run is not None or any(session.state.waiting_calls())
-
-
-def _elicit_result(value: Json) -> wire.ElicitResult:
-    try:
-        return msgspec.convert(value, wire.ElicitResult)
-    except msgspec.ValidationError as error:
-        raise InvalidParams("an answer to a form has an action and a content") from error
+                await self._turns.stop(turn)
 
 
 def _key_name(session: str, request_id: wire.RequestId) -> str:

@@ -39,6 +39,7 @@ from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.resources import Resources
 from dragoman.protocols.mcp.tokens import SessionTokens, parse_event_id
 from dragoman.protocols.mcp.translate import INSTRUCTIONS, tool_of
+from dragoman.protocols.mcp.turns import Turns
 
 TOOLS_PER_PAGE = 100
 RETRY_MS = 1000
@@ -77,7 +78,7 @@ def app(
     admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
-    handlers = _Handlers(engine, options, SessionTokens(key), Calls(engine, options, admit_stream))
+    handlers = _Handlers(engine, options, SessionTokens(key), Calls(engine, options, Turns(engine), admit_stream))
     protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=_write_error)
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
