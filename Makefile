@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 QUIET := $(if $(CI),--quiet --progress-bar off)
-CLIENTS := tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/blade/clients tests/protocols/mcp/clients
+CLIENTS := tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/blade/clients tests/protocols/mcp/clients tests/protocols/openai/clients
 CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
 

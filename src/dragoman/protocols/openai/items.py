@@ -45,6 +45,8 @@ class SessionItems:
                 current.brought.append(message)
             case AnswerGiven() | CallSettled(by_client=True):
                 current.brought.append(logged)
+            case CallSettled(result=result) if current.events is None and result.loop == ROOT:
+                current.brought.append(logged)  # a new message closed the call
             case CallOpened(call=call) as opened:
                 self._calls[call.call_id] = EarlierCall(logged.run_id, opened)
             case RunStarted(run_id=run_id):
@@ -89,7 +91,11 @@ class SessionItems:
                         reason=answer.reason,
                     )
             case LoggedEvent(event=CallSettled(result=result)):
-                yield self._output(result, owner, index)
+                earlier = self._calls.get(result.call_id)
+                if earlier is None or earlier.opened.kind != "permission":
+                    yield self._output(result, owner, index)
+                else:
+                    yield self._closed_call(result, earlier, f"mcp_{owner}_i{index}")
             case core.ToolMessage():
                 yield self._output(brought, owner, index)
             case core.UserMessage(content=content):
@@ -110,6 +116,19 @@ class SessionItems:
                         arguments=compact_json(call.input),
                         status="completed",
                     )
+
+    def _closed_call(self, result: core.ToolMessage, earlier: EarlierCall, item_id: str) -> wire.McpCall:
+        """A call that waited for approval until a new message closed it."""
+        opened = earlier.opened
+        return wire.McpCall(
+            id=item_id,
+            server_label=opened.server or self._state.agent,
+            name=opened.call.name,
+            arguments=compact_json(opened.call.input),
+            status="failed",
+            error=wire.McpError(content=core.text_of(result.content)),
+            approval_request_id=ids.call_id(earlier.run_id, result.call_id, "mcpr"),
+        )
 
     def _output(self, result: core.ToolMessage, owner: str, index: int) -> wire.FunctionCallOutput:
         earlier = self._calls.get(result.call_id)
