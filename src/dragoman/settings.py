@@ -177,6 +177,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     openai_wait_hours: Annotated[
         int, doc("hours for which a session that is not stored waits for results of the application's tools", ge=1)
     ] = 24
+    openai_session_headers: Annotated[
+        tuple[str, ...],
+        doc("headers in which applications of Chat Completions name their chats, so that each chat is a session"),
+    ] = ("X-OpenWebUI-Chat-Id",)
     mcp: Annotated[bool, doc("serve the agents as MCP tools")] = True
     mcp_path: Annotated[str, doc("path of the MCP endpoint")] = "/mcp"
     mcp_answer_within_s: Annotated[

@@ -263,6 +263,7 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
             on_disconnect=settings.openai_disconnect,
             keep_days=settings.openai_keep_days,
             wait_hours=settings.openai_wait_hours,
+            session_headers=settings.openai_session_headers,
         ),
         context.expired_sessions,
         admit_stream=access.admit_stream,

@@ -1,5 +1,7 @@
 """Delivers the answer of a run, streamed or whole. Closing the connection is how these clients stop a run."""
 
+from collections.abc import Callable
+
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -22,7 +24,13 @@ class Delivery:
         self._admit_stream = admit_stream
 
     async def stream(
-        self, request: Request, handle: RunHandle, encoder: FrameEncoder, *, continues: bool = False
+        self,
+        request: Request,
+        handle: RunHandle,
+        encoder: FrameEncoder,
+        *,
+        continues: bool = False,
+        on_end: Callable[[SessionView], None] = lambda session: None,
     ) -> Response:
         """Stream a run from its start. The run is stopped when the client leaves, unless it `continues`."""
         release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
@@ -30,12 +38,19 @@ class Delivery:
 
         def on_close(has_disconnected: bool) -> None:
             release()
+            on_end(handle.session)
             self._on_end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
 
         return await open_stream(self._runs.reader(handle), encoder, on_close=on_close)
 
     async def read(
-        self, request: Request, handle: RunHandle, encoder: FrameEncoder, *, continues: bool = False
+        self,
+        request: Request,
+        handle: RunHandle,
+        encoder: FrameEncoder,
+        *,
+        continues: bool = False,
+        on_end: Callable[[SessionView], None] = lambda session: None,
     ) -> None:
         """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
         has_disconnected, is_kept = False, continues or self._continues(request)
@@ -48,6 +63,7 @@ class Delivery:
             raise
         finally:
             release()
+            on_end(handle.session)
             self._on_end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
 
     def _continues(self, request: Request) -> bool:

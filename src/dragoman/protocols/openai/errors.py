@@ -40,6 +40,18 @@ class ModelNotFound(RequestError):
     path = "model"
 
 
+class RunFailed(RequestError):
+    """The run behind an answer that is one body has failed. Repeating the request would run the agent again.
+
+    Attributes:
+        code: of the run.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class ItemNotFound(RequestError):
     """The caller has no such item."""
 
@@ -100,6 +112,7 @@ ERRORS = ErrorTable(
         kit.InvalidJson: ErrorRow(400, "invalid_json"),
         kit.InvalidBody: ErrorRow(400, "invalid_type", facts=_PATH),
         kit.InternalError: ErrorRow(500, "internal_error"),
+        RunFailed: ErrorRow(500, "server_error", facts=("code",)),
         InvalidParameter: ErrorRow(400, "invalid_value", facts=("code", "path")),
     }
 )

@@ -5,6 +5,8 @@ from starlette.types import ASGIApp
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
+from dragoman.protocols.openai.chat import ChatHandlers
+from dragoman.protocols.openai.chat_runs import ChatRuns
 from dragoman.protocols.openai.conversations import ConversationHandlers
 from dragoman.protocols.openai.delivery import Delivery
 from dragoman.protocols.openai.errors import ERRORS
@@ -23,15 +25,16 @@ def app(
     admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application, to be mounted anywhere."""
-    runs = Runs(engine, options)
+    runs = Runs(engine, options, expired)
     delivery = Delivery(runs, expired, options, admit_stream)
     areas = (
         ResponseHandlers(engine, runs, delivery, options, admit_stream),
         ConversationHandlers(engine, runs, options),
+        ChatHandlers(ChatRuns(engine, runs, options), delivery, options),
         ModelHandlers(engine),
     )
     routes = [route for area in areas for route in area.routes()]
     return ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
 
 
-OPENAPI_ROUTES = DESCRIPTION.routes(ResponseHandlers, ConversationHandlers, ModelHandlers)
+OPENAPI_ROUTES = DESCRIPTION.routes(ResponseHandlers, ConversationHandlers, ChatHandlers, ModelHandlers)

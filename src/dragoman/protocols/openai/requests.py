@@ -275,7 +275,7 @@ def _code_of(message: str, path: str) -> str:
     if ">= " in message or "<= " in message:
         kind = "integer" if "`int`" in message else "decimal"
         if " length " in message:
-            return "string_above_max_length"
+            return f"{'array' if 'array' in message else 'string'}_above_max_length"
         return f"{kind}_{'below_min' if '>= ' in message else 'above_max'}_value"
     return "invalid_value" if message.startswith("Invalid ") else "invalid_type"
 

@@ -29,6 +29,7 @@ from dragoman.core.refusals import (
 from dragoman.core.stream import Cursor
 from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
+from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
@@ -85,10 +86,10 @@ class _Place(NamedTuple):
 class Runs:
     """Starts and finds runs. Their sessions stay in memory until the block of the context manager is left."""
 
-    def __init__(self, engine: Engine, options: OpenAiOptions) -> None:
+    def __init__(self, engine: Engine, options: OpenAiOptions, expired: ExpiredSessions) -> None:
         self._engine = engine
         self._options = options
-        self.abandoned = AbandonedRuns(engine, PROTOCOL)
+        self.abandoned = AbandonedRuns(engine, PROTOCOL, on_stopped=expired.check)
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Runs:
         place = await self._find_place(request)
         if place is None:
             given = inputs.past_and_input(items, self._engine.ids.new)
-            with _translated_errors(given):
+            with translated_errors(given):
                 session = await self._create(request, given.seeds)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
             return await self._start_run(request, _Place(session), given, is_first=True)
@@ -225,7 +226,7 @@ class Runs:
         elif not given.answers:
             given = inputs.with_question_answered(given, session.state)
         submit = inputs.submit_from(fields, given, keeps_unlisted=is_first and fields.conversation is None)
-        with _translated_errors(given):
+        with translated_errors(given):
             result = await self._engine.start_run(
                 session,
                 submit,
@@ -363,7 +364,7 @@ def _is_newest(handle: RunHandle) -> bool:
 
 
 @contextmanager
-def _translated_errors(given: NewInput) -> Iterator[None]:
+def translated_errors(given: NewInput) -> Iterator[None]:
     """Name the fields of the request in errors, where the core names those of its own inputs."""
     try:
         yield

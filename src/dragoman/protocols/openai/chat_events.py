@@ -1,0 +1,252 @@
+"""What Chat Completions shows of a run: its words, its reasoning, and the calls of the application's tools. Pure.
+
+    first chunk ─► reasoning, content, tool calls ─► last chunk ─► usage ─► [DONE]
+
+The steps of a run follow one another in one content, with an empty line in between. Calls that the server executes are
+not shown: clients execute every call that they are shown. Source: section 6.2.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.answers import compact_json
+from dragoman.core.events import (
+    BlockClosed,
+    CallOpened,
+    CallParked,
+    LoggedEvent,
+    RunStarted,
+    RunStopped,
+    StopReason,
+)
+from dragoman.core.ids import ROOT, CallId, RunId
+from dragoman.core.question_text import question_text
+from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.stream import Piece, Record
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.openai import ids, wire
+from dragoman.protocols.openai.chat_wire import (
+    AnswerMessage,
+    ChatUsage,
+    Choice,
+    Completion,
+    FinishReason,
+    FunctionFacts,
+    ToolCall,
+)
+from dragoman.protocols.openai.errors import RunFailed
+from dragoman.protocols.openai.translate import DONE
+
+TextKind = Literal["content", "reasoning_content"]
+PARAGRAPH = "\n\n"
+FINISH_REASONS: Mapping[StopReason, FinishReason] = {
+    "end_turn": "stop",
+    "tool_use": "stop",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+}
+"""All other reasons are errors."""
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class Words(NamedTuple):
+    """Text that follows what was shown before."""
+
+    kind: TextKind
+    text: str
+
+
+class ShownRun:
+    """What clients see of a run, from record to record. Also reads closed blocks whose pieces it was not fed."""
+
+    def __init__(self) -> None:
+        self._paragraphs: dict[TextKind, object] = {}
+        """What the last words of each kind belong to."""
+        self._block: tuple[str, int] | None = None
+        self._names: dict[CallId, str] = {}
+
+    def feed(self, record: Record) -> Words | ToolCall | None:
+        """What a record adds."""
+        if isinstance(record, Piece):
+            if record.loop != ROOT:
+                return None
+            self._block = (record.message_id, record.index)
+            return self._say(
+                "content" if record.kind == "text" else "reasoning_content", record.text, record.message_id
+            )
+        if isinstance(record.event, BlockClosed):
+            return self._close_block(record.event, record.seq)
+        match record.event:
+            case CallOpened(kind="client", call=call):
+                function = FunctionFacts(name=call.name, arguments=compact_json(call.input))
+                return ToolCall(id=ids.call_id(record.run_id, call.call_id), function=function)
+            case CallOpened(kind="question", call=call):
+                return self._say("content", question_text(call.input), record.seq)
+            case CallOpened(kind=kind, call=call):
+                self._names[call.call_id] = call.name
+                return self._say("content", approval_notice(call.name), record.seq) if kind == "permission" else None
+            case CallParked(call_id=call_id) if call_id in self._names:
+                return self._say("content", approval_notice(self._names[call_id]), record.seq)
+        return None
+
+    def _close_block(self, closed: BlockClosed, seq: int) -> Words | None:
+        if closed.loop != ROOT or self._block == (closed.message_id, closed.index):
+            return None
+        match closed.block:
+            case core.Text(text=text):
+                return self._say("content", text, closed.message_id)
+            case core.Thinking(text=text):
+                return self._say("reasoning_content", text, closed.message_id)
+            case core.Image(url=url) if url.startswith(("http://", "https://")):
+                return self._say("content", f"![image]({url})", seq)
+            case core.File(url=url, name=name) if url.startswith(("http://", "https://")):
+                return self._say("content", f"[{name or 'file'}]({url})", seq)
+        return None
+
+    def _say(self, kind: TextKind, text: str, paragraph: object) -> Words | None:
+        if not text:
+            return None
+        before = self._paragraphs.setdefault(kind, paragraph)
+        self._paragraphs[kind] = paragraph
+        return Words(kind, text if before == paragraph else PARAGRAPH + text)
+
+
+def approval_notice(tool: str) -> str:
+    """What clients see of a call that needs approval, which they have no form for."""
+    return f"The tool {tool} waits for approval, in the console or through another protocol."
+
+
+class ChatEvents:
+    """Encodes the records of one run as chunks, and collects the answer."""
+
+    keep_alive = KEEP_ALIVE
+
+    def __init__(self, run_id: RunId, model: str, *, is_stream: bool = True, include_usage: bool = False) -> None:
+        """Prepare to encode a run.
+
+        Args:
+            run_id: the run.
+            model: the agent as the client called it.
+            is_stream: whether chunks are encoded, or only the answer is collected.
+            include_usage: whether the usage follows the last chunk.
+        """
+        self.is_over = False
+        self.completion: Completion | None = None
+        """The answer, once the run is over."""
+        self.failure: RunFailed | None = None
+        """Why there is none."""
+        self.calls: list[ToolCall] = []
+        self._run_id, self._model = run_id, model
+        self._is_stream, self._include_usage = is_stream, include_usage
+        self._shown = ShownRun()
+        self._texts: dict[TextKind, list[str]] = {"content": [], "reasoning_content": []}
+        self._created = -1
+        self._head = b""
+        """A chunk up to its delta."""
+        self._tail = b""
+        """A chunk after its delta, if it is not the last one."""
+        self._block: tuple[str, int] | None = None
+        self._delta = b""
+        """The chunk of a piece of that block, up to the text."""
+
+    def feed(self, record: Record) -> bytes:
+        """Encode the next record; empty if the client is not sent anything for it."""
+        if type(record) is Piece and self._block == (record.message_id, record.index):
+            return b"%b%b}%b" % (self._delta, escape_line_separators(_ENCODE(record.text)), self._tail)
+        if isinstance(record, LoggedEvent):
+            match record.event:
+                case RunStarted(run_id=run_id) if run_id == self._run_id:
+                    return self._begin(int(record.at.timestamp()))
+                case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
+                    return self._end(stopped)
+        if self._created < 0:
+            return b""
+        shown = self._shown.feed(record)
+        self._block = None
+        if isinstance(shown, ToolCall):
+            return self._call(shown)
+        if shown is None:
+            return b""
+        if not self._is_stream:
+            self._texts[shown.kind].append(shown.text)
+            return b""
+        if type(record) is Piece:
+            self._block = (record.message_id, record.index)
+            self._delta = b'%b{"%b":' % (self._head, shown.kind.encode())
+        return self._chunk({shown.kind: shown.text})
+
+    def close(self, error: Exception) -> bytes:
+        """End a stream whose run has not ended; without `[DONE]` if the server stops."""
+        if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
+            return b""
+        is_deleted = isinstance(error, SessionNotFound)
+        return self._fail(
+            RunFailed("not_found", "The session was deleted")
+            if is_deleted
+            else RunFailed("server_error", "The server failed")
+        )
+
+    def _begin(self, created: int) -> bytes:
+        self._created = created
+        usage = b',"usage":null' if self._include_usage else b""
+        facts = {"id": f"chatcmpl-{ids.bare(self._run_id)}", "object": "chat.completion.chunk", "created": created}
+        facts |= {"model": self._model, "service_tier": "default", "system_fingerprint": None}
+        self._head = b'data: %b,"choices":[{"index":0,"delta":' % escape_line_separators(_ENCODE(facts))[:-1]
+        self._tail = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % usage
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def _call(self, call: ToolCall) -> bytes:
+        index = len(self.calls)
+        self.calls.append(call)
+        begin = msgspec.structs.replace(call, function=msgspec.structs.replace(call.function, arguments=""))
+        return self._chunk({"tool_calls": [{"index": index, **msgspec.to_builtins(begin)}]}) + self._chunk(
+            {"tool_calls": [{"index": index, "function": {"arguments": call.function.arguments}}]}
+        )
+
+    def _chunk(self, delta: core.JsonObject) -> bytes:
+        if not self._is_stream:
+            return b""
+        return b"%b%b%b" % (self._head, escape_line_separators(_ENCODE(delta)), self._tail)
+
+    def _end(self, stopped: RunStopped) -> bytes:
+        if self._created < 0 or stopped.reason not in FINISH_REASONS:
+            code = stopped.code or ("server_error" if stopped.reason == "error" else stopped.reason)
+            return self._fail(RunFailed(code, stopped.message or "The run failed"))
+        self.is_over = True
+        is_called = stopped.reason == "tool_use" and self.calls
+        finish_reason: FinishReason = "tool_calls" if is_called else FINISH_REASONS[stopped.reason]
+        tokens = stopped.usage
+        usage = ChatUsage(
+            prompt_tokens=tokens.input_tokens,
+            completion_tokens=tokens.output_tokens,
+            total_tokens=tokens.input_tokens + tokens.output_tokens,
+        )
+        if self._is_stream:
+            last = self._chunk({}).replace(b'"finish_reason":null', b'"finish_reason":"%b"' % finish_reason.encode())
+            return last + (self._usage_chunk(usage) if self._include_usage else b"") + DONE
+        content, thinking = ("".join(self._texts[kind]) for kind in ("content", "reasoning_content"))
+        message = AnswerMessage(
+            content=None if is_called and not content else content,
+            reasoning_content=thinking or msgspec.UNSET,
+            tool_calls=tuple(self.calls) or msgspec.UNSET,
+        )
+        self.completion = Completion(
+            id=f"chatcmpl-{ids.bare(self._run_id)}",
+            created=self._created,
+            model=self._model,
+            choices=(Choice(message=message, finish_reason=finish_reason),),
+            usage=usage,
+        )
+        return b""
+
+    def _usage_chunk(self, usage: ChatUsage) -> bytes:
+        facts = self._head.partition(b'"choices"')[0]
+        return b'%b"choices":[],"usage":%b}\n\n' % (facts, _ENCODE(usage))
+
+    def _fail(self, failure: RunFailed) -> bytes:
+        self.is_over, self.failure = True, failure
+        body = wire.ErrorBody(wire.ErrorFacts(str(failure), "server_error", "", failure.code))
+        return b"data: %b\n\n%b" % (escape_line_separators(_ENCODE(body)), DONE)

@@ -1,0 +1,170 @@
+"""Finds the session of a chat request, and starts its run there.
+
+    answers to calls that wait ─► the session of these calls
+    a session key              ─► the session of that name, unless the request is only about the chat
+    anything else              ─► a passing session, whose past is what the client sent
+
+Source: sections 6.3, 6.4.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+
+import msgspec
+
+from dragoman.core.events import Lifetime, SettingsChange
+from dragoman.core.ids import SessionId, UserId, parse_session_id
+from dragoman.core.inputs import Create
+from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitReached, SessionNotFound
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.openai import chat_history, ids, inputs
+from dragoman.protocols.openai.chat_requests import ParsedChat
+from dragoman.protocols.openai.errors import InvalidParameter
+from dragoman.protocols.openai.handlers import OpenAiOptions
+from dragoman.protocols.openai.inputs import NewInput
+from dragoman.protocols.openai.requests import OtherItem
+from dragoman.protocols.openai.runs import RunHandle, Runs, translated_errors
+from dragoman.protocols.openai.translate import PROTOCOL
+
+MAX_WAITING_SESSIONS = 1000
+"""Passing sessions of a user whose calls wait for the application."""
+DAY_S, HOUR_S = 86400, 3600
+
+
+class ChatRuns:
+    """Starts the runs of chat requests. Their sessions stay in memory as long as the context manager is open."""
+
+    def __init__(self, engine: Engine, runs: Runs, options: OpenAiOptions) -> None:
+        self._engine = engine
+        self._runs = runs
+        self._passing = Lifetime(idle_s=0, waiting_s=options.wait_hours * HOUR_S)
+        self._kept = Lifetime(idle_s=options.keep_days * DAY_S, waiting_s=options.keep_days * DAY_S)
+        self._waiting: dict[UserId, dict[SessionId, float]] = {}
+        """The passing sessions whose calls wait, with the time until which they do."""
+
+    @asynccontextmanager
+    async def start(self, owner: UserId, chat: ParsedChat, key: str | None) -> AsyncIterator[RunHandle]:
+        """Start the run that a request asks for; `key` is its session key.
+
+        Raises:
+            ModelNotFound, Invalid, SessionBusy, LimitReached: nothing was stored.
+        """
+        agent = self._runs.agent_named(chat.fields.model or "")
+        async with AsyncExitStack() as stack:
+            session = await self._session_that_waits(owner, chat)
+            if session is not None:
+                stack.enter_context(self._engine.lease(session))
+                given = inputs.new_input(chat.items, len(chat.items) - len(chat.tool_results))
+                yield await self._run(session, owner, chat, given, agent=agent)
+                return
+            handle = None if key is None else await self._start_with_key(stack, owner, chat, key, agent)
+            yield handle or await self._start_new(stack, owner, chat, self._without_key(owner, chat, agent))
+
+    def on_answered(self, session: SessionView) -> None:
+        """Count a passing session whose calls now wait for the application."""
+        state = session.state
+        if state.settings.is_passing and (until := state.expires_at()) is not None and state.status() == "waiting":
+            self._waiting.setdefault(state.owner, {})[state.session_id] = until.timestamp()
+
+    # --- which session --------------------------------------------------------------------------------------------
+
+    async def _session_that_waits(self, owner: UserId, chat: ParsedChat) -> SessionView | None:
+        """The session in which one of the calls waits that the last messages answer."""
+        wanted = {ids.call_of(each) for each in chat.tool_results}
+        for run_id in dict.fromkeys(map(ids.run_of, chat.tool_results)):
+            handle = None if run_id is None else await self._runs.find_run(owner, run_id)
+            if handle is not None and any(each.call.call_id in wanted for each in handle.session.state.waiting_calls()):
+                return handle.session
+        return None
+
+    async def _start_with_key(
+        self, stack: AsyncExitStack, owner: UserId, chat: ParsedChat, key: str, agent: str
+    ) -> RunHandle | None:
+        """Start a run in the session of a name; None if the request is aside from its conversation."""
+        with suppress(SessionNotFound):
+            return await self._continue(stack, owner, chat, await self._engine.find_session(owner, key), agent)
+        session_id = parse_session_id(key)
+        if session_id is not None and await self._engine.exists_for_other_owner(owner, session_id):
+            session_id = None  # to this user only a name
+        create = Create(protocol=PROTOCOL, agent=agent, session_id=session_id, name=None if session_id else key)
+        with suppress(IdTaken):
+            return await self._start_new(stack, owner, chat, create)
+        return await self._continue(stack, owner, chat, await self._engine.find_session(owner, key), agent)
+
+    async def _continue(
+        self, stack: AsyncExitStack, owner: UserId, chat: ParsedChat, session: SessionView, agent: str
+    ) -> RunHandle | None:
+        stack.enter_context(self._engine.lease(session))
+        await self._runs.abandoned.until_stopped(session)
+        await session.until_durable(session.state.seq)
+        events = await self._engine.history.events(session, 0)
+        visible = [each for each in events if session.state.is_visible(each.seq)]
+        found = chat_history.compare(chat.items, visible)
+        if found is None:
+            return None
+        new = [item if index in found.items else OtherItem() for index, item in enumerate(chat.items)]
+        return await self._run(session, owner, chat, inputs.new_input(new), agent=agent, before_seq=found.before_seq)
+
+    def _without_key(self, owner: UserId, chat: ParsedChat, agent: str) -> Create:
+        """A session that no list shows."""
+        if not chat.fields.store:
+            now = self._engine.clock.now().timestamp()
+            waiting = {each: until for each, until in self._waiting.pop(owner, {}).items() if until > now}
+            if waiting:
+                self._waiting[owner] = waiting
+            if len(waiting) >= MAX_WAITING_SESSIONS:
+                raise LimitReached(f"{len(waiting)} answers wait for the results of tools", retry_after_s=60)
+        change = SettingsChange(unlisted=True, lifetime=self._kept if chat.fields.store else self._passing)
+        return Create(protocol=PROTOCOL, agent=agent, change=change)
+
+    # --- runs -----------------------------------------------------------------------------------------------------
+
+    async def _start_new(self, stack: AsyncExitStack, owner: UserId, chat: ParsedChat, create: Create) -> RunHandle:
+        with _places_of(chat):
+            given = inputs.past_and_input(chat.items, self._engine.ids.new)
+        create = msgspec.structs.replace(create, tools="all", seeds=given.seeds, claims_calls=True)
+        session = await self._engine.create(owner, create)
+        await stack.enter_async_context(self._engine.first_request(session, is_new=True))
+        return await self._run(session, owner, chat, given, agent=create.agent, is_first=True)
+
+    async def _run(
+        self,
+        session: SessionView,
+        owner: UserId,
+        chat: ParsedChat,
+        given: NewInput,
+        *,
+        agent: str,
+        before_seq: int | None = None,
+        is_first: bool = False,
+    ) -> RunHandle:
+        state = session.state
+        if agent != state.agent:
+            raise AgentNotChangeable(f"this session's agent is {state.agent!r} and cannot change", path="model")
+        if before_seq is None:
+            given = inputs.with_question_answered(given, state)
+        submit = inputs.submit_from(chat.fields, given, keeps_unlisted=is_first)
+        submit = msgspec.structs.replace(
+            submit,
+            requires_all_answers=bool(given.answers),
+            parameters={**submit.parameters, **chat.parameters},
+            metadata=msgspec.structs.replace(submit.metadata, denies_approvals=state.settings.is_passing),
+        )
+        with _places_of(chat), translated_errors(given):
+            result = await self._engine.start_run(session, submit, by=owner, before_seq=before_seq)
+        assert result.run_id is not None, "all calls are answered, and nothing is queued"
+        self._waiting.get(owner, {}).pop(state.session_id, None)
+        return RunHandle(session, result.run_id, result.seq, is_new=True)
+
+
+@contextmanager
+def _places_of(chat: ParsedChat) -> Iterator[None]:
+    """Name the fields of this body in errors, where the code that is shared names those of Responses."""
+    try:
+        yield
+    except InvalidParameter as error:
+        raise InvalidParameter(error.code, error.message, chat.place(error.path)) from error
+    except Invalid as error:
+        error.path = chat.place(error.path)
+        raise
