@@ -112,6 +112,10 @@ class Agent:
         while text not in said:
             said += (await self.until("TEXT_MESSAGE_CONTENT"))["delta"]
 
+    async def connect(self) -> Json:
+        """Call `connectAgent` and wait until it comes back. Returns the client's messages and state."""
+        return await self.official.send_command("connect", agent=self.name)
+
     async def abort(self) -> None:
         """Do what an application's stop button does."""
         await self.official.send_command("abort", agent=self.name)
@@ -167,8 +171,9 @@ class OfficialClients:
         headers: dict[str, str] | None = None,
         messages: list[Message] | None = None,
         state: Json = None,
+        module: str | None = None,
     ) -> Agent:
-        """A new `HttpAgent`, as an application makes one."""
+        """A new `HttpAgent`, as an application makes one; or the `DragomanAgent` of a module."""
         agent = Agent(self, f"agent-{next(self._numbers)}", version, thread)
         self._agents[agent.name] = agent
         sent = {**({} if key is None else {"authorization": f"Bearer {key}"}), **(headers or {})}
@@ -181,6 +186,7 @@ class OfficialClients:
             headers=sent,
             messages=messages,
             state=state,
+            module=module,
         )
         return agent
 

@@ -4,6 +4,7 @@
 //   {"id", "do": "say", "agent", "messages"}                   adds messages, as an application does
 //   {"id", "do": "show", "agent", "messages"}                  replaces its messages, as an edit or "regenerate" does
 //   {"id", "do": "run", "agent", "parameters"}                 answers when `runAgent` has come back
+//   {"id", "do": "connect", "agent"}                           answers when `connectAgent` has come back
 //   {"id", "do": "abort", "agent"}
 //   {"id", "do": "get", "agent"}                               its runs are read with GET, as the run service tells them
 //
@@ -22,9 +23,10 @@ process.on("unhandledRejection", (error) => tell({ console: "unhandled", text: S
 const agents = new Map();
 
 const commands = {
-  open({ agent, version, url, threadId, headers, messages, state }) {
+  async open({ agent, version, url, threadId, headers, messages, state, module }) {
     const { HttpAgent } = version === "0" ? last0x : current;
-    const opened = new HttpAgent({ url, threadId, headers, initialMessages: messages ?? [], initialState: state ?? {} });
+    const Agent = module ? (await import(module)).DragomanAgent : HttpAgent;
+    const opened = new Agent({ url, threadId, headers, initialMessages: messages ?? [], initialState: state ?? {} });
     opened.subscribe({ onEvent: ({ event }) => void tell({ agent, event }) });
     agents.set(agent, opened);
   },
@@ -60,6 +62,11 @@ const commands = {
   get({ agent }) {
     const client = agents.get(agent);
     client.requestInit = () => ({ method: "GET", headers: { ...client.headers, Accept: "text/event-stream" } });
+  },
+  async connect({ agent }) {
+    const client = agents.get(agent);
+    await client.connectAgent();
+    return { messages: client.messages, state: client.state };
   },
   abort({ agent }) {
     agents.get(agent).abortRun();
