@@ -187,6 +187,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         doc("how long a run may take before its MCP call is answered with `working`; 0 for any time", ge=0),
     ] = 50.0
+    mcp_task_after_s: Annotated[
+        float,
+        doc(
+            "how long a run may take before its MCP call becomes a task, if its client knows tasks; 0 for any time",
+            ge=0,
+        ),
+    ] = 10.0
     mcp_approvals: Annotated[
         Literal["elicit", "elsewhere"],
         doc("whether MCP hosts ask their user for approvals; with `elsewhere` they are given in other clients only"),

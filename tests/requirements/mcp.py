@@ -123,6 +123,11 @@ REQUIREMENTS = (
         "A stream that is closed before its result cancels the run, unless somebody else reads it",
         "2026-07-28; mcp §8.2; shared rules, 9",
     ),
+    Requirement("mcp:tasks:created", "A long call becomes a task, if the client knows tasks", "SEP-2663; mcp §7"),
+    Requirement("mcp:tasks:get", "A task shows what waits, and its result when it is over", "SEP-2663"),
+    Requirement("mcp:tasks:update", "Answers to what waits, once; anything else is ignored", "SEP-2663"),
+    Requirement("mcp:tasks:cancel", "Cancelling stops the run, or closes the calls that wait", "SEP-2663"),
+    Requirement("mcp:tasks:unknown", "Unknown and foreign tasks are -32602; without the extension -32021", "SEP-2663"),
     # --- clients ------------------------------------------------------------------------------------------------------
     Requirement("mcp:client:python", "The official Python client works", "mcp §12"),
     Requirement("mcp:client:typescript", "The official TypeScript client works", "mcp §12"),

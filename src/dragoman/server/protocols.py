@@ -180,6 +180,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             version=context.version,
             body_limit=settings.body_bytes,
             answer_within_s=settings.mcp_answer_within_s,
+            task_after_s=settings.mcp_task_after_s,
             approvals=settings.mcp_approvals,
             on_disconnect=settings.mcp_disconnect,
             resources=settings.mcp_resources,

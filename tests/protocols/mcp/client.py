@@ -12,6 +12,7 @@ Json = Any
 NEW = "2026-07-28"
 OLD = "2025-11-25"
 META = "io.modelcontextprotocol/"
+TASKS = f"{META}tasks"
 FORMS: Json = {"elicitation": {}}
 
 

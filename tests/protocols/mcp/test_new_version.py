@@ -10,7 +10,7 @@ import pytest
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, calls, script
-from tests.protocols.mcp.client import FORMS, META, NEW, Json, McpClient
+from tests.protocols.mcp.client import FORMS, META, NEW, TASKS, Json, McpClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
@@ -64,7 +64,7 @@ async def test_results_say_what_they_are_and_how_long_they_hold(alice: McpClient
     assert discovered == {
         "resultType": "complete",
         "supportedVersions": [NEW, "2025-11-25", "2025-06-18", "2025-03-26"],
-        "capabilities": {"tools": {"listChanged": False}, "resources": {}},
+        "capabilities": {"tools": {"listChanged": False}, "resources": {}, "extensions": {TASKS: {}}},
         "ttlMs": 3_600_000,
         "cacheScope": "private",
     }

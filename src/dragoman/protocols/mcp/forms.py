@@ -68,6 +68,11 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
     return {"mode": "form", **params} if version in (wire.NEW_VERSION, wire.OLD_VERSIONS[0]) else params
 
 
+def may_ask(call: OpenCall, approvals: Literal["elicit", "elsewhere"]) -> bool:
+    """Whether a host may ask its user about a call."""
+    return approvals == "elicit" or pending_call(call).kind != "approval"
+
+
 def input_requests(calls: Iterable[OpenCall], agent: str) -> JsonObject:
     """The forms of several calls by their ids, as results of the new version contain them."""
     forms = {call.call.call_id: form_of(call, agent, wire.NEW_VERSION) for call in calls}

@@ -37,6 +37,7 @@ from dragoman.protocols.mcp.errors import (
 )
 from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.resources import Resources
+from dragoman.protocols.mcp.tasks import Tasks
 from dragoman.protocols.mcp.tokens import SessionTokens, parse_event_id
 from dragoman.protocols.mcp.translate import INSTRUCTIONS, tool_of
 from dragoman.protocols.mcp.turns import Turns
@@ -78,7 +79,9 @@ def app(
     admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
-    handlers = _Handlers(engine, options, SessionTokens(key), Calls(engine, options, Turns(engine), admit_stream))
+    turns = Turns(engine)
+    calls, tasks = Calls(engine, options, turns, admit_stream), Tasks(engine, options, turns)
+    handlers = _Handlers(engine, options, SessionTokens(key), calls, tasks)
     protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=_write_error)
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,11 +113,12 @@ _SESSION_HEADER = request_header("Mcp-Session-Id", "The session that `initialize
 
 
 class _Handlers(Handlers):
-    def __init__(self, engine: Engine, options: McpOptions, tokens: SessionTokens, calls: Calls) -> None:
+    def __init__(self, engine: Engine, options: McpOptions, tokens: SessionTokens, calls: Calls, tasks: Tasks) -> None:
         self._engine = engine
         self._options = options
         self._tokens = tokens
         self._calls = calls
+        self._tasks = tasks
         self._resources = Resources(engine)
 
     def routes(self) -> list[Route]:
@@ -294,7 +298,9 @@ class _Handlers(Handlers):
 
     async def discover(self, context: _Context) -> JsonObject:
         """Describe the server to a client of the new version."""
-        return {"supportedVersions": list(wire.VERSIONS), **self._description()}
+        description = self._description()
+        description["capabilities"]["extensions"] = {wire.TASKS: {}}
+        return {"supportedVersions": list(wire.VERSIONS), **description}
 
     async def ping(self, context: _Context) -> JsonObject:
         """Answer that the server is there."""
@@ -342,6 +348,21 @@ class _Handlers(Handlers):
         owner = principal_of(context.request).user
         return await self._resources.read(owner, context.agent, context.params.get("uri"))
 
+    async def get_task(self, context: _Context) -> JsonObject:
+        """Show a task."""
+        principal = principal_of(context.request)
+        return await self._tasks.get(principal, context.client, context.params.get("taskId"))
+
+    async def update_task(self, context: _Context) -> JsonObject:
+        """Answer what a task waits for."""
+        principal, params = principal_of(context.request), context.params
+        return await self._tasks.update(principal, context.client, params.get("taskId"), params.get("inputResponses"))
+
+    async def cancel_task(self, context: _Context) -> JsonObject:
+        """Stop a task."""
+        principal = principal_of(context.request)
+        return await self._tasks.cancel(principal, context.client, context.params.get("taskId"))
+
     def _description(self) -> JsonObject:
         capabilities: JsonObject = {"tools": {"listChanged": False}}
         if self._options.resources:
@@ -361,7 +382,13 @@ OLD_METHODS: Mapping[str, Method] = {
     "ping": _Handlers.ping,
     **_COMMON_METHODS,
 }
-NEW_METHODS: Mapping[str, Method] = {"server/discover": _Handlers.discover, **_COMMON_METHODS}
+NEW_METHODS: Mapping[str, Method] = {
+    "server/discover": _Handlers.discover,
+    **_COMMON_METHODS,
+    "tasks/get": _Handlers.get_task,
+    "tasks/update": _Handlers.update_task,
+    "tasks/cancel": _Handlers.cancel_task,
+}
 LIFETIMES_MS = {
     "server/discover": 3_600_000,
     "tools/list": 60_000,

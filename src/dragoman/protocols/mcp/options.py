@@ -15,6 +15,7 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
         version: of the server, for its description.
         body_limit: bytes of a request.
         answer_within_s: how long a run may take before its call is answered with `working`; 0 for any time.
+        task_after_s: how long until the call of a client with tasks is answered with a task; 0 for any time.
         approvals: whether approvals are asked for in forms.
         resources: whether conversations can be read.
         on_disconnect: what happens to a run when the request that began it is given up, in the new version.
@@ -25,6 +26,7 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     body_limit: int = 16 * 1024 * 1024
     answer_within_s: float = 50.0
+    task_after_s: float = 10.0
     approvals: Literal["elicit", "elsewhere"] = "elicit"
     resources: bool = True
     on_disconnect: Literal["cancel", "continue"] = "cancel"

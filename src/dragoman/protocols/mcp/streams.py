@@ -23,10 +23,10 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.eras import complete
-from dragoman.protocols.mcp.forms import form_id, form_of, input_requests
+from dragoman.protocols.mcp.forms import form_id, form_of, input_requests, may_ask
 from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.tokens import EventIds, RequestState
-from dragoman.protocols.mcp.translate import TurnSummary, pending_call, refused_result, turn_result
+from dragoman.protocols.mcp.translate import TurnSummary, refused_result, task_of, turn_result
 
 PROGRESS_INTERVAL_S = 0.1
 _ENCODE = msgspec.json.Encoder().encode
@@ -100,7 +100,9 @@ class CallFrames:
         self._nudge: Callable[[], None] = lambda: None
         self._clock = asyncio.get_running_loop().time
         self._next_progress_at = 0.0
-        self._timer = _RunTimer(options.answer_within_s, self._on_late)
+        self._timer = _RunTimer(
+            options.task_after_s if request.client.has_tasks else options.answer_within_s, self._on_late
+        )
 
     def attach(self, reader: Reader) -> None:
         """Use this reader to send what no record causes."""
@@ -199,9 +201,8 @@ class CallFrames:
 
     def _shows(self, call: OpenCall) -> bool:
         """Whether the client's user may be asked by a form."""
-        is_approval = pending_call(call).kind == "approval"
         may_show = self._request.client.has_forms and self._request.shows_forms
-        return may_show and not (is_approval and self._options.approvals == "elsewhere")
+        return may_show and may_ask(call, self._options.approvals)
 
     def ask_again(self) -> None:
         """Show the open form once more; the second time, leave its call open."""
@@ -244,7 +245,11 @@ class CallFrames:
         return encode_frame(wire.ResultMessage(id=self._request.id, result=self.result), self.id_at(cursor))
 
     def _on_late(self) -> None:
-        if not self.is_over and self._turn.phase == "running":
+        if self.is_over or self._turn.phase != "running":
+            return
+        if self._request.client.has_tasks:
+            self._end_with(self._end({"resultType": "task", **task_of(self._turn, "working")}, self._live_from))
+        else:
             self._end_with(self._finish(self._live_from))
 
 

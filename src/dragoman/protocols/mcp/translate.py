@@ -6,6 +6,7 @@ result has no place for is left out: thinking, tool calls, sub-agents, plans, ca
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 from dragoman.core import content as core
@@ -35,6 +36,8 @@ SAID_CHARS = 200
 """How much of what the agent said last a progress message shows."""
 IMAGE_LIMIT = 1024 * 1024
 """Bytes of an image in a result."""
+POLL_INTERVAL_MS = 2000
+"""How often a client asks for a task."""
 MARKDOWN_LIMIT = 1024 * 1024
 """Characters of a conversation that is read as a resource."""
 INSTRUCTIONS = (
@@ -174,16 +177,21 @@ class TurnSummary:
         """What the agent said last."""
         self.called = ""
         """The tool that it called since."""
+        self.began_at: datetime | None = None
+        self.changed_at: datetime | None = None
         self._assembler = Assembler()
 
     def feed(self, record: Record) -> None:
-        """Take the next record."""
+        """Take the next record. What follows the turn is ignored."""
+        if self.is_over:
+            return
         if type(record) is Piece:
             if record.loop == ROOT and record.kind == "text":
                 self.said = (self.said + record.text)[-SAID_CHARS:]
                 self.called = ""
             return
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
+        self.began_at, self.changed_at = self.began_at or record.at, record.at
         message = self._assembler.feed(record)
         if isinstance(message, core.AssistantMessage) and message.loop == ROOT and message.status != "cut":
             self._add(message)
@@ -217,6 +225,16 @@ class TurnSummary:
                 self.images.append(block)
             elif isinstance(block, core.Data):
                 self.data.append(block.data)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the turn is over."""
+        return self.phase == "over"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the turn was stopped, or a newer message ended it."""
+        return self.is_over and (self.stopped is None or self.stopped.reason == "cancelled")
 
     @property
     def progress(self) -> str:
@@ -279,6 +297,18 @@ def turn_result(
     elif status == "cancelled":
         blocks.append(_text_block("The run was cancelled."))
     return _call_result(structured, blocks)
+
+
+def task_of(turn: TurnSummary, status: str) -> JsonObject:
+    """A turn as a task."""
+    return {
+        "taskId": turn.run_id,
+        "status": status,
+        "createdAt": turn.began_at,
+        "lastUpdatedAt": turn.changed_at,
+        "ttlMs": None,
+        "pollIntervalMs": POLL_INTERVAL_MS,
+    }
 
 
 def refused_result(code: str, message: str, session_id: str = "") -> JsonObject:

@@ -1,0 +1,85 @@
+"""Tasks: a turn that a client asks for again and again, in place of waiting for its stream.
+
+A task is what a user's message began. Its id is that of the run, so every turn is a task, whichever protocol began it.
+Source: the extension `io.modelcontextprotocol/tasks` (SEP-2663).
+"""
+
+from contextlib import AsyncExitStack
+
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.ids import RunId, parse_session_id
+from dragoman.core.principal import Principal
+from dragoman.core.stream import Cursor
+from dragoman.engine.engine import Engine
+from dragoman.protocols.mcp import wire
+from dragoman.protocols.mcp.errors import InvalidParams, MissingCapability
+from dragoman.protocols.mcp.forms import input_requests, may_ask
+from dragoman.protocols.mcp.options import McpOptions
+from dragoman.protocols.mcp.translate import TurnSummary, task_of, turn_result
+from dragoman.protocols.mcp.turns import FollowedTurn, Turns
+
+
+class Tasks:
+    """The tasks of an engine."""
+
+    def __init__(self, engine: Engine, options: McpOptions, turns: Turns) -> None:
+        self._engine = engine
+        self._options = options
+        self._turns = turns
+
+    async def get(self, principal: Principal, client: wire.Client, task_id: Json) -> JsonObject:
+        """A task as it is now: with its result if it is over, or with forms for what waits."""
+        async with AsyncExitStack() as stack:
+            turn = await self._find(principal, client, task_id, stack)
+            summary = await self._fold(turn)
+            state = turn.session.state
+            waiting = list(state.waiting_calls()) if summary.phase == "asking" and state.run is None else []
+            asked = [each for each in waiting if client.has_forms and may_ask(each, self._options.approvals)]
+            if forms := input_requests(asked, state.agent):
+                return {**task_of(summary, "input_required"), "inputRequests": forms}
+            if summary.phase == "running" or (summary.phase == "asking" and not waiting):
+                return {**task_of(summary, "working"), "statusMessage": summary.progress}
+            if summary.is_cancelled:
+                return task_of(summary, "cancelled")
+            result = turn_result(summary, state.session_id, pending=waiting, approve_at=self._options.public_url or "")
+            return {**task_of(summary, "completed"), "result": {"resultType": "complete", **result}}
+
+    async def update(self, principal: Principal, client: wire.Client, task_id: Json, responses: Json) -> JsonObject:
+        """Answer what waits. Answers to anything else are ignored."""
+        principal.require("use")
+        async with AsyncExitStack() as stack:
+            await self._turns.take_responses(principal, await self._find(principal, client, task_id, stack), responses)
+        return {}
+
+    async def cancel(self, principal: Principal, client: wire.Client, task_id: Json) -> JsonObject:
+        """Stop a task. Nothing happens if it is over."""
+        principal.require("use")
+        async with AsyncExitStack() as stack:
+            await self._turns.stop(await self._find(principal, client, task_id, stack))
+        return {}
+
+    async def _find(
+        self, principal: Principal, client: wire.Client, task_id: Json, stack: AsyncExitStack
+    ) -> FollowedTurn:
+        """The turn of a task.
+
+        Raises:
+            MissingCapability: the client does not know tasks.
+            InvalidParams: there is no such task, or it belongs to another user.
+        """
+        if not client.has_tasks:
+            raise MissingCapability({"extensions": {wire.TASKS: {}}})
+        run_id = parse_session_id(task_id) if isinstance(task_id, str) else None
+        turn = None if run_id is None else await self._turns.find(principal, RunId(run_id), stack)
+        found = None if turn is None else await self._engine.history.turn_at(turn.session, turn.first_seq)
+        if turn is None or found is None or found.first.run_id != turn.run_id:
+            raise InvalidParams("there is no such task")
+        return turn
+
+    async def _fold(self, turn: FollowedTurn) -> TurnSummary:
+        summary, up_to = TurnSummary(turn.run_id), turn.session.durable_cursor
+        with self._engine.follow(turn.session, Cursor(turn.first_seq - 1)) as reader:
+            while reader.cursor < up_to and not summary.is_over:
+                for record in await reader.next():
+                    summary.feed(record)
+        return summary
