@@ -79,8 +79,8 @@ async def test_the_python_client_polls_and_cancels_and_has_conversations(client:
     said = await client.responses.create(model="rehearsal", input="one", conversation=conversation.id)
     items = [item async for item in client.conversations.items.list(conversation.id, order="asc")]
     assert [item.type for item in items] == ["message", "message"]
-    brought = [item async for item in client.responses.input_items.list(said.id)]
-    assert [item.type for item in brought] == ["message"]
+    sent = [item async for item in client.responses.input_items.list(said.id)]
+    assert [item.type for item in sent] == ["message"]
     await client.responses.delete(said.id)
     assert (await client.conversations.delete(conversation.id)).deleted
     async with client.responses.stream(model="rehearsal", input=script({"say": "x"}, {"wait_ms": 60_000})) as stream:

@@ -1,4 +1,4 @@
-"""The items of a session: what its requests brought and what its agent answered, from the events of its log. Pure."""
+"""The items of a session: what its requests sent and what its agent answered, from the events of its log. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,10 +21,10 @@ from dragoman.protocols.openai.translate import ALL, ResponseEvents
 
 
 class _Response:
-    """What a request brought, and what became of it. Before its run starts, the run is not known."""
+    """What a request sent, and what became of it. Before its run starts, the run is not known."""
 
     def __init__(self) -> None:
-        self.brought: list[core.Message | LoggedEvent] = []
+        self.sent: list[core.Message | LoggedEvent] = []
         self.events: ResponseEvents | None = None
         self.run_id: RunId | None = None
 
@@ -42,11 +42,11 @@ class SessionItems:
         current = self._responses[-1]
         match logged.event:
             case MessageAdded(message=message) if message.loop == ROOT:
-                current.brought.append(message)
+                current.sent.append(message)
             case AnswerGiven() | CallSettled(by_client=True):
-                current.brought.append(logged)
+                current.sent.append(logged)
             case CallSettled(result=result) if current.events is None and result.loop == ROOT:
-                current.brought.append(logged)  # a new message closed the call
+                current.sent.append(logged)  # a new message closed the call
             case CallOpened(call=call) as opened:
                 self._calls[call.call_id] = EarlierCall(logged.run_id, opened)
             case RunStarted(run_id=run_id):
@@ -60,7 +60,7 @@ class SessionItems:
             self._responses.append(_Response())
 
     def inputs_of(self, run_id: RunId) -> Sequence[wire.Item]:
-        """What the request of a run brought."""
+        """What the request of a run sent."""
         return [item for each in self._responses if each.run_id == run_id for item in self._inputs(each)]
 
     def all(self) -> Sequence[wire.Item]:
@@ -74,13 +74,13 @@ class SessionItems:
     def _inputs(self, response: _Response) -> Iterator[wire.Item]:
         owner = ids.bare(response.run_id or self._state.session_id)
         index = 0
-        for each in response.brought:
+        for each in response.sent:
             for item in self._items(each, owner, index):
                 yield item
                 index += 1
 
-    def _items(self, brought: core.Message | LoggedEvent, owner: str, index: int) -> Iterator[wire.Item]:
-        match brought:
+    def _items(self, sent: core.Message | LoggedEvent, owner: str, index: int) -> Iterator[wire.Item]:
+        match sent:
             case LoggedEvent(event=AnswerGiven(call_id=call_id) as answer):
                 earlier = self._calls.get(call_id)
                 if earlier is not None and earlier.opened.kind == "permission":
@@ -97,7 +97,7 @@ class SessionItems:
                 else:
                     yield self._closed_call(result, earlier, f"mcp_{owner}_i{index}")
             case core.ToolMessage():
-                yield self._output(brought, owner, index)
+                yield self._output(sent, owner, index)
             case core.UserMessage(content=content):
                 yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="user", content=tuple(_parts(content)))
             case core.SystemMessage(content=content, origin="seed"):
@@ -108,7 +108,7 @@ class SessionItems:
                 if text:
                     said = wire.OutputText(text=text)
                     yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="assistant", content=(said,))
-                for place, call in enumerate(brought.calls(), index + bool(text)):
+                for place, call in enumerate(sent.calls(), index + bool(text)):
                     yield wire.FunctionCall(
                         id=f"fc_{owner}_i{place}",
                         call_id=call.call_id,
