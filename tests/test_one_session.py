@@ -17,6 +17,7 @@ from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, StreamReader, run_input
 from tests.protocols.blade.client import RestClient, SocketClient
 from tests.protocols.blade.driver import url_of
+from tests.protocols.openai.client import OpenAiClient
 from tests.servers import SocketServer, running_socket_server
 
 Json = Any
@@ -31,6 +32,7 @@ class ProtocolClients:
         self.ag_ui = Endpoint(server.connection, key)
         self.runs = RunServiceClient(server.connection, key)
         self.agentscope = AgentScopeClient(server.connection, key)
+        self.openai = OpenAiClient(server.connection, key)
         self.blade = RestClient(url_of(server), key)
         self.tab = SocketClient(url_of(server), key)
 
@@ -40,6 +42,8 @@ class ProtocolClients:
         ag_ui = await self.ag_ui.messages(session_id)
         service = (await self.runs.get(f"/history?threadId={session_id}")).json["messages"]
         turns = await self.blade.messages(f"sess_{session_id}")
+        path = f"/conversations/{conversation_of(session_id)}/items?order=asc&limit=100"
+        items = (await self.openai.get(path))["data"]
         return {
             "aap": [message_text(each["content"]) for each in aap if each["role"] != "tool"],
             "ag-ui": [
@@ -47,7 +51,13 @@ class ProtocolClients:
             ],
             "run service": [each["content"] for each in service],
             "blade": [message_text(each["blocks"]) for each in turns if each["role"] != "system"],
+            "openai": [each["content"][0]["text"] for each in items if each["type"] == "message"],
         }
+
+
+def conversation_of(session_id: str) -> str:
+    """The session's id in OpenAI's API."""
+    return f"conv_{session_id.replace('-', '')}"
 
 
 def message_text(content: Json) -> str:
@@ -80,10 +90,19 @@ async def test_every_protocol_continues_a_session_and_all_histories_are_the_same
     await protocol_clients.tab.connect()
     await protocol_clients.tab.send(f"sess_{session.id}", "over Blade")
     await protocol_clients.tab.leave()
-    prompts = ["over AAP", "over AG-UI", "over the run service", "over the Agent API", "over Blade"]
+    conversation = conversation_of(session.id)
+    assert (await protocol_clients.openai.respond("over OpenAI's API", conversation=conversation))["output"]
+    prompts = [
+        "over AAP",
+        "over AG-UI",
+        "over the run service",
+        "over the Agent API",
+        "over Blade",
+        "over OpenAI's API",
+    ]
     histories = await protocol_clients.histories_by_protocol(session.id)
     assert [each for each in histories["aap"] if each in prompts] == prompts
-    assert len(histories["aap"]) == 10
+    assert len(histories["aap"]) == 12
     assert histories == dict.fromkeys(histories, histories["aap"])
 
 
@@ -158,6 +177,8 @@ async def test_a_run_started_over_one_protocol_is_watched_and_stopped_over_the_o
         == "SESSION_BUSY"
     )
     assert (await session.post([user("me too")])).status == 409
+    refused = {"input": "me too", "conversation": conversation_of(session.id)}
+    assert (await protocol_clients.openai.refused("POST", "/responses", refused))[:2] == (409, "conversation_busy")
     assert await protocol_clients.agentscope.stop(session_id=session.id)
     frames = await watcher.until("RUN_FINISHED")
     assert frames[-1].event["outcome"] == {"type": "cancelled"}
@@ -194,6 +215,8 @@ async def test_a_session_deleted_over_one_protocol_is_gone_from_all(
     assert (await protocol_clients.aap.get(f"/sessions/{session.id}")).status == 404
     assert (await protocol_clients.blade.request("GET", f"sessions/sess_{session.id}")).status == 404
     assert (await protocol_clients.ag_ui.hydrate(session.id)).status == 404
+    path = f"/conversations/{conversation_of(session.id)}"
+    assert (await protocol_clients.openai.refused("GET", path))[0] == 404
     assert (await protocol_clients.runs.get(f"/history?threadId={session.id}")).status == 404
 
 

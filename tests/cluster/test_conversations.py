@@ -22,6 +22,7 @@ from tests.protocols.agui.endpoint_driver import EndpointDriver
 from tests.protocols.agui.official_clients import OfficialClients, official_clients
 from tests.protocols.agui.run_service_driver import RunServiceDriver
 from tests.protocols.blade.driver import BladeDriver
+from tests.protocols.openai.driver import OpenAiDriver
 from tests.stores.postgres import Server
 
 WITHOUT_CRASHES = [each for each in CONVERSATIONS if not each.crashes()]
@@ -37,6 +38,7 @@ PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
     "run service": lambda official: RunServiceDriver(compares_history=False),
     "agent api": lambda official: AgentScopeDriver(),
     "blade": lambda official: BladeDriver(),
+    "openai": lambda official: OpenAiDriver(),
 }
 NAMES = list(PROTOCOL_DRIVERS)
 

@@ -12,6 +12,7 @@ from tests.protocols.agui.endpoint_streams import running
 from tests.protocols.agui.run_service import RunServiceClient, new_thread, run_input
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
+from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import running_server, running_socket_server
 
@@ -49,6 +50,18 @@ async def test_in_the_run_service_it_is_a_429_problem_for_a_direct_and_for_a_que
         await alice.post(f"/runs/{thread}/cancel?runId=r-1", b"")
         await alice.events(thread, "r-2")
         await alice.submit(run_input(thread, "late", "r-3"))
+
+
+@requirement("openai:request:nothing-stored")
+async def test_in_openais_api_it_is_429_and_makes_no_session(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_runs_per_user=1) as server:
+        alice = OpenAiClient(server.connection, server.key("alice"))
+        begun = await alice.respond(SLOW, background=True)
+        refused = await alice.request("POST", "/responses", {"input": "hello"})
+        assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert int(refused.headers["retry-after"]) > 0
+        await alice.post(f"/responses/{begun['id']}/cancel", {})
+        assert (await alice.respond("hello"))["status"] == "completed"
 
 
 @requirement("blade:chats:refused")
