@@ -1,6 +1,6 @@
 """Benchmark of the Agent API: the cost of a delta, compared with AAP in the same rounds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import msgspec
@@ -55,15 +55,26 @@ def data_of(body: bytes) -> list[bytes]:
 
 async def agentscope(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Server CPU per delta of an agent that never waits, over the Agent API and over AAP."""
+
+    def client_of(ours: Dragoman) -> Client:
+        return AgentScopeClient(ours.server, "", ours.key)
+
+    return await per_delta(workspace, effort, "agentscope", client_of, Target(3))
+
+
+async def per_delta(
+    workspace: Workspace, effort: Effort, row: str, client_of: Callable[[Dragoman], Client], target: Target
+) -> list[Figure]:
+    """Server CPU per delta over a protocol, for sessions that were created over AAP, and over AAP itself."""
     text = emit(TURN_DELTAS, "abcd ")
     with ExitStack() as running:
         baseline = running.enter_context(Baseline(workspace, "tick"))
         ours = running.enter_context(Dragoman(workspace))
-        runtime = AgentScopeClient(ours.server, "", ours.key)
+        measured = client_of(ours)
         subjects: Sequence[tuple[str, Client]] = [
             (baseline.name, baseline.client),
             ("dragoman, AAP", ours.client),
-            ("dragoman", runtime),
+            ("dragoman", measured),
         ]
         connections = [await client.connect(CONNECTIONS) for _, client in subjects]
         sessions = [
@@ -79,13 +90,13 @@ async def agentscope(workspace: Workspace, effort: Effort) -> list[Figure]:
         invalid = await ours.verify([*sessions[1], *sessions[2]])
     return [
         Figure(
-            row="agentscope",
+            row=row,
             subject=name,
             metric="server CPU per delta",
             unit="µs",
             value=spread(cost),
             ratios={"tick": spread([cost_us / base for cost_us, base in zip(cost, costs[0], strict=True)])},
-            target=Target(3) if client is runtime else None,
+            target=target if client is measured else None,
             invalid="" if client is baseline.client else invalid,
         )
         for (name, client), cost in zip(subjects, costs, strict=True)

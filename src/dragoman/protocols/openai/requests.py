@@ -195,19 +195,27 @@ class CreateResponse(RunFields, frozen=True, kw_only=True):
     context_management: Json = None
 
 
-_ORDER = (
-    "model",
-    "input",
-    "instructions",
-    "previous_response_id",
-    "conversation",
-    "store",
-    "stream",
-    "stream_options",
-    "background",
-    *(name for name in RunFields.__struct_fields__ if name not in ("model", "previous_response_id", "conversation")),
-    "prompt",
-    "context_management",
+_ORDER = tuple(
+    dict.fromkeys(
+        (
+            "model",
+            "input",
+            "instructions",
+            "previous_response_id",
+            "conversation",
+            "store",
+            "stream",
+            "stream_options",
+            "background",
+            *(
+                name
+                for name in RunFields.__struct_fields__
+                if name not in ("model", "previous_response_id", "conversation")
+            ),
+            "prompt",
+            "context_management",
+        )
+    )
 )
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(CreateResponse)}
 
@@ -228,7 +236,7 @@ def parse_request(body: JsonObject) -> ParsedResponse:
     """Read a body that is decoded. Raises InvalidParameter."""
     values: dict[str, Any] = {}
     items: tuple[InputItem, ...] = ()
-    for name in dict.fromkeys(_ORDER):
+    for name in _ORDER:
         value = body.get(name)
         if value is None:
             if name == "input":
