@@ -107,6 +107,10 @@ def ask_user(*options: str) -> CallTool:
     return CallTool(ASK_USER_QUESTION, {"questions": [{"question": "Which?", "options": choices}]})
 
 
+TURNS_TO_END = 100
+"""Turns of the event loop that a cancelled task may take to end before it is cancelled again."""
+
+
 class PauseGate:
     """Where the one who plays waits until the test lets it go on."""
 
@@ -292,8 +296,11 @@ class World:
             while tasks:  # some swallow a cancellation, or several
                 for task in tasks:
                     task.cancel()
-                await asyncio.sleep(0)
-                tasks = {task for task in tasks if not task.done()}
+                for _ in range(TURNS_TO_END):
+                    await asyncio.sleep(0)
+                    tasks = {task for task in tasks if not task.done()}
+                    if not tasks:
+                        break
         self.engines.remove(engine)
 
     async def stop(self, engine: Engine, grace_s: float = 0.0) -> None:

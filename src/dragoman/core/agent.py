@@ -128,6 +128,8 @@ class Recorded(Protocol):
 
     call: Call
     needs: Needs
+    trusted: bool
+    """Whether the session runs the tool without asking, whatever the agent wants to ask."""
 
     @property
     def state(self) -> RecordedState:

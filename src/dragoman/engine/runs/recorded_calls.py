@@ -52,11 +52,13 @@ class RecordedCall:
         run: RecordingLoop,
         call: Call,
         needs: Needs,
+        trusted: bool,
         new_id: Callable[[], str],
         wait_for_valid_lease: Callable[[], Awaitable[None]],
     ) -> None:
         self.call = call
         self.needs = needs
+        self.trusted = trusted
         self._run = run
         self._new_id = new_id
         self._wait_for_valid_lease = wait_for_valid_lease

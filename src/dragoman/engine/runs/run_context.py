@@ -44,7 +44,7 @@ from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.history import without_repetitions
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
-from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec, is_trusted
 from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.runs.recorded_calls import RecordedCall, has_waiting, settle_unfinished, unread_denials
@@ -260,7 +260,9 @@ class LoopRun:
     def _recorded_call(self, call: Call) -> RecordedCall:
         kind = self._call_kind(call.name)
         needs: Needs = kind if kind in ("permission", "missing") else "nothing"
-        return RecordedCall(self, call, needs, self._ids.new, self._wait_for_valid_lease)
+        settings = self.live.state.effective_settings()
+        trusted = is_trusted(call.name, settings.tools, settings.trusted_tools)
+        return RecordedCall(self, call, needs, trusted, self._ids.new, self._wait_for_valid_lease)
 
     async def restore_answers(self) -> None:
         """Read the answers that open calls of the loop have kept, with contents that are stored outside the log."""
