@@ -210,6 +210,7 @@ events: st.SearchStrategy[Event] = st.one_of(
         by=names,
         reason=st.none() | words,
         result=st.none() | tool_messages,
+        arguments=st.none() | json_objects,
     ),
     st.builds(
         CallSettled,

@@ -137,7 +137,7 @@ FORGED: Mapping[str, tuple[tuple[str, Form], ...]] = MappingProxyType(
             ("ag-ui", "choice"),
             ("run service", "choice"),
         ),
-        "question": (*((name, "grant") for name in SENDERS if name != "blade"), ("run service", "text")),
+        "question": tuple((name, "grant") for name in SENDERS if name != "blade"),  # there both are a choice
         "client": (*((name, "grant") for name in SENDERS), ("run service", "choice")),
     }
 )

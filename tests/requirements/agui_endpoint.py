@@ -36,6 +36,11 @@ REQUIREMENTS = (
         "An approved call runs; its result has the original id, and its call is not repeated",
         "ag-ui B.10",
     ),
+    Requirement(
+        "ag-ui-b:interrupts:edited",
+        "An approval may replace the arguments (`editedArgs`), which are validated; every history shows what ran",
+        "ag-ui B.10",
+    ),
     Requirement("ag-ui-b:interrupts:cancel", "A cancelled interrupt declines; the model reads it", "ag-ui B.10"),
     Requirement("ag-ui-b:interrupts:client-refuses", "Clients refuse to run over an open interrupt", "ag-ui B.10"),
     Requirement(

@@ -15,6 +15,7 @@ from dragoman.core.content import (
     Call,
     Image,
     InputBlock,
+    JsonObject,
     Message,
     SystemMessage,
     Text,
@@ -50,6 +51,7 @@ from dragoman.core.input_checks import (
     tools_of_run,
 )
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, StoredImage, Submit
+from dragoman.core.json_schema import check_schema, validation_error
 from dragoman.core.refusals import (
     CallAlreadySettled,
     Invalid,
@@ -459,8 +461,9 @@ def _settle_call(
             if call.kind in ("client", "question"):
                 return _Settled([record, settle_call(call, "denied", denied_result(reason), new_id)], False)
             return _Settled([record], True)
-        case Decision(reason=reason):
-            record = AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason)
+        case Decision(reason=reason, arguments=arguments):
+            edited = _check_edited(call, arguments, spec)
+            record = AnswerGiven(call_id=call_id, granted=True, by=by, reason=reason, arguments=edited)
             is_own = call.loop == ROOT or spec.tool(call.call.name) is not None  # see `kind_of_call`
             changed = apply_change(settings, change)
             if not is_own or call.parked or kind_of_call(call.call.name, spec, changed) != "missing":
@@ -473,10 +476,39 @@ def _settle_call(
             assert_never(never)
 
 
+def _check_edited(call: OpenCall, arguments: JsonObject | None, spec: AgentSpec) -> JsonObject | None:
+    """The arguments with which a call is allowed, if they are not its own.
+
+    A tool checks its arguments when it runs, too, which is what happens to a tool that only a sub-agent has, and to one
+    whose parameters have a schema that is not supported here.
+
+    Raises:
+        InvalidAnswer: the call is none that the server asks about before it runs it, or the tool does not take them.
+    """
+    if arguments is None or arguments == call.call.input:
+        return None
+    if call.kind != "permission" or call.parked:
+        raise InvalidAnswer(f"the arguments of tool call {call.call.call_id!r} cannot be edited")
+    tool = spec.tool(call.call.name)
+    if tool is not None and (error := _mismatch(tool.spec.parameters, arguments)) is not None:
+        raise InvalidAnswer(f"the edited arguments do not match the tool's parameters: {error}")
+    return arguments
+
+
+def _mismatch(parameters: JsonObject, arguments: JsonObject) -> str | None:
+    try:
+        check_schema(parameters)
+    except Invalid:
+        return None
+    return validation_error(parameters, arguments)
+
+
 def _kept_answer(call: OpenCall, answer: Answer, by: str, new_id: NewId) -> AnswerGiven:
     """The record of an answer that whoever asked gets, and that settles nothing. Raises InvalidAnswer."""
     call_id = call.call.call_id
     if isinstance(answer, Decision):
+        if answer.arguments not in (None, call.call.input):
+            raise InvalidAnswer(f"the arguments of tool call {call_id!r} cannot be edited")
         return AnswerGiven(call_id=call_id, granted=answer.granted, by=by, reason=answer.reason)
     if isinstance(answer, Choice):
         settled = settle_choice(call, answer, new_id)

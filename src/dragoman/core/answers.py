@@ -25,6 +25,7 @@ from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.session import OpenCall
 
 INTERRUPTED_RESULT = "Tool call interrupted: the server restarted"
+EDITED_RESULT = "Tool call edited: the user allowed it with other arguments, in the call that follows"
 STOPPED_RESULT = "Tool call cancelled: the run was stopped"
 RAW_LIMIT = 4 * 1024 * 1024
 """Bytes of a tool's return value that are stored in addition to its text."""

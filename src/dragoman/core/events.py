@@ -308,7 +308,8 @@ class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="answer_given"):
     """The application answered a waiting call. This is the record of who allowed what.
 
-    `result` is the answer to a question or the application's result, of a call that it does not settle.
+    `result` is the answer to a question or the application's result, of a call that it does not settle. `arguments` are
+    those with which an edited call was allowed: another call, which follows, runs with them.
     """
 
     call_id: CallId
@@ -316,6 +317,7 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     by: str
     reason: str | None = None
     result: ToolMessage | None = None
+    arguments: JsonObject | None = None
 
 
 class CallSettled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_settled"):

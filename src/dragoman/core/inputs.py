@@ -42,12 +42,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The user allows or denies a call. With `remember` the tool is allowed without asking from here on."""
+    """The user allows or denies a call. With `remember` the tool is allowed without asking from here on.
+
+    A call that is allowed with `arguments` runs with those instead of its own.
+    """
 
     call_id: CallId
     granted: bool
     reason: str | None = None
     remember: bool = False
+    arguments: JsonObject | None = None
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

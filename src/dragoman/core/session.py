@@ -63,7 +63,8 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A call without a result. `granted` is the user's decision, if there is one.
 
     Of a `recorded` call the agent alone decides what happens: the engine neither runs nor settles it while the run
-    lasts. If it `keeps_answer`, an answer does not settle it: `answer` holds what is more than a decision.
+    lasts. If it `keeps_answer`, an answer does not settle it: `answer` holds what is more than a decision. `edited` are
+    the arguments with which it was allowed, if they are others.
     """
 
     call: Call
@@ -81,6 +82,7 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     keeps_answer: bool = False
     note: Json = None
     answer: ToolMessage | None = None
+    edited: JsonObject | None = None
     approved: bool = False
     """Whether the user has approved the call at some time, whatever it waited for since."""
 
@@ -389,10 +391,10 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.run.parked = True
         case CallParked(call_id=call_id, kind=kind, note=note):
             _park(state.calls[call_id], kind, note)
-        case AnswerGiven(call_id=call_id, granted=granted, reason=reason):
+        case AnswerGiven(call_id=call_id, granted=granted, reason=reason, arguments=arguments):
             call = state.calls[call_id]
             call.granted, call.reason, call.answered_seq = granted, reason, logged.seq
-            call.answer = logged.event.result
+            call.answer, call.edited = logged.event.result, arguments
             call.approved |= granted and call.kind == "permission"
             call.parked = call.started = False
         case MemoriesInjected(memories=memories):

@@ -255,6 +255,7 @@ async def test_an_approved_tool_runs_and_its_result_is_reported_for_the_first_ca
                 "approved": {"type": "boolean"},
                 "reason": {"type": "string"},
                 "remember": {"type": "boolean"},
+                "editedArgs": {"type": "object"},
             },
             "required": ["approved"],
         },

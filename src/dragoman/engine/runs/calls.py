@@ -15,6 +15,7 @@ import structlog
 
 from dragoman.core.agent import Agent, AgentError, Deferred, Paused, RunnableTool, ToolFailed
 from dragoman.core.answers import (
+    EDITED_RESULT,
     INTERRUPTED_RESULT,
     answer_text,
     denied_result,
@@ -158,7 +159,8 @@ class CallRunner:
         crashed, run.after_crash = run.after_crash, False
         to_repeat = self._settle_after_crash(run) if crashed else []
         open_calls = [call for call in live.state.calls_in_loop(run.loop) if not call.recorded]
-        ready = [call for call in open_calls if not call.is_waiting() and call not in to_repeat]
+        edited = [call for call in open_calls if call.edited is not None]
+        ready = [call for call in open_calls if not (call.is_waiting() or call in to_repeat or call in edited)]
         to_run = [
             call
             for call in ready
@@ -175,8 +177,9 @@ class CallRunner:
             for call in ready:
                 if call.granted is None:
                     group.create_task(self._record_when_ready(run, call, tools_by_call, crashed, results))
-        self._ask_again(run, to_repeat)
-        left = [call for call in live.state.calls_in_loop(run.loop) if not call.recorded]
+        if self._open_again(run, to_repeat, edited):
+            return {**results, **await self.settle(run, tools_by_call)}
+        left = [call for call in live.state.calls_in_loop(run.loop) if not call.recorded and call.edited is None]
         answerable = live.state.answerable_calls() if left else {}
         for call in left:
             if call.call.call_id not in answerable:  # its tool cancelled the task in which it ran
@@ -233,46 +236,45 @@ class CallRunner:
                 run.append((settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id),))
         return to_repeat
 
-    def _ask_again(self, run: CallingLoop, calls: Sequence[OpenCall]) -> None:
-        """End the calls as interrupted, and ask the user whether to repeat them: in a new step, with new ids.
+    def _open_again(self, run: CallingLoop, to_ask: Sequence[OpenCall], edited: Sequence[OpenCall]) -> bool:
+        """End calls, and open them again in a new step, with new ids. Returns whether there is a new step.
 
-        If another call of their step still waits for the user, they only end: a step follows the results of the last.
+        If another call of their step still waits for the user, there is none: a step follows the results of the last.
+        Then interrupted calls only end, and edited ones wait for the other call.
+
+        Args:
+            run: the loop.
+            to_ask: calls that a crash interrupted, and about which the user is asked again.
+            edited: calls that the user allowed with other arguments, with which they run.
         """
-        if not calls:
-            return
+        if not to_ask and not edited:
+            return False
         answerable = run.live.state.answerable_calls()
         if any(call.call.call_id in answerable for call in run.live.state.calls_in_loop(run.loop)):
-            run.append([settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id) for call in calls])
-            return
-        repeated = {call.call.call_id: CallId(self._new_id()) for call in calls}
+            run.append([settle_call(call, "interrupted", INTERRUPTED_RESULT, self._new_id) for call in to_ask])
+            return False
+        calls = [*to_ask, *edited]
+        new_ids = [CallId(self._new_id()) for _ in calls]
         message_id = MessageId(self._new_id())
-        run.append(
-            [
-                *(
-                    settle_call(
-                        call,
-                        "interrupted",
-                        INTERRUPTED_RESULT,
-                        self._new_id,
-                        repeated_by=repeated[call.call.call_id],
-                    )
-                    for call in calls
-                ),
-                MessageOpened(message_id=message_id, loop=run.loop),
-                *(
-                    CallOpened(
-                        message_id=message_id,
-                        index=index,
-                        call=msgspec.structs.replace(call.call, call_id=repeated[call.call.call_id]),
-                        kind="permission",
-                        loop=run.loop,
-                        server=call.server,
-                    )
-                    for index, call in enumerate(calls)
-                ),
-                MessageClosed(message_id=message_id, loop=run.loop),
-            ]
-        )
+        events: list[Event] = []
+        for call, new_id in zip(calls, new_ids, strict=True):
+            outcome: CallOutcome = "interrupted" if call.edited is None else "cancelled"
+            text = INTERRUPTED_RESULT if call.edited is None else EDITED_RESULT
+            events.append(settle_call(call, outcome, text, self._new_id, repeated_by=new_id))
+        events.append(MessageOpened(message_id=message_id, loop=run.loop))
+        for index, (call, new_id) in enumerate(zip(calls, new_ids, strict=True)):
+            arguments = call.call.input if call.edited is None else call.edited
+            again = CallOpened(
+                message_id=message_id,
+                index=index,
+                call=msgspec.structs.replace(call.call, call_id=new_id, input=arguments),
+                kind="permission" if call.edited is None else "inline",
+                loop=run.loop,
+                server=call.server,
+            )
+            events.append(again)
+        run.append([*events, MessageClosed(message_id=message_id, loop=run.loop)])
+        return True
 
     async def _result(
         self, run: CallingLoop, call: OpenCall, tools_by_call: Mapping[CallId, RunnableTool], crashed: bool

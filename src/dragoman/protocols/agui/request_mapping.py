@@ -228,10 +228,7 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
 
 
 def _resume_answer(call: OpenCall, payload: core.Json) -> Answer:
-    """The answer in a payload. Raises InvalidAnswer if it does not match the interrupt's schema.
-
-    Arguments cannot be edited: the approved call must be the one that runs.
-    """
+    """The answer in a payload. Raises InvalidAnswer if it does not match the interrupt's schema."""
     call_id = call.call.call_id
     if call.kind == "question" and not call.parked:
         if isinstance(payload, str):
@@ -244,7 +241,13 @@ def _resume_answer(call: OpenCall, payload: core.Json) -> Answer:
     reason = payload.get("reason")
     if reason is not None and not isinstance(reason, str):
         raise InvalidAnswer("the payload's reason must be a string")
-    if payload["approved"] and payload.get("editedArgs") not in (None, call.call.input):
-        raise InvalidAnswer("the arguments of this call cannot be edited")
-    remember = payload.get("remember") is True
-    return Decision(call_id=call_id, granted=payload["approved"], reason=reason or None, remember=remember)
+    edited = payload.get("editedArgs")
+    if edited is not None and not isinstance(edited, dict):
+        raise InvalidAnswer("the payload's editedArgs must be an object")
+    return Decision(
+        call_id=call_id,
+        granted=payload["approved"],
+        reason=reason or None,
+        remember=payload.get("remember") is True,
+        arguments=edited if payload["approved"] else None,
+    )

@@ -80,10 +80,17 @@ CALL_TEXT_CHARS = 1000
 """Characters of the arguments in an interrupt's message."""
 PERMISSION_SCHEMA: core.JsonObject = {
     "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "remember": {"type": "boolean"}},
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string"},
+        "remember": {"type": "boolean"},
+        "editedArgs": {"type": "object"},
+    },
     "required": ["approved"],
 }
-"""An answer to an approval: the decision, a reason for the model, and whether it holds for later calls of the tool."""
+"""An answer to an approval: the decision, a reason for the model, whether it holds for later calls of the tool, and the
+arguments with which the call runs instead of its own.
+"""
 CHOICE_SCHEMA: core.JsonObject = {
     "anyOf": [
         {
