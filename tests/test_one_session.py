@@ -17,6 +17,7 @@ from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, StreamReader, run_input
 from tests.protocols.blade.client import RestClient, SocketClient
 from tests.protocols.blade.driver import url_of
+from tests.protocols.mcp.client import NEW, McpClient
 from tests.protocols.openai.client import OpenAiClient
 from tests.servers import SocketServer, running_socket_server
 
@@ -35,6 +36,7 @@ class ProtocolClients:
         self.openai = OpenAiClient(server.connection, key)
         self.blade = RestClient(url_of(server), key)
         self.tab = SocketClient(url_of(server), key)
+        self.mcp = McpClient(server.connection, key, version=NEW)
 
     async def histories_by_protocol(self, session_id: str) -> dict[str, list[str]]:
         """The texts of the user and the agent, from each protocol that has a history."""
@@ -99,10 +101,12 @@ async def test_every_protocol_continues_a_session_and_all_histories_are_the_same
         "over the Agent API",
         "over Blade",
         "over OpenAI's API",
+        "over MCP",
     ]
+    assert (await protocol_clients.mcp.said("over MCP", session_id=session.id))["text"] == "You said: over MCP"
     histories = await protocol_clients.histories_by_protocol(session.id)
     assert [each for each in histories["aap"] if each in prompts] == prompts
-    assert len(histories["aap"]) == 12
+    assert len(histories["aap"]) == 14
     assert histories == dict.fromkeys(histories, histories["aap"])
 
 
@@ -135,6 +139,8 @@ async def test_a_permission_requested_over_one_protocol_is_given_over_another(
     ]
     response = await protocol_clients.agentscope.run(approval(call_id, approve=True), session_id=session.id)
     assert text_of(response).startswith("done: ")
+    waited = await protocol_clients.mcp.said("", session_id=session.id)
+    assert (waited["status"], waited["text"]) == ("completed", text_of(response))
     again = await protocol_clients.agentscope.assert_refused(
         "POST", "/process", request_body(approval(call_id, approve=True), session_id=session.id)
     )
@@ -179,6 +185,7 @@ async def test_a_run_started_over_one_protocol_is_watched_and_stopped_over_the_o
     assert (await session.post([user("me too")])).status == 409
     refused = {"input": "me too", "conversation": conversation_of(session.id)}
     assert (await protocol_clients.openai.refused("POST", "/responses", refused))[:2] == (409, "conversation_busy")
+    assert (await protocol_clients.mcp.said("me too", session_id=session.id))["error"]["code"] == "session_busy"
     assert await protocol_clients.agentscope.stop(session_id=session.id)
     frames = await watcher.until("RUN_FINISHED")
     assert frames[-1].event["outcome"] == {"type": "cancelled"}
@@ -218,6 +225,7 @@ async def test_a_session_deleted_over_one_protocol_is_gone_from_all(
     path = f"/conversations/{conversation_of(session.id)}"
     assert (await protocol_clients.openai.refused("GET", path))[0] == 404
     assert (await protocol_clients.runs.get(f"/history?threadId={session.id}")).status == 404
+    assert (await protocol_clients.mcp.said("", session_id=session.id))["error"]["code"] == "session_not_found"
 
 
 async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
@@ -228,6 +236,7 @@ async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolCli
     assert (await bob.blade.request("GET", f"sessions/sess_{session.id}/messages")).status == 404
     assert (await bob.ag_ui.run(an_input("hello", thread=session.id))).status == 403
     assert (await bob.runs.post("/runs", run_input(session.id))).status == 403
+    assert (await bob.mcp.said("hello", session_id=session.id))["error"]["code"] == "session_not_found"
     own = await bob.agentscope.run("hello", session_id=session.id)
     assert own["status"] == "completed"
     histories = await protocol_clients.histories_by_protocol(session.id)

@@ -22,6 +22,7 @@ from tests.protocols.agui.endpoint_driver import EndpointDriver
 from tests.protocols.agui.official_clients import OfficialClients, official_clients
 from tests.protocols.agui.run_service_driver import RunServiceDriver
 from tests.protocols.blade.driver import BladeDriver
+from tests.protocols.mcp.driver import McpDriver
 from tests.protocols.openai.driver import OpenAiDriver
 from tests.stores.postgres import Server
 
@@ -39,9 +40,10 @@ PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
     "agent api": lambda official: AgentScopeDriver(),
     "blade": lambda official: BladeDriver(),
     "openai": lambda official: OpenAiDriver(),
+    "mcp": lambda official: McpDriver(),
 }
 NAMES = list(PROTOCOL_DRIVERS)
-STRIDES = {"openai": 4}
+STRIDES = {"openai": 4, "mcp": 3}
 """Of a protocol that is much like another one, how many conversations there are for each one that is played unasked."""
 
 

@@ -128,6 +128,10 @@ REQUIREMENTS = (
     Requirement("mcp:tasks:update", "Answers to what waits, once; anything else is ignored", "SEP-2663"),
     Requirement("mcp:tasks:cancel", "Cancelling stops the run, or closes the calls that wait", "SEP-2663"),
     Requirement("mcp:tasks:unknown", "Unknown and foreign tasks are -32602; without the extension -32021", "SEP-2663"),
+    # --- together -----------------------------------------------------------------------------------------------------
+    Requirement(
+        "mcp:suite:conversations", "The common conversations run over MCP, as far as it expresses them", "mcp §12"
+    ),
     # --- clients ------------------------------------------------------------------------------------------------------
     Requirement("mcp:client:python", "The official Python client works", "mcp §12"),
     Requirement("mcp:client:typescript", "The official TypeScript client works", "mcp §12"),

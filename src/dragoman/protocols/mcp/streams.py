@@ -100,6 +100,8 @@ class CallFrames:
         self._nudge: Callable[[], None] = lambda: None
         self._clock = asyncio.get_running_loop().time
         self._next_progress_at = 0.0
+        self._skipped: asyncio.TimerHandle | None = None
+        """Sends the newest progress after one that was skipped."""
         self._timer = _RunTimer(
             options.task_after_s if request.client.has_tasks else options.answer_within_s, self._on_late
         )
@@ -111,6 +113,8 @@ class CallFrames:
     def release(self) -> None:
         """The stream is closed."""
         self._timer.stop()
+        if self._skipped is not None:
+            self._skipped.cancel()
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
@@ -155,11 +159,26 @@ class CallFrames:
         return encode_frame(wire.ErrorMessage(id=self._request.id, error=failed))
 
     def _progress(self, record: Record, cursor: Cursor) -> bytes:
+        """The progress at a record. What comes too early is skipped; the newest is sent when it is time."""
         now = self._clock()
         is_call = type(record) is LoggedEvent and isinstance(record.event, CallOpened)
         if now < self._next_progress_at and not is_call:
+            if self._skipped is None:
+                delay_s = self._next_progress_at - now
+                self._skipped = asyncio.get_running_loop().call_later(delay_s, self._send_skipped, cursor)
             return b""
         self._next_progress_at = now + PROGRESS_INTERVAL_S
+        self._extra = b""
+        return self._progress_frame(cursor)
+
+    def _send_skipped(self, cursor: Cursor) -> None:
+        self._skipped = None
+        if self._turn.phase == "running" and not self.is_over and self._clock() >= self._next_progress_at:
+            self._next_progress_at = self._clock() + PROGRESS_INTERVAL_S
+            self._extra = self._progress_frame(cursor)
+            self._nudge()
+
+    def _progress_frame(self, cursor: Cursor) -> bytes:
         message = escape_line_separators(_ENCODE(self._turn.progress or "…"))
         return b'%b%b%d,"message":%b}}\n\n' % (self.id_at(cursor), self._progress_head, self._count, message)
 
