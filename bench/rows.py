@@ -6,7 +6,7 @@ from bench import ag_ui, blade, multi_server, sessions, streams
 from bench.agentscope import agentscope
 from bench.effort import Effort
 from bench.figures import Figure
-from bench.openai import openai
+from bench.openai import chat, openai
 from bench.subjects import Workspace
 
 Row = Callable[[Workspace, Effort], Coroutine[None, None, list[Figure]]]
@@ -16,6 +16,7 @@ ROWS: Mapping[str, Row] = {
     "yielding": streams.yielding,
     "agentscope": agentscope,
     "openai": openai,
+    "openai_chat": chat,
     "paced_streams": streams.paced_streams,
     "sustained_streams": streams.sustained_streams,
     "noisy_neighbor": streams.noisy_neighbor,

@@ -31,7 +31,9 @@ class FolderBlobs:
 
     async def delete(self, name: str) -> None:
         """Remove a value and all values whose names start with this one and a `/`."""
-        await asyncio.to_thread(_delete, self._path(name))
+        path = self._path(name)
+        if path.exists():  # most sessions have none, and many end with their answer
+            await asyncio.to_thread(_delete, path)
 
     async def names(self, prefix: str | None = None) -> Sequence[str]:
         """List all names in order, or only those that start with a prefix and a `/`."""

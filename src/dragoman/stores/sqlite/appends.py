@@ -90,17 +90,12 @@ class AppendWriter:
 
     def sweep(self, connection: sqlite3.Connection) -> bool:
         """Remove a batch of the rows that deleted sessions have left. Returns False if there are none."""
-        found: tuple[int] | None = connection.execute("SELECT number FROM deleted LIMIT 1").fetchone()
-        if found is None:
-            return False
-        portion = (*found, SWEEP_BATCH_ROWS)
-        last = connection.execute(_LAST_SEQ_OF_BATCH, portion).fetchone()
-        if last[0] is not None:
-            connection.execute(_DELETE_RUNS_OF_BATCH, (*found, *found, *last))
-            connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*found, *last))
-        elif not any(connection.execute(statement, portion).rowcount for statement in _DELETE_OTHERS_OF_BATCH):
-            connection.execute("DELETE FROM search_sessions WHERE session = ?", found)
-            connection.execute("DELETE FROM deleted WHERE number = ?", found)
+        left = SWEEP_BATCH_ROWS
+        while left > 0:
+            found: tuple[int] | None = connection.execute("SELECT number FROM deleted LIMIT 1").fetchone()
+            if found is None:
+                return False
+            left -= _sweep_session(found, left, connection)
         return True
 
     def pieces(self, session_id: SessionId, connection: sqlite3.Connection) -> list[Piece]:
@@ -135,6 +130,20 @@ class AppendWriter:
         else:
             self._running_positions.pop(session_id, None)
         return number
+
+
+def _sweep_session(session: tuple[int], limit: int, connection: sqlite3.Connection) -> int:
+    """Remove rows of a deleted session, and at last its number. Returns how many, without those of its runs."""
+    portion = (*session, limit)
+    last = connection.execute(_LAST_SEQ_OF_BATCH, portion).fetchone()
+    if last[0] is not None:
+        connection.execute(_DELETE_RUNS_OF_BATCH, (*session, *session, *last))
+        return connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*session, *last)).rowcount
+    removed = sum(connection.execute(statement, portion).rowcount for statement in _DELETE_OTHERS_OF_BATCH)
+    if not removed:
+        connection.execute("DELETE FROM search_sessions WHERE session = ?", session)
+        connection.execute("DELETE FROM deleted WHERE number = ?", session)
+    return removed or 1
 
 
 def _insert_session(connection: sqlite3.Connection, append: Append) -> int | None:
