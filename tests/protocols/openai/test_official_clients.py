@@ -92,6 +92,18 @@ async def test_the_python_client_polls_and_cancels_and_has_conversations(client:
     assert (await client.responses.retrieve(started.response.id)).status == "cancelled"
 
 
+@requirement("openai:clients:python")
+async def test_the_example_of_the_documentation_runs_as_it_is_printed(
+    socket_server: SocketServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[3] / "docs/protocols/openai.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    code = code.replace("http://127.0.0.1:8000", socket_server.connection.url).replace('"assistant"', '"rehearsal"')
+    code = code.replace("sk-dragoman-…", socket_server.key("alice"))
+    await asyncio.to_thread(exec, f"{code}\nclient.close()", {})
+    assert capsys.readouterr().out == "You said: What is 20 + 22?\nYou said: And twice that?"
+
+
 async def run_node(server: SocketServer, scenario: str) -> Json:
     """What a scenario of `client.mjs` saw."""
     arguments = (str(CLIENTS / "client.mjs"), f"{server.connection.url}/v1", server.key("alice"), scenario)

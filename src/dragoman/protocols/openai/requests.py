@@ -198,22 +198,8 @@ class CreateResponse(RunFields, frozen=True, kw_only=True):
 _ORDER = tuple(
     dict.fromkeys(
         (
-            "model",
-            "input",
-            "instructions",
-            "previous_response_id",
-            "conversation",
-            "store",
-            "stream",
-            "stream_options",
-            "background",
-            *(
-                name
-                for name in RunFields.__struct_fields__
-                if name not in ("model", "previous_response_id", "conversation")
-            ),
-            "prompt",
-            "context_management",
+            *("model", "input", "instructions", "previous_response_id", "conversation", "store"),
+            *("stream", "stream_options", *RunFields.__struct_fields__, "prompt", "context_management"),
         )
     )
 )
