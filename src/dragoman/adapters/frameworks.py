@@ -77,6 +77,8 @@ def load_adapter(name: str) -> ModuleType:
     try:
         return import_module(f"dragoman.adapters.{name}")
     except ImportError as error:
+        if (error.name or "").startswith("dragoman"):
+            raise
         raise framework.missing_name(error) from error
 
 
