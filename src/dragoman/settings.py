@@ -16,6 +16,8 @@ from dragoman.core.content import Json
 
 ENVIRONMENT_PREFIX = "DRAGOMAN_"
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
+OTHER_VARIABLES = (CONFIG_VARIABLE, "DRAGOMAN_UNTESTED")
+"""Variables that are no settings. `adapters.frameworks` reads the second one."""
 CONFIG_FILE = "dragoman.toml"
 """Read from the current folder if no other file is named."""
 
@@ -380,7 +382,7 @@ def _from_environment(environ: Mapping[str, str], settings: Mapping[str, Setting
     names = {each.variable: name for name, each in settings.items()}
     given = {}
     for variable, text in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
             continue
         if variable not in names:
             raise SettingsError(_unknown_setting_message(variable, "environment", names))
