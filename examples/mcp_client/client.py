@@ -10,6 +10,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 
+def read_line(prompt: str) -> str:
+    """A line that the user types; empty at the end of the input."""
+    try:
+        return input(prompt)
+    except EOFError:
+        return ""
+
+
 async def ask(context: object, params: ElicitRequestParams) -> ElicitResult:
     """Show a form of the agent to the user: a question, or a call that needs approval."""
     assert isinstance(params, ElicitRequestFormParams), "the server sends no other forms"
@@ -17,7 +25,7 @@ async def ask(context: object, params: ElicitRequestParams) -> ElicitResult:
     content: dict[str, str | int | float | bool | list[str] | None] = {}
     for name, field in params.requested_schema["properties"].items():
         choices = f" ({', '.join(field['enum'])})" if "enum" in field else ""
-        if given := await asyncio.to_thread(input, f"{field['title']}{choices}: "):
+        if given := await asyncio.to_thread(read_line, f"{field['title']}{choices}: "):
             content[name] = given
     return ElicitResult(action="accept" if content else "cancel", content=content or None)
 
