@@ -205,6 +205,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         doc("what happens to a run of a 2026-07-28 MCP call when its client disconnects and nobody else is watching"),
     ] = "cancel"
     mcp_resources: Annotated[bool, doc("show the user's conversations as MCP resources")] = True
+    ai_sdk: Annotated[bool, doc("serve the AI SDK")] = True
+    ai_sdk_path: Annotated[str, doc("path of the AI SDK")] = "/ai-sdk"
+    ai_sdk_on_disconnect: Annotated[
+        Literal["cancel", "continue"],
+        doc("what happens to a run of the AI SDK when its client disconnects and nobody else is watching"),
+    ] = "continue"
+    ai_sdk_dialect: Annotated[
+        Literal["5", "6", "7"], doc("version of the package `ai` of clients that do not name theirs")
+    ] = "6"
     blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
     blade_public_sharing: Annotated[
@@ -467,6 +476,7 @@ def _check(loaded: LoadedSettings) -> None:
         ("agentscope_path", "/process"),
         ("openai_path", "/v1"),
         ("mcp_path", "/mcp"),
+        ("ai_sdk_path", "/ai-sdk"),
     ):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):

@@ -141,7 +141,9 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
         memory_enabled=request.memory_enabled,
     )
     settings = apply_change(settings, request.change)
-    events: list[Event] = [SessionCreated(agent=spec.name, settings=settings, protocol=request.protocol)]
+    events: list[Event] = [
+        SessionCreated(agent=spec.name, settings=settings, protocol=request.protocol, name=request.name)
+    ]
     if len(request.seeds) > limits.seeds:
         raise LimitExceeded("the number of messages", limits.seeds, path="messages")
     for place, message in enumerate(request.seeds):

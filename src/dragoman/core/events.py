@@ -41,7 +41,7 @@ Mode = Literal["planning", "executing"]
 """What the agent may do: only read and plan, or everything."""
 
 ProtocolName = str
-"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`, `mcp`, `openai`."""
+"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`, `mcp`, `openai`, `ai-sdk`."""
 
 
 class EncryptedValue(msgspec.Struct, frozen=True, tag="sealed"):
@@ -165,11 +165,12 @@ class Cut(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SessionCreated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="session_created"):
-    """The first event of every session."""
+    """The first event of every session. `name` is the client's own name of it; earlier releases did not record it."""
 
     agent: str
     settings: SessionSettings
     protocol: ProtocolName = msgspec.field(name="door")
+    name: str | None = None
 
 
 class SettingsChanged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="settings_changed"):

@@ -130,7 +130,7 @@ def _replayable_events(event: Event) -> Iterator[Event]:
     """The events to replay for an event. A session's seeds become steps of the agent."""
     match event:
         case MessageAdded(message=message):
-            yield from _to_step_events(message)
+            yield from to_step_events(message)
         case SettingsChanged(change=SettingsChange(mode=mode)) if mode is not None:
             yield SettingsChanged(change=SettingsChange(mode=mode))
         case CallOpened(kind="client"):  # it is not executed again
@@ -143,7 +143,8 @@ def _replayable_events(event: Event) -> Iterator[Event]:
             yield event
 
 
-def _to_step_events(message: Message) -> Iterator[Event]:
+def to_step_events(message: Message) -> Iterator[Event]:
+    """The events of a step, or of a result, for a message that a session was created with."""
     match message:
         case AssistantMessage(id=message_id, loop=loop):
             yield MessageOpened(message_id=message_id, loop=loop)

@@ -168,6 +168,8 @@ class SessionState(msgspec.Struct, kw_only=True):
     """The same as of the user's last message, for a run that continues after answers."""
     asking_options: RunOptions | None = None
     """The options of the last run, if it ended with calls that wait."""
+    name: str | None = None
+    """The client's own name of the session (shared rules, 1)."""
 
     def title(self) -> str:
         """The title for people: the one that was set, else the beginning of the first message."""
@@ -294,6 +296,7 @@ def initial_state(session_id: SessionId, owner: UserId, logged: LoggedEvent) -> 
         seq=logged.seq,
         shared_state_seq=0,
         turn_state_seq=0,
+        name=created.name,
     )
 
 

@@ -164,6 +164,30 @@ def mount_agentscope(context: ServerContext) -> MountedProtocol | None:
     return MountedProtocol(routes=routes, openapi_routes=http.openapi_routes(path))
 
 
+def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
+    """The AI SDK's UI message stream."""
+    settings, access = context.settings, context.access
+    if not settings.ai_sdk:
+        return None
+    from dragoman.protocols.aisdk import http
+    from dragoman.protocols.aisdk.wire import dialect_of
+
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        http.AiSdkOptions(
+            body_limit=settings.body_bytes,
+            on_disconnect=settings.ai_sdk_on_disconnect,
+            dialect=dialect_of(settings.ai_sdk_dialect, 6),
+        ),
+        admit_stream=access.admit_stream,
+    )
+    return MountedProtocol(
+        routes=[Mount(settings.ai_sdk_path, app=context.guard(app, "ai-sdk"))],
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.ai_sdk_path),
+    )
+
+
 def mount_mcp(context: ServerContext) -> MountedProtocol | None:
     """The Model Context Protocol. It answers discovery paths at the root, so it gets routes and no mount."""
     settings, access = context.settings, context.access
@@ -280,6 +304,7 @@ PROTOCOLS: tuple[ProtocolFactory, ...] = (
     mount_agui,
     mount_run_service,
     mount_agentscope,
+    mount_ai_sdk,
     mount_mcp,
     mount_blade,
     mount_openai,

@@ -1,0 +1,107 @@
+// A chat page on the official `useChat`: streaming, reasoning, a tool in the page, approvals, questions, stop, regenerate,
+// and a chat that survives a reload in the middle of an answer.
+import { useChat } from "@ai-sdk/react";
+import {
+  DefaultChatTransport,
+  lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls,
+} from "ai";
+import { useEffect, useState } from "react";
+import { createRoot } from "react-dom/client";
+
+const settings = new URLSearchParams(location.hash.slice(1)); // #agent=assistant&chat=chat-1&key=sk-dragoman-…
+const server = settings.get("server") ?? "http://127.0.0.1:8000";
+const id = settings.get("chat") ?? "chat-1";
+const api = `${server}/ai-sdk/${settings.get("agent") ?? "assistant"}`;
+const headers = { Authorization: `Bearer ${settings.get("key")}` };
+const chat = `${api}/${encodeURIComponent(id)}`;
+
+const tools = {
+  color_page: {
+    description: "Change the background of the page.",
+    inputSchema: { type: "object", properties: { color: { type: "string" } }, required: ["color"] },
+  },
+};
+
+function runTool(toolName, input) {
+  if (toolName !== "color_page") return undefined;
+  document.body.style.background = input.color;
+  return `The page is ${input.color} now.`;
+}
+
+function Chat({ initial }) {
+  const [text, setText] = useState("");
+  const { messages, sendMessage, status, stop, error, regenerate, addToolOutput, addToolApprovalResponse } = useChat({
+    id,
+    messages: initial,
+    resume: initial.length > 0,
+    transport: new DefaultChatTransport({ api, headers, body: { tools } }),
+    sendAutomaticallyWhen: (chat) =>
+      lastAssistantMessageIsCompleteWithToolCalls(chat) || lastAssistantMessageIsCompleteWithApprovalResponses(chat),
+    onToolCall: ({ toolCall }) => answer(toolCall.toolName, toolCall),
+  });
+
+  function answer(tool, { toolCallId, input }) {
+    const output = runTool(tool, input);
+    if (output !== undefined) addToolOutput({ tool, toolCallId, output }); // not awaited: that would block the stream
+  }
+
+  useEffect(() => {
+    // What waited when the page was left: `onToolCall` is not called for it.
+    for (const part of initial.at(-1)?.parts ?? []) {
+      if (part.state === "input-available") answer(part.type.replace("tool-", ""), part);
+    }
+  }, []);
+
+  function halt() {
+    fetch(`${chat}/stop`, { method: "POST", headers }); // ends the run; `stop` alone only stops listening
+    stop();
+  }
+
+  function send(event) {
+    event.preventDefault();
+    sendMessage({ text });
+    setText("");
+  }
+
+  const show = (part, index) => {
+    if (part.type === "text") return <span key={index}>{part.text}</span>;
+    if (part.type === "reasoning") return <div key={index} className="reasoning">{part.text}</div>;
+    if (part.type === "file") return <img key={index} src={part.url} alt="" width="200" />;
+    if (part.type === "tool-AskUserQuestion" && part.state === "input-available") {
+      return part.input.questions[0].options.map(({ label }) => (
+        <button key={label} onClick={() => addToolOutput({ tool: "AskUserQuestion", toolCallId: part.toolCallId, output: label })}>
+          {label}
+        </button>
+      ));
+    }
+    if (part.state === "approval-requested") {
+      return [true, false].map((approved) => (
+        <button key={String(approved)} onClick={() => addToolApprovalResponse({ id: part.approval.id, approved })}>
+          {approved ? `Allow ${part.type.replace("tool-", "")}` : "Deny"}
+        </button>
+      ));
+    }
+    if (part.toolCallId) return <div key={index} className="tool">{part.toolName ?? part.type.replace("tool-", "")}: {part.state}</div>;
+    return null;
+  };
+
+  const isBusy = status === "submitted" || status === "streaming";
+  return (
+    <>
+      {messages.map((message) => (
+        <div key={message.id} className={`message ${message.role}`}>{message.parts.map(show)}</div>
+      ))}
+      {error && <p className="error">{error.message}</p>}
+      <form onSubmit={send}>
+        <input id="text" value={text} onChange={(event) => setText(event.target.value)} placeholder="Say something" />
+        <button id="send" disabled={isBusy || !text}>Send</button>
+        <button id="stop" type="button" disabled={!isBusy} onClick={halt}>Stop</button>
+        <button id="again" type="button" disabled={isBusy || !messages.length} onClick={() => regenerate()}>Again</button>
+      </form>
+    </>
+  );
+}
+
+const initial = await (await fetch(`${chat}/messages`, { headers })).json();
+createRoot(document.getElementById("page")).render(<Chat initial={initial} />);

@@ -1,0 +1,1 @@
+"""AI SDK: the UI message stream of `useChat`."""

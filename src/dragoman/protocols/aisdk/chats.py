@@ -1,0 +1,286 @@
+"""Chats as pages use them: send, join, resume. One chat is one session.
+
+`decision` says what a request asks for; this module carries it out, and streams turns.
+Source: specification of AI SDK, 1, 3 to 5, 7, 8; shared rules, 1 to 4, 9, 10.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from starlette.responses import Response
+
+from dragoman.core.admission import is_busy
+from dragoman.core.ids import RunId, SessionId, parse_session_id
+from dragoman.core.inputs import Create, Submit
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import (
+    AgentNotChangeable,
+    CallAlreadySettled,
+    IdTaken,
+    SessionBusy,
+    SessionNotFound,
+    UnknownCall,
+)
+from dragoman.core.stream import Cursor
+from dragoman.engine.abandoned_runs import AbandonedRuns
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.aisdk import requests
+from dragoman.protocols.aisdk.decision import Decisions, PostedRequest, StartRun, StreamRun
+from dragoman.protocols.aisdk.errors import NothingToAnswer
+from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stream
+from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
+from dragoman.protocols.aisdk.wire import Dialect
+from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.sse import EventStream, fixed_stream, open_stream, resume_stream
+
+NO_HEADERS: Mapping[str, str] = {}
+
+
+class _Streamed(NamedTuple):
+    """What a stream tells: a run, or a whole turn up to its newest run."""
+
+    first_seq: int
+    run_id: RunId
+    dialect: Dialect
+    is_turn: bool
+
+
+class Chats:
+    """The chats of an engine."""
+
+    def __init__(self, engine: Engine, admit_stream: AdmitStream) -> None:
+        self._engine = engine
+        self._admit_stream = admit_stream
+        self._decisions = Decisions(engine)
+        self._abandoned = AbandonedRuns(engine, PROTOCOL)
+
+    # --- sending --------------------------------------------------------------------------------------------------
+
+    async def post(self, request: PostedRequest) -> Response:
+        """Answer a page's request with a stream."""
+        is_new, chat_id = False, request.chat.id
+        try:
+            if chat_id is None:
+                raise SessionNotFound("a new chat")
+            live = await self.find(request.principal, request.agent, chat_id)
+        except SessionNotFound:
+            try:
+                live, is_new = await self._create(request), True
+            except IdTaken:  # another request was faster, or it is another user's
+                live = await self.find(request.principal, request.agent, chat_id or "")
+        async with self._engine.first_request(live, is_new=is_new):
+            try:
+                return await self._answer(request, live)
+            except (UnknownCall, CallAlreadySettled):  # another request was faster: see what it did
+                return await self._answer(request, live)
+
+    async def _create(self, request: PostedRequest) -> SessionView:
+        """A new chat that begins with the past that the page holds."""
+        messages, spec = request.messages, self._engine.agent(request.agent).spec
+        past = len(messages)
+        while past and messages[past - 1].role == "user":
+            past -= 1
+        if past == len(messages):
+            raise SessionNotFound("a chat begins with a message of the user")
+        for place in range(past, len(messages)):
+            requests.user_input(messages[place], f"messages[{place}]")  # before anything is stored
+        chat_id = request.chat.id
+        session_id = None if chat_id is None else parse_session_id(chat_id)
+        create = Create(
+            protocol=PROTOCOL,
+            agent=spec.name,
+            tools="all",
+            seeds=requests.seeds_of(messages[:past], self._engine.ids.new),
+            session_id=session_id,
+            name=chat_id if session_id is None else None,
+        )
+        return await self._engine.create(request.principal.user, create)
+
+    async def _answer(self, request: PostedRequest, live: SessionView) -> Response:
+        await self._abandoned.until_stopped(live)
+        decided = await self._decisions.decide(request, live)
+        while isinstance(decided, StartRun) and is_busy(live.state):
+            await self._abandoned.stop_active(live)
+            decided = await self._decisions.decide(request, live)
+        if isinstance(decided, StreamRun):
+            return await self._stream_run(live, decided, request.dialect)
+        answers = requests.answers_of(request.messages, live.state, request.dialect)
+        submit = Submit(
+            protocol=PROTOCOL,
+            messages=decided.messages,
+            answers=() if decided.before_seq is not None else answers,
+            client_tools=requests.tools_of(request.chat),
+            metadata=requests.run_metadata_of(request.chat, request.extra),
+        )
+        try:
+            submitted = await self._engine.start_run(
+                live, submit, by=request.principal.user, before_seq=decided.before_seq
+            )
+        except SessionBusy:  # the same request on another connection was faster
+            decided = await self._decisions.decide(request, live)
+            if isinstance(decided, StreamRun):
+                return await self._stream_run(live, decided, request.dialect)
+            raise
+        if submitted.run_id is None:
+            await live.until_durable(submitted.seq)
+            return await self._still_waiting(live, request.dialect)
+        run_id = submitted.run_id
+
+        def on_close(has_disconnected: bool) -> None:
+            if has_disconnected and request.policy == "cancel":
+                self._abandoned.stop(live, run_id)
+
+        return await self._stream_run(
+            live, StreamRun(run_id, submitted.seq), request.dialect, on_close, is_first=bool(decided.messages)
+        )
+
+    # --- telling --------------------------------------------------------------------------------------------------
+
+    async def _stream_run(
+        self,
+        live: SessionView,
+        run: StreamRun,
+        dialect: Dialect,
+        on_close: Callable[[bool], None] = lambda has_disconnected: None,
+        *,
+        is_first: bool = False,
+    ) -> Response:
+        """Stream a run from its start. `is_first`: it is known to begin its turn."""
+        session_id = live.state.session_id
+        turn = TurnChunks(session_id, only=run.run_id, dialect=dialect)
+        if not is_first:
+            await self._read_turn_before(live, turn, run.first_seq)
+        reader = self._engine.follow(live, Cursor(run.first_seq - 1))
+        return _with_headers(await open_stream(reader, ChunkFrames(turn), on_close=on_close), run.run_id, session_id)
+
+    async def _read_turn_before(self, live: SessionView, chunks: TurnChunks, first_seq: int) -> None:
+        """Have the chunks of a run know the earlier runs of its turn."""
+        turn = await self._engine.history.turn_at(live, first_seq)
+        if turn is not None and turn.first.first_seq < first_seq:
+            for logged in await self._engine.history.events(live, turn.first.first_seq - 1, first_seq - 1):
+                chunks.feed(logged)
+
+    async def _still_waiting(self, live: SessionView, dialect: Dialect) -> Response:
+        """The stream of a request whose answers were taken while other calls wait."""
+        turn = await self._decisions.newest_turn(live)
+        if turn is None:
+            raise NothingToAnswer
+        chunks = TurnChunks(live.state.session_id, only=RunId(""), dialect=dialect)
+        for logged in await self._engine.history.events(live, turn.first.first_seq - 1):
+            chunks.feed(logged)
+        body = complete_stream(chunks.start(), chunks.finish("tool-calls"))
+        return _with_headers(fixed_stream(body), turn.newest.run_id, live.state.session_id)
+
+    async def stream(
+        self,
+        principal: Principal,
+        agent: str,
+        chat_id: str,
+        position: int | None,
+        after: str | None,
+        dialect: Dialect,
+    ) -> Response:
+        """Join what runs, or continue a stream. The id may be a run's.
+
+        Args:
+            principal: who asks.
+            agent: the chat's agent.
+            chat_id: the chat, or a run.
+            position: the chunk from which to continue; if negative, so many before the end. None: join what runs.
+            after: the last message that the page holds. A turn that ended since then is told whole.
+            dialect: the version of the client.
+        """
+        nothing = Response(status_code=204) if position is None else fixed_stream(NOTHING)
+        try:
+            live = await self.find(principal, agent, chat_id)
+        except (SessionNotFound, AgentNotChangeable):
+            row = await self._engine.history.run_row(principal.user, RunId(chat_id))
+            if row is None:
+                return nothing
+            live = await self._engine.find_session(principal.user, row.session_id)
+            with self._engine.lease(live):
+                streamed = _Streamed(row.first_seq, row.run_id, dialect, is_turn=False)
+                return await self._resume(principal, live, streamed, position or 0)
+        with self._engine.lease(live):
+            state = live.state
+            turn = await self._decisions.newest_turn(live) if state.is_visible(state.last_run_seq + 1) else None
+            is_missed = after is not None and turn is not None and after != turn.first.run_id
+            if turn is None or not (state.run is not None or position is not None or is_missed):
+                return nothing
+            streamed = _Streamed(turn.first.first_seq, turn.newest.run_id, dialect, is_turn=True)
+            return await self._resume(principal, live, streamed, position or 0)
+
+    async def _resume(self, principal: Principal, live: SessionView, streamed: _Streamed, start: int) -> Response:
+        """Stream a turn, or one run, from a chunk on."""
+        headers: dict[str, str] = {}
+        release = self._admit_stream(principal)
+        try:
+            if start < 0:
+                count = await self._count_chunks(live, streamed)
+                start, headers = max(0, count + start), {"x-workflow-stream-tail-index": str(count - 1)}
+            stream = await resume_stream(
+                self._engine.follow(live, Cursor(streamed.first_seq - 1)),
+                ChunkFrames(await self._chunks_of(live, streamed), start),
+                live.durable_cursor,
+                lambda: None,
+                on_close=lambda _: release(),
+            )
+        except BaseException:
+            release()
+            raise
+        return _with_headers(stream, streamed.run_id, live.state.session_id, headers)
+
+    async def _count_chunks(self, live: SessionView, streamed: _Streamed) -> int:
+        """How many chunks there are as of now."""
+        frames, end = ChunkFrames(await self._chunks_of(live, streamed)), live.durable_cursor
+        with self._engine.follow(live, Cursor(streamed.first_seq - 1)) as reader:
+            while reader.cursor < end and not frames.is_over:
+                for record in await reader.next():
+                    frames.feed(record)
+        return frames.count
+
+    async def _chunks_of(self, live: SessionView, streamed: _Streamed) -> TurnChunks:
+        session_id = live.state.session_id
+        if streamed.is_turn:
+            return TurnChunks(session_id, newest=streamed.run_id, dialect=streamed.dialect)
+        chunks = TurnChunks(session_id, only=streamed.run_id, dialect=streamed.dialect)
+        await self._read_turn_before(live, chunks, streamed.first_seq)
+        return chunks
+
+    # --- looking up -----------------------------------------------------------------------------------------------
+
+    async def find(self, principal: Principal, agent: str, chat_id: str) -> SessionView:
+        """An existing chat of that user and agent, whose agent may no longer be served.
+
+        Raises:
+            AgentNotFound, SessionNotFound, AgentNotChangeable: there is no such agent or chat, or no such pair.
+        """
+        try:
+            live = await self._engine.find_session(principal.user, chat_id)
+        except SessionNotFound:
+            self._engine.agent(agent)
+            raise
+        if agent != live.state.agent and self._engine.agent(agent).spec.name != live.state.agent:
+            raise AgentNotChangeable(f"this chat's agent is {live.state.agent!r} and cannot change")
+        return live
+
+
+Streamed = TypeVar("Streamed", Response, EventStream)
+
+
+def _with_headers(
+    response: Streamed, run_id: RunId, session_id: SessionId, headers: Mapping[str, str] = NO_HEADERS
+) -> Streamed:
+    named: dict[str, str] = {
+        "x-vercel-ai-ui-message-stream": "v1",
+        "x-workflow-run-id": run_id,
+        "x-dragoman-run": run_id,
+        "x-dragoman-session": session_id,
+        **headers,
+    }
+    response.raw_headers = [
+        *response.raw_headers,
+        *((name.encode(), value.encode()) for name, value in named.items()),
+    ]
+    return response

@@ -1,0 +1,248 @@
+"""What a page's request asks for, from its messages and what the session knows of them.
+
+    last message is the user's, and new            ──► a run starts
+                    known, with other content      ──► edit: a run on a branch before it
+                    known and named, or it failed  ──► asked again, on a branch
+                    known otherwise                ──► a retry: its run is told again
+    `regenerate-message`                           ──► asked again, at any depth
+    last message is the agent's                    ──► its answers continue the turn; without any, its next run is told
+
+Source: specification of AI SDK, 3, 4; shared rules, 13, 15, 20.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.admission import is_busy
+from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, LoggedEvent, MessageAdded, RunStarted
+from dragoman.core.ids import ROOT, CallId, RunId
+from dragoman.core.inputs import UserInput
+from dragoman.core.principal import Principal
+from dragoman.core.refusals import SessionBusy
+from dragoman.core.resent_history import SentMessage, has_failed
+from dragoman.core.turns import Turn
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.aisdk import requests
+from dragoman.protocols.aisdk.errors import NothingToAnswer, NothingToRegenerate
+from dragoman.protocols.aisdk.history import shown_id
+from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
+from dragoman.protocols.kit.errors import InvalidBody
+
+DisconnectPolicy = Literal["cancel", "continue"]
+"""What happens to a run whose client disconnects while nobody else reads it."""
+RUN_BEGINNING = 1000
+"""How many events at the beginning of a run are searched for what started it."""
+
+
+class PostedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A POST: who asks which agent for what."""
+
+    principal: Principal
+    agent: str
+    chat: ChatRequest
+    extra: core.JsonObject
+    dialect: Dialect
+    policy: DisconnectPolicy
+
+    @property
+    def messages(self) -> tuple[UIMessage, ...]:
+        """The page's messages, oldest first."""
+        return self.chat.all_messages()
+
+
+class StartRun(NamedTuple):
+    """Submit input, on a branch if `before_seq` is set."""
+
+    messages: tuple[UserInput, ...]
+    before_seq: int | None = None
+
+
+class StreamRun(NamedTuple):
+    """Tell a run from its start, live if it is active."""
+
+    run_id: RunId
+    first_seq: int
+
+
+class _UserMessage(NamedTuple):
+    """A stored user message, and where it stands."""
+
+    logged: LoggedEvent
+    message: core.UserMessage
+
+
+class Decisions:
+    """Decides about the requests of pages. Only reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def decide(self, request: PostedRequest, live: SessionView) -> StartRun | StreamRun:
+        """Decide about a request.
+
+        Raises:
+            SessionBusy: it continues another turn than the one that runs.
+            NothingToAnswer, NothingToRegenerate: there is nothing of what it asks for.
+            InputAltered, InvalidAnswer, InvalidBody: it is wrong.
+        """
+        messages = request.messages
+        await live.until_durable(live.state.seq)
+        known_ids, visible = await self._known_messages(request, live)
+        if request.chat.trigger == "regenerate-message":
+            return await self._regenerate(request, live, visible)
+        if not messages:
+            raise InvalidBody("at least one message was expected", "messages")
+        last, path = messages[-1], f"messages[{len(messages) - 1}]"
+        if last.role != "user":
+            return await self._continue(request, live)
+        known = await self._user_message(live, visible.get(last.id))
+        if known is None:
+            return StartRun(_unsent(messages, known_ids, visible))
+        if not requests.has_content(last, known.message, path):
+            return StartRun((requests.user_input(last, path),), known.logged.seq)
+        run_id, state = known.logged.run_id, live.state
+        row = None if run_id is None else await self._engine.history.run_row(state.owner, run_id)
+        if row is None or row.session_id != state.session_id:
+            return _ask_again(known)  # it was sent when the chat began, and not answered
+        is_running = state.run is not None and await self._is_in_newest_turn(live, row.first_seq)
+        if not is_running:
+            is_named = request.chat.message_id == last.id
+            if is_named or (has_failed(state) and await self._is_in_newest_turn(live, row.first_seq)):
+                return _ask_again(known)
+        return StreamRun(row.run_id, row.first_seq)
+
+    async def _known_messages(
+        self, request: PostedRequest, live: SessionView
+    ) -> tuple[Collection[str], dict[str, int]]:
+        """Those ids of the request's user messages that the log has, and the events of those in the active branch."""
+        ids = [each.id for each in request.messages if each.role == "user"]
+        if request.chat.message_id is not None:
+            ids.append(request.chat.message_id)
+        known = await self._engine.history.find_message_ids(live, ids) if ids else {}
+        visible = {own: seq for own, seq in known.items() if live.state.is_visible(seq)}
+        if len(visible) < len(known):  # the newest message with an id may be hidden, and an older one not
+            hidden = [SentMessage(own, is_user=True) for own in known.keys() - visible.keys()]
+            for stored in (await self._engine.history.compare(live, hidden, known)).stored:
+                if stored.is_visible:
+                    visible |= {each.id: stored.seq for each in hidden if stored.has_id(each.id)}
+        return known.keys(), visible
+
+    async def _regenerate(self, request: PostedRequest, live: SessionView, visible: dict[str, int]) -> StartRun:
+        """Ask the message again that stands before the one to replace."""
+        messages, wanted = request.messages, request.chat.message_id
+        place = next((index for index, each in enumerate(messages) if each.id == wanted), None)
+        before = messages if place is None else messages[: place + 1]
+        if place is None and wanted is not None:
+            row = await self._engine.history.run_row(live.state.owner, RunId(wanted))
+            if row is not None and row.session_id == live.state.session_id:
+                known = await self._message_of_run(live, row.first_seq)
+                if known is not None:
+                    return _ask_again(known)
+            if (known := await self._user_message(live, visible.get(wanted))) is not None:
+                return _ask_again(known)
+        for index in range(len(before) - 1, -1, -1):
+            message = before[index]
+            known = await self._user_message(live, visible.get(message.id)) if message.role == "user" else None
+            if known is not None:
+                path = f"messages[{index}]"
+                if requests.has_content(message, known.message, path):
+                    return _ask_again(known)
+                return StartRun((requests.user_input(message, path),), known.logged.seq)
+        turn = await self.newest_turn(live)
+        known = None if turn is None else await self._message_of_run(live, turn.first.first_seq)
+        if known is None:
+            raise NothingToRegenerate
+        return _ask_again(known)
+
+    async def _continue(self, request: PostedRequest, live: SessionView) -> StartRun | StreamRun:
+        """Take the answers of a page; if another request was quicker, tell what it led to."""
+        if not is_busy(live.state) and requests.answers_of(request.messages, live.state, request.dialect):
+            return StartRun(())
+        call_id, turn = requests.last_call_of(request.messages), await self.newest_turn(live)
+        if call_id is not None and turn is not None and len(turn.runs) > 1:
+            asking = await self._run_of_call(live, turn, call_id)
+            following = None if asking is None else turn.runs[asking + 1 : asking + 2]
+            if following:
+                return StreamRun(following[0].run_id, following[0].first_seq)
+        if is_busy(live.state):
+            raise SessionBusy("a run of this session is active")
+        raise NothingToAnswer
+
+    async def _run_of_call(self, live: SessionView, turn: Turn, call_id: CallId) -> int | None:
+        """The place in the turn of the run that made a call."""
+        for logged in await self._engine.history.events(live, turn.first.first_seq - 1):
+            if isinstance(logged.event, CallOpened) and logged.event.call.call_id == call_id:
+                return next((place for place, run in enumerate(turn.runs) if run.run_id == logged.run_id), None)
+        return None
+
+    async def _user_message(self, live: SessionView, seq: int | None) -> _UserMessage | None:
+        """The user message that an event added, with its attachments; None if the event is another."""
+        if seq is None:
+            return None
+        logged = await self._engine.history.event(live, seq)
+        logged = await self._engine.attachments.restore_event(live.state.session_id, logged)
+        message = logged.event.message if isinstance(logged.event, MessageAdded) else None
+        return _UserMessage(logged, message) if isinstance(message, core.UserMessage) and message.loop == ROOT else None
+
+    async def _message_of_run(self, live: SessionView, first_seq: int) -> _UserMessage | None:
+        """The last user message with which the turn of a run began, if it is in the active branch."""
+        turn = await self._engine.history.turn_at(live, first_seq)
+        if turn is None:
+            return None
+        added = [each.seq for each in await self._beginning(live, turn.first.first_seq) if _adds_message(each)]
+        return await self._user_message(live, added[-1]) if added and live.state.is_visible(added[-1]) else None
+
+    async def _beginning(self, live: SessionView, first_seq: int) -> list[LoggedEvent]:
+        """The events of a run before its first step."""
+        events = await self._engine.history.events(live, first_seq - 1, first_seq + RUN_BEGINNING)
+        return list(takewhile(_starts_run, events))
+
+    async def end_of_beginning(self, live: SessionView, first_seq: int) -> int:
+        """The event with which a run begins to answer."""
+        beginning = await self._beginning(live, first_seq)
+        return beginning[-1].seq + 1 if beginning else first_seq
+
+    async def newest_turn(self, live: SessionView) -> Turn | None:
+        """The turn of the newest run, in whichever branch; None if there is none."""
+        seq = live.state.last_run_seq
+        return await self._engine.history.turn_at(live, seq) if seq else None
+
+    async def _is_in_newest_turn(self, live: SessionView, first_seq: int) -> bool:
+        turn = await self.newest_turn(live)
+        return turn is not None and any(run.first_seq == first_seq for run in turn.runs)
+
+
+def _ask_again(known: _UserMessage) -> StartRun:
+    """The same words as a new message, which keeps the id that pages hold."""
+    message = known.message
+    again = UserInput(
+        content=message.content, client_id=shown_id(message), name=message.name, metadata=message.metadata
+    )
+    return StartRun((again,), known.logged.seq)
+
+
+def _unsent(messages: Sequence[UIMessage], known: Collection[str], visible: Mapping[str, int]) -> tuple[UserInput, ...]:
+    """The last message, and those before it that never arrived."""
+    last = len(messages) - 1
+    new = [requests.user_input(messages[last], f"messages[{last}]")]
+    for place in range(last - 1, -1, -1):
+        message = messages[place]
+        if message.role == "user" and message.id in visible:
+            break
+        if message.role == "user" and message.id not in known:
+            new.insert(0, requests.user_input(message, f"messages[{place}]"))
+    return tuple(new)
+
+
+def _adds_message(logged: LoggedEvent) -> bool:
+    return isinstance(logged.event, MessageAdded)
+
+
+def _starts_run(logged: LoggedEvent) -> bool:
+    """Whether an event belongs to the beginning of a run, before its first step."""
+    return isinstance(logged.event, RunStarted | AnswerGiven | CallSettled | MessageAdded)

@@ -1,0 +1,309 @@
+"""The AI SDK over HTTP: decode, hand over to `chats`, encode.
+
+Source: specification of AI SDK, 1, 2, 7 to 11.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dragoman.core.admission import is_busy
+from dragoman.core.events import LoggedEvent, MessageAdded, SettingsChange
+from dragoman.core.ids import RunId
+from dragoman.core.refusals import AgentNotChangeable, Invalid, InvalidCursor, SessionNotFound
+from dragoman.core.session import SessionState
+from dragoman.core.stream import Record
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.aisdk import wire
+from dragoman.protocols.aisdk.chats import Chats
+from dragoman.protocols.aisdk.decision import Decisions, DisconnectPolicy, PostedRequest
+from dragoman.protocols.aisdk.errors import ERRORS
+from dragoman.protocols.aisdk.history import ChatHistory, count_user_messages, newest_that_fit
+from dragoman.protocols.aisdk.streams import REVOKED
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.body import header, json_response, read_body
+from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
+from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.openapi import INPUT_ERRORS
+
+DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200
+
+
+class AiSdkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The protocol's settings."""
+
+    body_limit: int = 16 * 1024 * 1024
+    on_disconnect: DisconnectPolicy = "continue"
+    dialect: wire.Dialect = 6
+    """The version assumed for clients that do not name theirs."""
+
+
+def app(
+    engine: Engine, authenticate: Authenticate, options: AiSdkOptions, *, admit_stream: AdmitStream = admit_all
+) -> ASGIApp:
+    """Build the protocol as an ASGI application, to be mounted anywhere."""
+    routes = _Handlers(engine, options, Chats(engine, admit_stream)).routes()
+    as_text = ProtocolApp("ai-sdk", routes, ERRORS, authenticate, write_error=_write_text)
+    as_json = ProtocolApp("ai-sdk", routes, ERRORS, authenticate, write_error=_write_json)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        wants_json = "application/json" in (header(scope, b"accept") or "")
+        await (as_json if wants_json else as_text)(scope, receive, send)
+
+    return answer
+
+
+def _write_text(error: ErrorResponse) -> Response:
+    """`useChat` shows the whole body as the error's message."""
+    return PlainTextResponse(error.message, error.status, {**error.headers, "x-dragoman-error": error.code})
+
+
+def _write_json(error: ErrorResponse) -> Response:
+    path = error.facts.get("path") or None
+    body = wire.ErrorBody(error=error.message, code=error.code, path=path if isinstance(path, str) else None)
+    return json_response(body, error.status, {**error.headers, "x-dragoman-error": error.code})
+
+
+_STREAM = "Server-sent events: a UI message stream (version 1), from `start` to `finish` and `[DONE]`."
+_VERSION = request_header("X-AI-SDK-Version", "The major version of the client's package `ai`, such as `5`.")
+_EXAMPLE = {
+    "id": "chat-1",
+    "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello!"}]}],
+    "trigger": "submit-message",
+}
+
+
+class _Handlers(Handlers):
+    def __init__(self, engine: Engine, options: AiSdkOptions, chats: Chats) -> None:
+        self._engine = engine
+        self._options = options
+        self._chats = chats
+
+    @endpoint(
+        "POST",
+        "/{agent}",
+        body=wire.ChatRequest,
+        example=_EXAMPLE,
+        parameters=(
+            _VERSION,
+            request_header(
+                "X-Run-On-Disconnect", "`cancel`: the run stops when this client disconnects and nobody else reads it."
+            ),
+        ),
+        streams=_STREAM,
+        errors={409: "The chat is being answered, or nothing waits for these answers; `x-dragoman-error` says which."},
+    )
+    async def post(self, request: Request) -> Response:
+        """Send, edit, answer or ask again, and stream the agent's message.
+
+        The address that a transport is given. The run continues if the client disconnects.
+        """
+        request.scope["farewell"] = REVOKED
+        decoded = wire.decode_request(await read_body(request, self._options.body_limit))
+        if decoded.chat.id is not None:
+            _check_chat_id(decoded.chat.id)
+        policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
+        posted = PostedRequest(
+            principal=principal_of(request),
+            agent=request.path_params["agent"],
+            chat=decoded.chat,
+            extra=decoded.extra,
+            dialect=self._dialect(request),
+            policy="cancel" if policy.lower() == "cancel" else "continue",
+        )
+        return await self._chats.post(posted)
+
+    @endpoint(
+        "GET",
+        "/{agent}",
+        parameters=(
+            query("limit", f"1 to {MAX_PAGE_SIZE}; {DEFAULT_PAGE_SIZE} by default.", int),
+            query("before", "The `sessionId` of the last chat of the page before."),
+        ),
+    )
+    async def chats(self, request: Request) -> list[wire.Chat]:
+        """List the caller's chats with the agent, newest first."""
+        owner, agent = principal_of(request).user, self._engine.agent(request.path_params["agent"]).spec.name
+        limit, found = _number(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE), list[SessionState]()
+        before = None
+        if (last := request.query_params.get("before")) is not None:
+            state = (await self._engine.find_session(owner, last)).state
+            before = (state.created_at, state.session_id)
+        while len(found) < limit:
+            page = await self._engine.page(owner, before, MAX_PAGE_SIZE)
+            found += [state for state in page if state.agent == agent]
+            if len(page) < MAX_PAGE_SIZE:
+                break
+            before = (page[-1].created_at, page[-1].session_id)
+        return [_chat(state) for state in found[:limit]]
+
+    @endpoint("PATCH", "/{agent}/{chat:path}", body=wire.TitleChange, example={"title": "Holidays"})
+    async def rename(self, request: Request) -> wire.Chat:
+        """Give a chat a title."""
+        title = wire.decode_title(await read_body(request, self._options.body_limit))
+        async with self._chat(request) as live:
+            await self._engine.change(live, SettingsChange(title=title))
+            return _chat(live.state)
+
+    @endpoint("DELETE", "/{agent}/{chat:path}", returns="The chat is gone; a run was stopped.")
+    async def delete(self, request: Request) -> None:
+        """Delete a chat and everything in it."""
+        async with self._chat(request) as live:
+            await self._engine.delete(live)
+
+    @endpoint(
+        "GET",
+        "/{agent}/{chat:path}/messages",
+        parameters=(
+            query("limit", f"The newest messages; at most {DEFAULT_MESSAGES}.", int),
+            query("before", "The id of a message; only older ones are returned."),
+            query("open", "`1`: with what an active run has said so far."),
+            _VERSION,
+        ),
+    )
+    async def messages(self, request: Request) -> list[wire.ShownMessage] | Response:
+        """Get a chat's messages, as `useChat({messages})` takes them.
+
+        While a run is active its message is left out, because `resume` streams all of it; the header `x-dragoman-run`
+        names the run. `x-dragoman-more` says that there are older messages. A chat that does not exist has none.
+        """
+        limit = _number(request, "limit", DEFAULT_MESSAGES, DEFAULT_MESSAGES)
+        try:
+            async with self._chat(request) as live:
+                return await self._history(request, live, limit)
+        except (SessionNotFound, AgentNotChangeable):
+            return []
+
+    @endpoint(
+        "GET",
+        "/{agent}/{chat:path}/stream",
+        parameters=(
+            query("startIndex", "The chunk from which to continue; if negative, so many before the end.", int),
+            query("after", "The last message that the page holds: a turn that ended since then is told whole."),
+            LAST_EVENT_ID,
+            _VERSION,
+        ),
+        streams=_STREAM,
+        errors=INPUT_ERRORS,
+    )
+    async def stream(self, request: Request) -> Response:
+        """Join what runs.
+
+        Answers 204 if nothing does. With a position the stream of the newest turn is continued, also when it has ended.
+        The id of a run in place of the chat's tells the stream with which that run was answered.
+        """
+        request.scope["farewell"] = REVOKED
+        return await self._chats.stream(
+            principal_of(request),
+            request.path_params["agent"],
+            _check_chat_id(request.path_params["chat"]),
+            _position(request),
+            request.query_params.get("after"),
+            self._dialect(request),
+        )
+
+    @endpoint("POST", "/{agent}/{chat:path}/stop")
+    async def stop(self, request: Request) -> wire.StopResponse:
+        """Stop a chat's run.
+
+        The end is durable when this answers. Calls that wait are cancelled.
+        """
+        try:
+            async with self._chat(request) as live:
+                return wire.StopResponse(stopped=await self._engine.stop_run(live))
+        except (SessionNotFound, AgentNotChangeable):
+            return wire.StopResponse(stopped=False)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _chat(self, request: Request) -> AsyncIterator[SessionView]:
+        chat_id = _check_chat_id(request.path_params["chat"])
+        live = await self._chats.find(principal_of(request), request.path_params["agent"], chat_id)
+        with self._engine.lease(live):
+            yield live
+
+    def _dialect(self, request: Request) -> wire.Dialect:
+        return wire.dialect_of(header(request.scope, b"x-ai-sdk-version"), self._options.dialect)
+
+    async def _history(self, request: Request, live: SessionView, limit: int) -> Response:
+        """The newest messages before the one that the request names."""
+        before, run, history = request.query_params.get("before"), live.state.run, self._engine.history
+        shows_open, session_id = request.query_params.get("open") == "1" or before is not None, live.state.session_id
+        events, is_whole = list[LoggedEvent](), True
+        async for page in history.newest_events(live, None if before is None else await self._end_before(live, before)):
+            events[:0] = [each for each in page if live.state.is_visible(each.seq)]
+            if count_user_messages(events) > limit:
+                is_whole = False
+                break
+        records: list[Record] = list(events)
+        if shows_open and run is not None and events and events[-1].seq >= run.started_seq:
+            records = [each for each in events if each.seq < run.started_seq]
+            records += await history.run_records(live, run.run_id, run.started_seq)
+        found = ChatHistory(session_id, self._dialect(request))
+        for record in records:
+            if isinstance(record, LoggedEvent) and isinstance(record.event, MessageAdded):
+                record = await self._engine.attachments.restore_event(session_id, record)
+            found.feed(record)
+        messages = found.messages(with_open_turn=shows_open)
+        shown = newest_that_fit(messages, limit)
+        headers: dict[str, str] = {} if run is None else {"x-dragoman-run": run.run_id}
+        if len(shown) < len(messages) or not is_whole:
+            headers["x-dragoman-more"] = "true"
+        return json_response(shown, headers=headers)
+
+    async def _end_before(self, live: SessionView, message_id: str) -> int:
+        """The event before which the messages before that one end. Raises InvalidCursor."""
+        known = await self._engine.history.find_message_ids(live, [message_id])
+        if message_id in known:
+            return known[message_id]
+        row = await self._engine.history.run_row(live.state.owner, RunId(message_id))
+        if row is None or row.session_id != live.state.session_id:
+            raise InvalidCursor("before: this chat has no such message")
+        return await Decisions(self._engine).end_of_beginning(live, row.first_seq)
+
+
+def _check_chat_id(chat_id: str) -> str:
+    if chat_id in (".", "..") or len(chat_id) > wire.ID_LIMIT:
+        raise Invalid(f"a chat's id has 1 to {wire.ID_LIMIT} characters and is not '.' or '..'", path="id")
+    return chat_id
+
+
+def _number(request: Request, name: str, default: int, maximum: int) -> int:
+    value = request.query_params.get(name, str(default))
+    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= maximum):
+        raise Invalid(f"{name} is a number from 1 to {maximum}", path=name)
+    return int(value)
+
+
+def _position(request: Request) -> int | None:
+    """Where the client continues; None if it does not say. Raises InvalidCursor."""
+    for value, offset, name in (
+        (request.query_params.get("startIndex"), 0, "startIndex"),
+        (request.headers.get("last-event-id"), 1, "Last-Event-ID"),
+    ):
+        if value is not None:
+            if not re.fullmatch(r"-?[0-9]{1,20}", value) or (offset and value.startswith("-")):
+                raise InvalidCursor(f"{name}: the index of a chunk was expected")
+            return int(value) + offset
+    return None
+
+
+def _chat(state: SessionState) -> wire.Chat:
+    return wire.Chat(
+        id=state.name or state.session_id,
+        session_id=state.session_id,
+        title=state.title() or None,
+        created_at=msgspec.to_builtins(state.created_at),
+        updated_at=msgspec.to_builtins(state.updated_at),
+        running=is_busy(state),
+    )
+
+
+OPENAPI_ROUTES = ApiDescription("AI SDK", error_body=wire.ErrorBody).routes(_Handlers)

@@ -1,0 +1,269 @@
+"""A request of a page → input of the core: messages, tools, metadata, and answers to calls that wait. Pure.
+
+Users are believed in what they say, never in what was said or done: of an assistant message only the answers to calls
+count that the core recorded and that still wait. Source: specification of AI SDK, 2 to 4; shared rules, 13, 18 to 21.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from dragoman.core import content as core
+from dragoman.core.answers import choice_from, compact_json, result_content
+from dragoman.core.content import Json, JsonObject
+from dragoman.core.ids import CallId, MessageId
+from dragoman.core.inputs import Answer, Decision, Result, UserInput
+from dragoman.core.refusals import InvalidAnswer
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.tools import ToolSpec
+from dragoman.protocols.aisdk.errors import InputAltered
+from dragoman.protocols.aisdk.history import parts_of
+from dragoman.protocols.aisdk.wire import ChatRequest, ClientTool, Dialect, UIMessage
+from dragoman.protocols.kit.errors import InvalidBody
+
+NewId = Callable[[], str]
+FILE_MEDIA: dict[str, Literal["audio", "video", "file"]] = {"audio": "audio", "video": "video"}
+NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def user_input(message: UIMessage, path: str) -> UserInput:
+    """A user message as input. Raises InvalidBody, naming the part that is wrong."""
+    return UserInput(content=content_of(message, path), client_id=message.id, metadata=metadata_of(message))
+
+
+def metadata_of(message: UIMessage) -> Json | msgspec.UnsetType:
+    """What the page keeps with a message."""
+    return msgspec.UNSET if message.metadata is None else message.metadata
+
+
+def content_of(message: UIMessage, path: str) -> str | tuple[core.InputBlock, ...]:
+    """The content of a user message: its texts and files. A single text is a string."""
+    blocks = [
+        block
+        for place, part in enumerate(message.parts)
+        if (block := _block(part, f"{path}.parts[{place}]")) is not None
+    ]
+    if len(blocks) == 1 and isinstance(blocks[0], core.Text):
+        return blocks[0].text
+    return tuple(blocks)
+
+
+def _block(part: JsonObject, path: str) -> core.InputBlock | None:
+    if part.get("type") == "text":
+        return core.Text(_text(part, "text", path))
+    if part.get("type") != "file":
+        return None
+    url, media_type = _text(part, "url", path), _text(part, "mediaType", path)
+    if not url.startswith(("https:", "data:")):
+        raise InvalidBody("a file's url starts with https: or data:", f"{path}.url")
+    if media_type.startswith("image/"):
+        return core.Image(url)
+    name = _text(part, "filename", path) if part.get("filename") is not None else None
+    media = FILE_MEDIA.get(media_type.partition("/")[0], "file")
+    return core.File(url=url, media=media, media_type=media_type, name=name)
+
+
+def _text(part: JsonObject, name: str, path: str) -> str:
+    value = part.get(name)
+    if not isinstance(value, str):
+        raise InvalidBody("a string was expected", f"{path}.{name}")
+    return value
+
+
+def has_content(message: UIMessage, stored: core.UserMessage, path: str) -> bool:
+    """Whether a page resends a message with the content that was stored, as it was sent or as it is shown."""
+    content = content_of(message, path)
+    return content == stored.content or parts_of(content) == parts_of(stored.content)
+
+
+def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message, ...]:
+    """The past that a page brings to a new chat: texts and settled calls. Nothing of it is open or waits."""
+    seeds: list[core.Message] = []
+    for place, message in enumerate(messages):
+        own, path = MessageId(new_id()), f"messages[{place}]"
+        if message.role == "user":
+            content = content_of(message, path)
+            seeds.append(core.UserMessage(id=own, content=content, client_id=message.id, metadata=metadata_of(message)))
+        elif message.role == "system":
+            texts = [part["text"] for part in message.parts if isinstance(part.get("text"), str)]
+            seeds.append(core.SystemMessage(id=own, content="".join(texts)))
+        else:
+            seeds += _answer_seeds(message, own, path, new_id)
+    return tuple(seeds)
+
+
+def _answer_seeds(message: UIMessage, own: MessageId, path: str, new_id: NewId) -> list[core.Message]:
+    blocks: list[core.Block] = []
+    results: list[core.Message] = []
+    for place, part in enumerate(message.parts):
+        if (result := _settled_call(part, new_id)) is not None:
+            call, found = result
+            blocks.append(call)
+            results.append(found)
+        elif part.get("type") == "text" and (text := _text(part, "text", f"{path}.parts[{place}]")):
+            blocks.append(core.Text(text))
+    return [core.AssistantMessage(id=own, content=tuple(blocks)), *results] if blocks else []
+
+
+def _settled_call(part: JsonObject, new_id: NewId) -> tuple[core.Call, core.ToolMessage] | None:
+    """The call and the result of a part. The ids are ours: those of another server's calls mean nothing here."""
+    name, arguments = _tool_name(part), part.get("input")
+    if name is None or not isinstance(part.get("toolCallId"), str):
+        return None
+    is_error = part.get("state") == "output-error"
+    if not is_error and part.get("state") != "output-available":
+        return None
+    call = core.Call(
+        call_id=CallId(new_id()), name=name, input=arguments if isinstance(arguments, dict) else {"input": arguments}
+    )
+    value = part.get("errorText") if is_error else part.get("output")
+    content = result_content(value)
+    return call, core.ToolMessage(
+        id=MessageId(new_id()),
+        call_id=call.call_id,
+        name=name,
+        content=content,
+        is_error=is_error,
+        raw=msgspec.UNSET if isinstance(value, str) else value,
+    )
+
+
+def _tool_name(part: JsonObject) -> str | None:
+    """The tool of a part; None if it is no call."""
+    kind = part.get("type")
+    if kind == "dynamic-tool" and isinstance(part.get("toolName"), str):
+        return str(part["toolName"])
+    return kind.removeprefix("tool-") if isinstance(kind, str) and kind.startswith("tool-") else None
+
+
+# --- tools and metadata -----------------------------------------------------------------------------------------------
+
+
+def tools_of(request: ChatRequest) -> tuple[ToolSpec, ...] | None:
+    """The page's own tools; None if the request does not say."""
+    if request.tools is None:
+        return None
+    named: Iterable[tuple[str, ClientTool]]
+    if isinstance(request.tools, dict):
+        named = request.tools.items()
+    else:
+        named = ((each.name, each) for each in request.tools)
+    return tuple(
+        ToolSpec(
+            name=name,
+            description=tool.description,
+            parameters=tool.parameters or tool.input_schema or NO_PARAMETERS,
+        )
+        for name, tool in dict(named).items()
+    )
+
+
+def run_metadata_of(request: ChatRequest, extra: JsonObject) -> RunMetadata:
+    """What is stored with the run: what the application added to the body, for the agent, and what it may not say."""
+    own = {"system": request.system, "callSettings": request.call_settings, "config": request.config}
+    return RunMetadata(
+        forwarded=extra or msgspec.UNSET,
+        protocol={name: value for name, value in own.items() if value is not None},
+    )
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def answers_of(messages: Iterable[UIMessage], state: SessionState, dialect: Dialect) -> tuple[Answer, ...]:
+    """The answers to calls that wait, in the order of their parts.
+
+    Raises:
+        InputAltered: an approval came with other arguments than those of its call.
+        InvalidAnswer: an answer to a question has another form.
+    """
+    waiting = {call.call.call_id: call for call in state.waiting_calls()}
+    answers: list[Answer] = []
+    for part in _calls_in(messages):
+        call = waiting.get(part["toolCallId"])
+        answer = None if call is None else _answer(call, part, dialect)
+        if answer is not None:
+            answers.append(answer)
+            del waiting[answer.call_id]
+    return tuple(answers)
+
+
+def last_call_of(messages: Sequence[UIMessage]) -> CallId | None:
+    """The call that a continuation ends on."""
+    calls = [part["toolCallId"] for part in _calls_in(messages)]
+    return CallId(calls[-1]) if calls else None
+
+
+def _calls_in(messages: Iterable[UIMessage]) -> Iterable[JsonObject]:
+    for message in messages:
+        if message.role == "assistant":
+            for part in message.parts:
+                if _tool_name(part) is not None and isinstance(part.get("toolCallId"), str):
+                    yield part
+
+
+def _answer(call: OpenCall, part: JsonObject, dialect: Dialect) -> Answer | None:
+    """The answer in a part; None if it has none that its call takes."""
+    call_id, state, output = call.call.call_id, part.get("state"), part.get("output")
+    if call.parked or call.kind == "permission":
+        return _decision(call, part, dialect)
+    if state == "output-error":
+        text = part.get("errorText")
+        text = text if isinstance(text, str) else "The tool failed"
+        if call.kind == "question":
+            return Decision(call_id=call_id, granted=False, reason=text)
+        return Result(call_id=call_id, content=text, is_error=True)
+    if state != "output-available":
+        return None
+    if call.kind != "question":
+        raw = msgspec.UNSET if isinstance(output, str) else output
+        return Result(call_id=call_id, content=result_content(output), raw=raw)
+    if isinstance(output, str):
+        return choice_from(call, compact_json({"custom": output}))
+    if not isinstance(output, dict) or not output or not output.keys() <= {"selections", "custom"}:
+        raise InvalidAnswer('the output of a question is {"selections", "custom"} or a string')
+    return choice_from(call, compact_json(output))
+
+
+def _decision(call: OpenCall, part: JsonObject, dialect: Dialect) -> Decision | None:
+    state = part.get("state")
+    if state == "approval-responded":
+        given = part.get("approval")
+        if not isinstance(given, dict) or given.get("id") != call.call.call_id:
+            return None
+    elif state == "output-available" and dialect == 5:
+        given = part.get("output")
+    else:
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("approved"), bool):
+        return None
+    if "input" in part and not is_same_json(part["input"], call.call.input):
+        raise InputAltered
+    reason = given.get("reason")
+    return Decision(
+        call_id=call.call.call_id, granted=given["approved"], reason=reason if isinstance(reason, str) else None
+    )
+
+
+def is_same_json(left: Json, right: Json) -> bool:
+    """Whether two values are the same in JavaScript, which holds all numbers as doubles."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(is_same_json(value, right[name]) for name, value in left.items())
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(is_same_json, left, right))
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        return _double(left) == _double(right)
+    return type(left) is type(right) and bool(left == right)
+
+
+def _double(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf") if number > 0 else float("-inf")

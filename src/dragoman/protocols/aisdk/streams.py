@@ -1,0 +1,79 @@
+"""Event streams of chats: what the records of a turn become on the wire.
+
+A frame's id is the index of its chunk, counted from 0. It is a function of the log, so a client can continue after any
+chunk, also after a restart. Source: specification of AI SDK, 5, 7.
+"""
+
+import msgspec
+
+from dragoman.core.content import Json
+from dragoman.core.refusals import ShuttingDown, StoreUnavailable
+from dragoman.core.stream import Piece, Record
+from dragoman.protocols.aisdk.translate import FAILED_MESSAGE, TurnChunks
+from dragoman.protocols.aisdk.wire import Chunk
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+
+DONE = b"data: [DONE]\n\n"
+NOTHING = b'data: {"type":"finish"}\n\n' + DONE
+"""A stream with nothing to tell, for clients that ask for a position and take 204 for an error."""
+REVOKED = b'data: {"type":"error","errorText":"The API key was revoked"}\n\n' + NOTHING
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class ChunkFrames:
+    """Encodes the chunks of a turn as frames, up to its end.
+
+    Args:
+        turn: makes the chunks.
+        skip: how many of them the client has seen. They are counted and not encoded, except for the last one.
+    """
+
+    keep_alive = KEEP_ALIVE
+
+    def __init__(self, turn: TurnChunks, skip: int = 0) -> None:
+        self._turn = turn
+        self._skip = skip
+        self.count = 0
+        """The number of chunks so far, with those that were skipped."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last frame ended the stream."""
+        return self._turn.is_over
+
+    def feed(self, record: Record) -> bytes:
+        """The frames of a record."""
+        if type(record) is Piece and self.count >= self._skip:
+            part = self._turn.open_part
+            if part is not None and part.index == record.index and part.message_id == record.message_id:
+                return self._delta(part.delta_head, record.text)
+        chunks = self._turn.feed(record)
+        return b"".join(map(self._frame, chunks)) if chunks else b""
+
+    def close(self, error: Exception) -> bytes:
+        """End the stream before its run; without an end if the run goes on, so that clients come back."""
+        if isinstance(error, ShuttingDown | StoreUnavailable):
+            return b""
+        return self._frame({"type": "error", "errorText": FAILED_MESSAGE}) + self._frame({"type": "finish"})
+
+    def _delta(self, head: bytes, text: str) -> bytes:
+        """A delta in the part that is open: nearly all frames are this."""
+        index, self.count = self.count, self.count + 1
+        return b"id: %d\ndata: %b%b}\n\n" % (index, head, escape_line_separators(_ENCODE(text)))
+
+    def _frame(self, chunk: Chunk) -> bytes:
+        index, self.count = self.count, self.count + 1
+        is_last = chunk["type"] == "finish"
+        if index < self._skip and not is_last:
+            return b""
+        return b"id: %d\ndata: %b\n\n%b" % (index, _encoded(chunk), DONE if is_last else b"")
+
+
+def complete_stream(*chunks: Chunk) -> bytes:
+    """A stream whose chunks are all known."""
+    frames = [b"id: %d\ndata: %b\n\n" % (index, _encoded(chunk)) for index, chunk in enumerate(chunks)]
+    return b"".join((*frames, DONE))
+
+
+def _encoded(chunk: Json) -> bytes:
+    return escape_line_separators(_ENCODE(chunk))
