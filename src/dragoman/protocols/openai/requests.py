@@ -15,6 +15,8 @@ from dragoman.protocols.kit.errors import InvalidJson, parse_validation_error
 from dragoman.protocols.openai.errors import InvalidParameter
 
 T = TypeVar("T")
+MAX_ITEMS = 10_000
+"""Of one request. Histories that come back may be long."""
 MAX_TOOLS = 128
 SCHEMA_BYTES = 64 * 1024
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -289,6 +291,8 @@ def parse_items(value: Json, path: str = "input") -> tuple[InputItem, ...]:
         raise InvalidParameter("invalid_type", "a text or a list of items was expected", path)
     if not value:
         raise InvalidParameter("empty_input", "it is empty", path)
+    if len(value) > MAX_ITEMS:
+        raise InvalidParameter("too_many_items", f"at most {MAX_ITEMS} items were expected, got {len(value)}", path)
     return tuple(_item(each, f"{path}[{index}]") for index, each in enumerate(value))
 
 
