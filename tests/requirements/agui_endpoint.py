@@ -174,6 +174,10 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:events:position", "It resumes strictly after `Last-Event-ID`", "ag-ui B.9"),
     Requirement("ag-ui-b:events:live", "It streams live what other protocols send", "rule 11"),
     Requirement("ag-ui-b:connect:as-it-stands", "On an idle thread `connect` is hydration", "ag-ui B.9"),
+    # --- the npm package ----------------------------------------------------------------------------------------------
+    Requirement("ag-ui-b:package:reconnects", "The npm package's agent reads on after a lost connection", "rule 8"),
+    Requirement("ag-ui-b:package:reloads", "It shows the thread to a new page, and joins the active run", "ag-ui B.9"),
+    Requirement("ag-ui-b:package:stops", "Aborting stops the run on the server", "ag-ui B.11"),
     # --- front ends ---------------------------------------------------------------------------------------------------
     Requirement(
         "ag-ui-b:front-ends:branches", "What CopilotKit and assistant-ui edit is what the model gets", "rule 13"

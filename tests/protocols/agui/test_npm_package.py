@@ -21,6 +21,7 @@ from tests.protocols.agui.official_clients import (
     official_clients,
     user,
 )
+from tests.requirements import requirement
 from tests.servers import SocketServer, server_process
 
 Json = Any
@@ -81,6 +82,7 @@ def texts(messages: list[Json]) -> list[tuple[str, str]]:
     return [(each["role"], each.get("content", "")) for each in messages if each["role"] in ("user", "assistant")]
 
 
+@requirement("ag-ui-b:package:reconnects")
 @both
 async def test_a_run_survives_lost_connections_without_a_gap_or_a_repetition(
     pages: Pages, socket_server: SocketServer
@@ -99,6 +101,7 @@ async def test_a_run_survives_lost_connections_without_a_gap_or_a_repetition(
     ]
 
 
+@requirement("ag-ui-b:package:reloads")
 @both
 async def test_a_new_page_shows_the_thread_and_joins_its_active_run(pages: Pages, socket_server: SocketServer) -> None:
     url, thread = socket_server.connection.url, str(uuid4())
@@ -115,12 +118,14 @@ async def test_a_new_page_shows_the_thread_and_joins_its_active_run(pages: Pages
     assert texts(shown["messages"]) == texts((await running).messages)
 
 
+@requirement("ag-ui-b:package:reloads")
 @both
 async def test_a_thread_without_messages_is_empty(pages: Pages, socket_server: SocketServer) -> None:
     page = await pages.open(socket_server.connection.url, str(uuid4()))
     assert (await page.connect())["messages"] == []
 
 
+@requirement("ag-ui-b:package:stops")
 @both
 async def test_aborting_stops_the_run_on_the_server(pages: Pages, socket_server: SocketServer) -> None:
     url, thread = socket_server.connection.url, str(uuid4())
@@ -135,6 +140,7 @@ async def test_aborting_stops_the_run_on_the_server(pages: Pages, socket_server:
     assert [each["content"] for each in (await watching)["messages"]] == [HANG, "begun"]
 
 
+@requirement("ag-ui-b:package:reconnects")
 async def test_a_run_goes_on_when_the_server_is_killed(tmp_path: Path, modules: dict[Version, Path]) -> None:
     async with (
         server_process(tmp_path) as server,

@@ -39,7 +39,7 @@ NOT_IN_STREAMS = {
 IGNORED: dict[str, set[str]] = {
     "AAP": {
         *NOT_IN_STREAMS,
-        *("MessageAdded", "MessageOpened", "MessageClosed", "RunQueued"),
+        *("MessageAdded", "RunQueued"),
         "CallParked",  # in the session's `pending`
         *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in AAP
     },
@@ -66,6 +66,8 @@ def named_events(path: str) -> Iterator[str]:
             yield from names_in(node.cls)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             yield from names_in(node.args[1])
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is):  # `type(event) is …`
+            yield from names_in(node.comparators[0])
 
 
 def names_in(kinds: ast.expr) -> Iterator[str]:
