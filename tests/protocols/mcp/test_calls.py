@@ -470,6 +470,24 @@ async def test_cancelling_a_request_that_waits_for_a_person_closes_its_calls(
     assert (ended["status"], ended["text"]) == ("cancelled", "")
 
 
+@requirement("mcp:cancel:request")
+async def test_cancelling_a_wait_ends_its_stream_and_cancels_nothing_and_cancelling_an_answer_stops_the_turn(
+    app_server: AppServer, alice: McpClient
+) -> None:
+    asks = script({"ask": {"questions": [{"question": "Go on?", "options": []}]}}, {"say": "on "}, {"wait_ms": 600_000})
+    session_id = (await alice.said(asks))["session_id"]
+    answering = await alice.open("yes", session_id=session_id, request_id="answer", token=1)
+    await answering.next()
+    waiting = await alice.open("", session_id=session_id, request_id="wait", token=2)
+    await waiting.next()
+    for request_id, stream in (("wait", waiting), ("answer", answering)):
+        assert await session_status(app_server, session_id) == "running"
+        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+        assert (await alice.post(cancelled)).status == 202
+        assert not any("result" in each for each in await stream.rest())
+    await until_idle(app_server, session_id)
+
+
 @requirement("mcp:call:twice")
 async def test_the_same_request_again_joins_the_running_call_and_another_one_is_refused(alice: McpClient) -> None:
     first = await alice.open(script({"wait_ms": 200}, {"say": "done"}), request_id=77, token=1)

@@ -37,6 +37,7 @@ from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
+from dragoman.ports.log import RunLocation
 from dragoman.protocols.kit.app import AdmitStream
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InvalidBody
@@ -160,25 +161,25 @@ class Calls:
         async with self._engine.reserve_key(request.principal.user, key) as earlier:
             row = await self._engine.find_run_of(earlier)
             if row is not None:
-                attached = await self._attach(request, row.run_id, arguments, stack)
+                attached = await self._attach(request, row, arguments, stack)
                 if attached is not None:
                     return attached
             return await self._submit(request, spec, session, arguments, key, stack)
 
     async def _attach(
-        self, request: CallRequest, run_id: RunId, arguments: wire.Arguments, stack: AsyncExitStack
+        self, request: CallRequest, earlier: RunLocation, arguments: wire.Arguments, stack: AsyncExitStack
     ) -> FollowedTurn | None:
         """The turn that the same request began and that still goes on; None if it is over: the id is free again.
 
         Raises:
             InvalidMessage: another request used the id.
         """
-        turn = await self._turns.find(request.principal, run_id, stack)
+        turn = await self._turns.find(request.principal, earlier.run_id, stack)
         if turn is None or not is_open(turn.session):
             return None
-        if (await self._turns.newest(turn.session)).run_id != run_id:
+        if (await self._turns.newest(turn.session)).run_id != turn.run_id:
             return None
-        started = await self._engine.history.run_start(turn.session, turn.first_seq)
+        started = await self._engine.history.run_start(turn.session, earlier.first_seq)
         if started is None or started.metadata.protocol.get(_DIGEST) != _digest(arguments):
             raise InvalidMessage(f"request {request.id!r:.80} is still running")
         return turn
@@ -201,6 +202,7 @@ class Calls:
         """Start the turn of a message, or answer the question that waits."""
         owner, message = request.principal.user, user_input(arguments, spec)
         change = SettingsChange(options=dict(arguments.options))
+        metadata = RunMetadata(protocol={_DIGEST: _digest(arguments)})
         if session is not None and not is_busy(session.state):
             questions = [each for each in session.state.waiting_calls() if pending_call(each).kind == "question"]
             if questions:
@@ -209,7 +211,7 @@ class Calls:
                 declined = [Decision(call_id=each.call.call_id, granted=False) for each in others]
                 if arguments.files:
                     raise Invalid("the agent asks a question, which is answered by a message without files")
-                submit = Submit(protocol=PROTOCOL, answers=(*answers, *declined), change=change)
+                submit = Submit(protocol=PROTOCOL, answers=(*answers, *declined), change=change, metadata=metadata)
                 return await self._turns.answer(owner, session, submit, key)
         is_new = session is None
         if session is None:
@@ -218,7 +220,6 @@ class Calls:
             change = SettingsChange()
         stack.enter_context(self._engine.lease(session))
         async with self._engine.first_request(session, is_new=is_new):
-            metadata = RunMetadata(protocol={_DIGEST: _digest(arguments)})
             submit = Submit(protocol=PROTOCOL, messages=(message,), change=change, metadata=metadata)
             started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
             assert started.run_id is not None, "a message always starts a run"
@@ -314,12 +315,12 @@ class Calls:
         if not isinstance(request_id, str | int):
             return
         frames = self._open.get((client.session, request_id))
+        if frames is not None:
+            frames.end_silently()
         record = await self._engine.find_idempotency_record(principal.user, _key_name(client.session, request_id))
         row = await self._engine.find_run_of(record)
         if row is None:
-            return
-        if frames is not None:
-            frames.end_silently()
+            return  # it only waits, or is unknown
         async with AsyncExitStack() as stack:
             turn = await self._turns.find(principal, row.run_id, stack)
             if turn is not None:

@@ -69,10 +69,9 @@ class Tasks:
         """
         if not client.has_tasks:
             raise MissingCapability({"extensions": {wire.TASKS: {}}})
-        run_id = parse_session_id(task_id) if isinstance(task_id, str) else None
-        turn = None if run_id is None else await self._turns.find(principal, RunId(run_id), stack)
-        found = None if turn is None else await self._engine.history.turn_at(turn.session, turn.first_seq)
-        if turn is None or found is None or found.first.run_id != turn.run_id:
+        run_id = RunId(parse_session_id(task_id) or "") if isinstance(task_id, str) else RunId("")
+        turn = await self._turns.find(principal, run_id, stack) if run_id else None
+        if turn is None or turn.run_id != run_id:
             raise InvalidParams("there is no such task")
         return turn
 

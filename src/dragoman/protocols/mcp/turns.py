@@ -54,13 +54,15 @@ class Turns:
         self._engine = engine
 
     async def find(self, principal: Principal, run_id: RunId, stack: AsyncExitStack) -> FollowedTurn | None:
-        """The turn that a run of the caller's began."""
+        """The turn of a run of the caller's; None if there is none."""
         row = await self._engine.history.run_row(principal.user, run_id)
         if row is None:
             return None
         session = await stack.enter_async_context(self._engine.session(principal.user, row.session_id))
-        await session.until_durable(row.first_seq)
-        return FollowedTurn(session, run_id, row.first_seq, session.durable_cursor)
+        turn = await self._engine.history.turn_at(session, row.first_seq)
+        if turn is None:
+            return None
+        return FollowedTurn(session, turn.first.run_id, turn.first.first_seq, session.durable_cursor)
 
     async def newest(self, session: SessionView) -> TurnRun:
         """The run that began the session's newest turn."""
