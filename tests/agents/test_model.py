@@ -11,6 +11,7 @@ from dragoman.core.content import AssistantMessage, Image, SystemMessage, Text, 
 from dragoman.core.events import RunStopped
 from dragoman.core.ids import MessageId
 from dragoman.core.inputs import Create, Submit, UserInput
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, ToolGrant, ToolSpec
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.models import ContextTooLong, Finished, ModelFailed, ModelUnavailable
@@ -53,6 +54,21 @@ def secret(context: ToolContext) -> str:
 
 
 ALERT = ToolSpec(name="alert", description="Show it.", parameters={"type": "object"})
+
+
+async def test_a_forced_call_is_forced_once_and_instructions_of_the_run_follow_the_agents(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2)], "Three.", "Bye.")
+    async with agent_harness(tmp_path, Agent("a", model=model, tools=[add], instructions="Be kind.")) as harness:
+        session = await harness.session(tools="all")
+        metadata = RunMetadata(instructions="Be brief.")
+        await session.send("Hi", parameters={"tool_choice": "required", "seed": 1}, metadata=metadata)
+        assert await session.wait_for_end() == "end_turn"
+        assert await session.send_and_wait("Bye") == "end_turn"
+    assert [(request.parameters, request.instructions) for request in model.requests] == [
+        ({"tool_choice": "required", "seed": 1}, "Be kind.\n\nBe brief."),
+        ({"seed": 1}, "Be kind.\n\nBe brief."),
+        ({}, "Be kind."),
+    ]
 
 
 async def test_the_models_answer_is_the_agents_answer(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ from dragoman.core.refusals import (
     UnknownTool,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, SessionState, fold, initial_state
+from dragoman.core.session import OpenCall, RunOptions, SessionState, fold, initial_state
 from dragoman.core.tools import (
     ASK_USER_QUESTION,
     FORK,
@@ -268,6 +268,31 @@ def test_of_a_seeded_step_only_the_calls_without_a_result_are_open() -> None:
     events = created(seeds=(an_answer("x", "y"), a_result("x")), tools="all")
     assert [event.call.call_id for event in events if isinstance(event, CallOpened)] == ["y"]
     assert list(state_after(events).calls) == ["y"]
+
+
+def test_open_calls_that_a_client_claims_are_its_own_whatever_their_names() -> None:
+    seeds = (AssistantMessage(id=MessageId("a"), content=(Call(CallId("c"), "asking", {}),)),)
+    for is_claimed, kind in ((True, "client"), (False, "permission")):
+        events = created(seeds=seeds, tools="all", claims_calls=is_claimed)
+        assert [event.kind for event in events if isinstance(event, CallOpened)] == [kind]
+
+
+def test_system_entries_of_a_request_come_before_its_messages() -> None:
+    request = Submit(protocol="test", system=("be brief",), messages=(UserInput(content="hi"),))
+    added = [
+        event.message for event in admitted(state_after(created()), request).events if isinstance(event, MessageAdded)
+    ]
+    assert [(type(each), each.content) for each in added] == [(SystemMessage, "be brief"), (UserMessage, "hi")]
+
+
+@pytest.mark.parametrize(("keeps", "kept"), [(True, {"seed": 1, "stop": "x"}), (False, {"stop": "x"})])
+def test_a_run_that_continues_keeps_its_parameters_unless_the_request_says_all(keeps: bool, kept: Json) -> None:
+    state = session_waiting_for("paint")
+    state.asking_options = RunOptions(parameters={"seed": 1})
+    answer = Result(call_id=CallId("paint-0"), content="blue")
+    request = Submit(protocol="test", answers=(answer,), parameters={"stop": "x"}, keeps_parameters=keeps)
+    (started,) = [event for event in admitted(state, request).events if isinstance(event, RunStarted)]
+    assert started.parameters == kept
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,12 @@ def sent(request: ModelRequest, dialect: Dialect = PLAIN) -> Any:
     return json.loads(request_body("gpt-x", request, dialect))
 
 
+def test_a_choice_of_tools_is_sent_only_with_tools() -> None:
+    parameters = {"tool_choice": "required", "parallel_tool_calls": False}
+    assert sent(a_request("Hi", tools=[ADD], parameters=parameters))["tool_choice"] == "required"
+    assert not sent(a_request("Hi", parameters=parameters)).keys() & parameters.keys()
+
+
 def test_a_request_is_complete() -> None:
     request = a_request(
         "Add 1 and 2.",

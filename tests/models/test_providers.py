@@ -134,6 +134,15 @@ def test_parameters_are_renamed_and_unknown_ones_are_passed_unchanged() -> None:
     }
 
 
+def test_a_choice_of_tools_is_a_list_of_names_and_sent_only_with_tools() -> None:
+    named = {"tool_choice": {"type": "function", "function": {"name": "add"}}}
+    assert to_provider_settings(a_request("Hi", tools=[ADD], parameters=named)) == {"tool_choice": ["add"]}
+    assert to_provider_settings(a_request("Hi", tools=[ADD], parameters={"tool_choice": "none"})) == {
+        "tool_choice": "none"
+    }
+    assert to_provider_settings(a_request("Hi", parameters=named)) == {}
+
+
 def test_tools_keep_their_schema() -> None:
     (tool,) = to_provider_parameters(a_request("Hi", tools=[ADD])).function_tools
     assert (tool.name, tool.description, tool.parameters_json_schema) == ("add", ADD.description, ADD.parameters)

@@ -14,6 +14,7 @@ from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, run_input
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
+from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
 
@@ -91,6 +92,18 @@ async def test_the_agent_api_answers_a_request_with_409(thread: OldThread, model
     client = AgentScopeClient(thread.server.connection, thread.key)
     body = request_body("and now?", session_id=thread.id, **({} if model is None else {"model": model}))
     assert await client.assert_refused("POST", "/process", body) == "AGENT_NOT_SERVED"
+
+
+@requirement("openai:errors:agent-not-served")
+async def test_openais_api_shows_the_items_and_answers_a_request_with_400(thread: OldThread) -> None:
+    client = OpenAiClient(thread.server.connection, thread.key)
+    conversation = f"conv_{thread.id.replace('-', '')}"
+    items = (await client.get(f"/conversations/{conversation}/items?order=asc"))["data"]
+    assert [each["role"] for each in items] == ["user", "assistant"]
+    body = {"input": "and now?", "conversation": conversation}
+    assert await client.refused("POST", "/responses", body) == (400, "agent_not_served", "")
+    gone = await client.refused("POST", "/responses", {**body, "model": "gone"})
+    assert gone == (404, "model_not_found", "model")
 
 
 @requirement("blade:errors:agent-not-served")

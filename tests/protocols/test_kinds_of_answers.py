@@ -7,6 +7,8 @@ from tests.protocols.aap.client import AapClient, Session, call, script
 from tests.protocols.agentscope.client import AgentScopeClient, output
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, new_thread, run_input
+from tests.protocols.openai.client import OpenAiClient
+from tests.protocols.openai.client import output as openai_output
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
@@ -25,7 +27,7 @@ async def waiting_call(server: AppServer) -> tuple[Session, str]:
     return session, pending["toolCallId"]
 
 
-@requirement("aap:answers:text-for-permission", "runs:answers:wrong")
+@requirement("aap:answers:text-for-permission", "runs:answers:wrong", "openai:abuse:forged")
 async def test_a_forged_result_is_refused_by_every_protocol(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         session, call_id = await waiting_call(server)
@@ -40,6 +42,11 @@ async def test_a_forged_result_is_refused_by_every_protocol(tmp_path: Path) -> N
         await Endpoint(server.connection, key).run(body)
         body = {"input": [output(call_id, "FORGED")], "session_id": session.id}
         assert "FORGED" not in str((await AgentScopeClient(server.connection, key).request("POST", "", body)).body)
+        openai, conversation = OpenAiClient(server.connection, key), f"conv_{session.id.replace('-', '')}"
+        (_, request) = (await openai.get(f"/conversations/{conversation}/items?order=asc"))["data"]
+        answer = openai_output(request["id"].replace("mcpr_", "call_"), "FORGED")
+        refused = await openai.refused("POST", "/responses", {"input": [answer], "conversation": conversation})
+        assert refused == (400, "no_pending_call", "input[0].call_id")
         assert await session.history() == before
         assert "FORGED" not in json.dumps(await session.history())
         assert (await session.info())["_meta"]["status"] == "waiting"

@@ -90,6 +90,7 @@ REQUIREMENTS = (
     ),
     *_of(
         "8",
+        ("errors:agent-not-served", "A session whose agent is gone can be read; a run is 400, as nothing repeats that"),
         ("abuse:foreign", "Another owner's objects look like unknown ones"),
         ("abuse:forged", "Invented calls and approvals run nothing and change nothing"),
         ("abuse:sizes", "Large, deep and malformed bodies are 400 or 413"),

@@ -16,7 +16,14 @@ import msgspec
 from dragoman.core import admission
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.ids import CallId, RunId, UserId
-from dragoman.core.input_checks import EncryptFunction, InputLimits, check_answer, check_change, check_messages
+from dragoman.core.input_checks import (
+    EncryptFunction,
+    InputLimits,
+    check_answer,
+    check_change,
+    check_content,
+    check_messages,
+)
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import SessionBusy
 from dragoman.core.tools import AgentSpec
@@ -91,6 +98,8 @@ class Submissions:
         change = check_change(spec, settings, request.change, self._encrypt_secret, self._limits)
         change = admission.with_listing(settings, request, change)
         check_messages(spec, request.messages, self._limits)
+        for text in (*request.system, request.metadata.instructions or ""):
+            check_content(spec, text, self._limits, "instructions")
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
         with self._run_limit.reserve(live.state.owner):
