@@ -21,6 +21,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, UserId
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.sessions.live_session import to_live_session
@@ -194,6 +195,8 @@ class AgentHarness:
         engine._runner._is_parking = True  # a dead server records no end of a run
         engine._runner._cancelled_tasks |= engine._runner._tasks.keys()
         tasks = [task for task in (engine._committer._task, *engine._runner._tasks) if task is not None]
+        for live in engine.running_sessions():
+            to_live_session(live).end(StoreUnavailable("the server is dead"))  # nobody waits for its commits
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks, timeout=DEADLINE_S)

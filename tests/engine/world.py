@@ -19,6 +19,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId, uuid7
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Create, Submit, UserInput
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
@@ -290,6 +291,8 @@ class World:
         engine._runner._is_parking = True  # the dead write no ends
         tasks = set(engine._runner._tasks)
         engine._runner._cancelled_tasks |= tasks
+        for live in tuple(engine._sessions):
+            live.end(StoreUnavailable("the server is dead"))  # whoever waits for its commits in a task of its own ends
         if engine._committer._task is not None:
             tasks.add(engine._committer._task)
         async with asyncio.timeout(DEADLINE_S):

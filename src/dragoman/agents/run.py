@@ -62,6 +62,7 @@ class Step(msgspec.Struct, frozen=True):
     results: Mapping[CallId, ToolMessage]
 
 
+# Large: everything that an agent function can do.
 class Run:
     """A run, as agent functions see it.
 

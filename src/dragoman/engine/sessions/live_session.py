@@ -21,6 +21,7 @@ from dragoman.ports.environment import Clock
 from dragoman.ports.log import Append, IdempotencyRecord, Snapshot
 
 
+# Large: what one session is made of, in slots.
 class LiveSession:
     """One session's single writer. Everything except waiting happens in plain calls on the event loop."""
 

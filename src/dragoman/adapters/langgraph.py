@@ -1,0 +1,344 @@
+"""Graphs of LangGraph and LangChain's agents: the wrapper, and how the loader finds them."""
+
+import copy
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Unpack, get_type_hints
+
+from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.pregel import Pregel
+from langgraph.types import Command, StateSnapshot, StreamMode
+from pydantic.errors import PydanticUserError
+
+from dragoman.adapters.base import FrameworkAgent, WrapperOptions, count
+from dragoman.adapters.frameworks import LANGGRAPH, Framework, Refused, needs_argument, own_runtime
+from dragoman.adapters.langgraph_interrupts import may_go_on, resume_values, wait_for_answers, was_asked
+from dragoman.adapters.langgraph_messages import output_text, to_human, to_langchain
+from dragoman.adapters.langgraph_place import Place, Places
+from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver
+from dragoman.adapters.model_errors import model_error
+from dragoman.adapters.run_info import RunInfo, value_for
+from dragoman.core.agent import AgentError, Run
+from dragoman.core.answers import STOPPED_RESULT
+from dragoman.core.content import Json, Message, UserMessage, text_of
+from dragoman.core.events import StopReason
+from dragoman.core.ids import SessionId
+
+DEFAULT_NAME = "LangGraph"
+"""The name of every graph that has none."""
+STREAM_MODES: Sequence[StreamMode] = ["messages", "updates", "custom", "tasks"]
+MESSAGES, STRUCTURED = "messages", "structured_response"
+
+Graph = Pregel[Any, Any, Any, Any]
+
+
+def as_agent(value: object, name: str) -> FrameworkAgent | None:
+    """The wrapper for a graph, compiled or not; None if the value is none.
+
+    Raises:
+        Refused: it is a graph that cannot be served.
+    """
+    if type(value).__name__ == "RemoteGraph":
+        raise own_runtime(name)
+    if isinstance(value, StateGraph):
+        try:
+            return LangGraphAgent(value.compile(), name=name)
+        except ValueError as error:
+            raise Refused(f"{name} does not compile: {error}") from error
+    return LangGraphAgent(value, name=name) if isinstance(value, Pregel) else None
+
+
+class LangGraphAgent(FrameworkAgent):
+    """A compiled graph, such as one of `create_agent`.
+
+    Args:
+        graph: the graph.
+        context: the graph's `context`, or a function (sync or async) of the `RunInfo` that returns it.
+        input: the graph's input for a user's message, if it is neither `messages` nor one required text field.
+        output: the answer in a graph's output; by default its only text field, or all of it as JSON.
+        speaks: the nodes whose words are the answer; by default all.
+        checkpointer: `own` keeps the graph's own checkpointer, which knows nothing of crashes and branches.
+        keep_checkpoints: `all` also keeps the checkpoints inside finished turns.
+        wrapper_options: see `WrapperOptions`.
+    """
+
+    framework: ClassVar[Framework] = LANGGRAPH
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        context: Any = None,  # noqa: ANN401  # the graph's own type
+        input: Callable[[UserMessage, RunInfo], Any | Awaitable[Any]] | None = None,  # noqa: A002  # as LangGraph says
+        output: Callable[[Any], Json] | None = None,
+        speaks: Iterable[str] | None = None,
+        checkpointer: Literal["dragoman", "own"] = "dragoman",
+        keep_checkpoints: Literal["turns", "all"] = "turns",
+        **wrapper_options: Unpack[WrapperOptions],
+    ) -> None:
+        own_name = None if graph.get_name() == DEFAULT_NAME else graph.get_name()
+        chosen: WrapperOptions = {"client_tools": False, **wrapper_options}
+        super().__init__(
+            graph,
+            own_name=own_name,
+            own_description=None,
+            own=("context", "input", "output", "speaks", "checkpointer", "keep_checkpoints"),
+            **chosen,
+        )
+        self.speaks = None if speaks is None else frozenset(speaks)
+        self._context = context
+        self._input = input
+        self._output = output
+        self._keeps_all = keep_checkpoints == "all"
+        self._own_saver = graph.checkpointer if isinstance(graph.checkpointer, BaseCheckpointSaver) else None
+        if checkpointer != "own":
+            self._own_saver = None
+        elif self._own_saver is None:
+            raise Refused(f"{self.name} has no checkpointer of its own: compile(checkpointer=…)")
+        is_replaced = self._own_saver is None and isinstance(graph.checkpointer, BaseCheckpointSaver)
+        self._replaced = type(graph.checkpointer).__name__ if is_replaced else None
+        self._tools: set[str] = set()
+        self._saver = RunSaver()
+        self._graph = _guarded(graph, self._tools)
+        if self._own_saver is None:
+            self._graph.checkpointer = self._saver
+        self._field = self._input_field(graph)
+        if context is None and (needed := _schema(graph, "context").get("required")):
+            raise needs_argument(self.name, f"needs a context with {', '.join(needed)}", "LangGraphAgent", "context")
+
+    def _input_field(self, graph: Graph) -> str | None:
+        """The input's field for the user's words; None if the input is made by `input`, or is no object."""
+        if self._input is not None:
+            return None
+        schema = _schema(graph, "input")
+        fields = schema.get("properties", {})
+        if MESSAGES in fields:
+            return MESSAGES
+        required = schema.get("required") or list(fields)
+        if len(required) == 1 and fields[required[0]].get("type") == "string":
+            return str(required[0])
+        if schema.get("type") == "string":
+            return None
+        raise needs_argument(self.name, f"takes {{{', '.join(fields)}}}", "LangGraphAgent", "input")
+
+    def parts(self) -> Iterable[object]:
+        """The graph, what it was built from, and its subgraphs."""
+        graph = self.wrapped
+        assert isinstance(graph, Pregel)
+        subgraphs = [each for _, each in graph.get_subgraphs(recurse=True)]
+        return [
+            part for each in (graph, *subgraphs) for part in (each, getattr(each, "builder", None)) if part is not None
+        ]
+
+    def details(self) -> Iterable[str]:
+        """The tools, and whose checkpoints are kept where."""
+        if self._tools:
+            yield count(len(self._tools), "tool")
+        if self._replaced is not None:
+            yield f"brings its own {self._replaced}: its checkpoints are kept in Dragoman's store"
+
+    async def forget(self, session_id: SessionId) -> None:
+        """Delete the session's thread from the graph's own checkpointer."""
+        if self._own_saver is not None:
+            await self._own_saver.adelete_thread(session_id)
+
+    # --- a run ----------------------------------------------------------------------------------------------------
+
+    async def play(self, run: Run) -> StopReason | None:
+        """Run the graph from where the session is."""
+        turn = await run.turn()
+        if not turn:
+            return None
+        player = Player(run, self, turn)
+        await player.calls.restore()
+        token = CURRENT.set(player)
+        try:
+            return await self._play(player, turn)
+        except GraphRecursionError:
+            return "max_steps"
+        except AgentError:
+            raise
+        except Exception as error:
+            await player.calls.fail_started(error)
+            if (known := model_error(error)) is not None:
+                raise known from error
+            raise
+        finally:
+            CURRENT.reset(token)
+
+    async def _play(self, player: Player, turn: Sequence[Message]) -> StopReason | None:
+        run = player.run
+        info = RunInfo.of(run)
+        places = Places(run, self._own_saver or self._saver)
+        place, before = await places.find(turn)
+        config: RunnableConfig = {"configurable": {**info.options, "thread_id": place.thread, "user_id": info.user}}
+        state: StateSnapshot = await self._graph.aget_state(config)
+        structured = _structured(state)
+        is_new = await places.head(place.thread) == place.head
+        if is_new:
+            if place.fork is not None:
+                config["configurable"]["checkpoint_id"] = place.fork
+                state = await self._graph.aget_state(config)
+            player.known |= _message_ids(state)
+            given: Any = await self._given(turn, before, state, info)
+        else:
+            player.known |= _known_ids(state, turn)
+            if state.interrupts:
+                answers = await resume_values(run, player.calls, state)
+                if answers is None:
+                    await wait_for_answers(run, player.calls, state)
+                    return None
+                given = Command(resume=answers)
+            elif not state.tasks:  # `next` leaves out tasks whose writes are stored, but in no checkpoint yet
+                return await self._finish(player, places, place, state, structured)
+            elif was_asked(player.calls, state):
+                goes_on = await may_go_on(player.calls, state)
+                if goes_on is not True:
+                    return None if goes_on is None else "end_turn"
+                given = None
+            else:
+                given = None
+        stream = self._graph.astream(
+            given,
+            config,
+            context=await value_for(self._context, info),
+            stream_mode=STREAM_MODES,
+            subgraphs=True,
+            durability="sync",
+            version="v2",
+        )
+        async for part in stream:
+            await player.handle(part)
+        await player.end()
+        config["configurable"].pop("checkpoint_id", None)
+        state = await self._graph.aget_state(config)
+        if state.interrupts or state.next:
+            await wait_for_answers(run, player.calls, state)
+            return None
+        return await self._finish(player, places, place, state, structured)
+
+    async def _given(
+        self, turn: Sequence[Message], before: Iterable[Message], state: StateSnapshot, info: RunInfo
+    ) -> Any:  # noqa: ANN401
+        """The graph's input for the turn."""
+        asked = [each for each in turn if isinstance(each, UserMessage)]
+        if self._input is not None:
+            made = self._input(asked[-1], info)
+            return await made if isinstance(made, Awaitable) else made
+        if self._field == MESSAGES:
+            return {MESSAGES: [*_closing(state), *to_langchain(before), *map(to_human, asked)]}
+        text = "\n".join(text_of(each.content) for each in asked)
+        return text if self._field is None else {self._field: text}
+
+    async def _finish(
+        self, player: Player, places: Places, place: Place, state: StateSnapshot, structured: str | None
+    ) -> StopReason | None:
+        """Say the structured output, or the output of a graph that has no messages, and note where the turn ended."""
+        text = _structured(state)
+        if text == structured:
+            text = None
+        if self._output is not None:
+            made = self._output(state.values)
+            text = made if isinstance(made, str) else output_text(made)
+        elif self._field != MESSAGES and not player.last_text:
+            text = self._output_text(state.values)
+        if text is not None and text != player.last_text:
+            player.run.emit(text)
+            await player.run.end_step(private={"id": place.message})
+        await places.finish(place.thread, keeps_all=self._keeps_all)
+        return None
+
+    def _output_text(self, values: Any) -> str:  # noqa: ANN401  # any graph's state
+        if not isinstance(values, Mapping):
+            return values if isinstance(values, str) else output_text(values)
+        shown = {name: value for name, value in values.items() if name != self._field}
+        names = _schema(self._graph, "output").get("properties", {})
+        shown = {name: value for name, value in shown.items() if name in names} or shown
+        texts = [value for value in shown.values() if isinstance(value, str)]
+        return texts[0] if len(texts) == len(shown) == 1 else output_text(shown)
+
+
+def _guarded(graph: Graph, tools: set[str]) -> Graph:
+    """A copy of a graph whose tool nodes ask the run before a tool runs."""
+    guarded = copy.copy(graph)
+    guarded.nodes = {}
+    for name, node in graph.nodes.items():
+        bound: Any = node.bound
+        replaced: Any
+        if isinstance(bound, ToolNode):
+            replaced = copy.copy(bound)
+            replaced._tools_by_name = {each: _guard(tool) for each, tool in bound.tools_by_name.items()}
+            replaced.func, replaced.afunc = replaced._func, replaced._afunc  # those of the copy
+            tools |= set(bound.tools_by_name)
+        elif isinstance(bound, Pregel):
+            replaced = _guarded(bound, tools)
+        else:
+            guarded.nodes[name] = node
+            continue
+        guarded.nodes[name] = node.copy({"bound": replaced})
+    return guarded
+
+
+def _guard(tool: BaseTool) -> BaseTool:
+    """A copy of a tool that asks the run before it runs."""
+    guarded = tool.model_copy()
+
+    async def ainvoke(call: Any, config: Any = None, **options: Any) -> Any:  # noqa: ANN401  # as LangChain passes them
+        player = CURRENT.get(None)
+        if player is None or not (isinstance(call, dict) and call.get("type") == "tool_call" and call.get("id")):
+            return await tool.ainvoke(call, config, **options)
+        return await player.run_tool(tool, call, config, options)
+
+    object.__setattr__(guarded, "ainvoke", ainvoke)  # a pydantic model takes no other attributes
+    return guarded
+
+
+def _schema(graph: Graph, kind: Literal["input", "output", "context"]) -> Mapping[str, Any]:
+    """The JSON Schema of a graph's input, output or context; only names and texts for types that have none."""
+    try:
+        return getattr(graph, f"get_{kind}_jsonschema")() or {}
+    except PydanticUserError:  # a `typing.TypedDict` before Python 3.12
+        types = get_type_hints(getattr(getattr(graph, "builder", None), f"{kind}_schema", dict))
+        return {"properties": {name: {"type": "string"} if hint is str else {} for name, hint in types.items()}}
+
+
+def _messages(state: StateSnapshot) -> list[BaseMessage]:
+    values = state.values.get(MESSAGES, ()) if isinstance(state.values, Mapping) else ()
+    return [each for each in values if isinstance(each, BaseMessage)]
+
+
+def _message_ids(state: StateSnapshot) -> set[str]:
+    return {each.id for each in _messages(state) if each.id}
+
+
+def _known_ids(state: StateSnapshot, turn: Sequence[Message]) -> set[str]:
+    """The ids of the messages in a state up to the turn's own: later ones are shown if the log has not got them."""
+    asked = {each.id for each in turn}
+    known: set[str] = set()
+    for message in _messages(state):
+        if message.id in asked:
+            break
+        known.add(message.id or "")
+    return known
+
+
+def _closing(state: StateSnapshot) -> list[BaseMessage]:
+    """Results for the calls that a stopped run left open: a model refuses a call without one."""
+    messages = _messages(state)
+    done = {each.tool_call_id for each in messages if isinstance(each, ToolMessage)}
+    return [
+        ToolMessage(STOPPED_RESULT, tool_call_id=call["id"], name=call["name"], status="error")
+        for message in messages
+        for call in getattr(message, "tool_calls", ())
+        if call["id"] not in done
+    ]
+
+
+def _structured(state: StateSnapshot) -> str | None:
+    value = state.values.get(STRUCTURED) if isinstance(state.values, Mapping) else None
+    return None if value is None else output_text(value)

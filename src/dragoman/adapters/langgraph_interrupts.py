@@ -1,0 +1,131 @@
+"""Interrupts of a graph while it waits: each is one waiting call in the log, and its answer resumes the graph."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from langgraph.types import Interrupt, StateSnapshot
+
+from dragoman.adapters.langgraph_calls import Calls
+from dragoman.adapters.langgraph_questions import (
+    action_requests,
+    answer_to,
+    decision_for,
+    match_calls,
+    questions_for,
+    request_name,
+)
+from dragoman.core.agent import Recorded, Run
+from dragoman.core.content import ToolMessage
+from dragoman.core.tools import ASK_USER_QUESTION
+
+GO_ON = "yes"
+
+
+async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None:
+    """Let a call wait for each interrupt of a state that has none yet, and for a graph that stops before a node."""
+    asked = _calls_of(run, calls, state)
+    for interrupted in state.interrupts:
+        if requests := action_requests(interrupted.value):
+            await _wait_for_permissions(run, calls, interrupted, requests, asked[interrupted.id])
+            continue
+        questions = questions_for(interrupted.value, interrupted.response_schema)
+        inside = calls.waiting_inside(interrupted.id)
+        if inside is not None:
+            if inside.state != "waiting":
+                inside.wait("question", note=questions)
+        else:
+            await _ask(run, calls, interrupted.id, questions)
+    if state.next and not state.interrupts:
+        question = {"question": f"Go on with {', '.join(state.next)}?", "options": [{"label": GO_ON}, {"label": "no"}]}
+        await _ask(run, calls, breakpoint_id(state), {"questions": [question]})
+
+
+async def _ask(run: Run, calls: Calls, origin: str, questions: dict[str, Any]) -> None:
+    asked = calls.find(origin)
+    if asked is None:
+        asked = calls.record(ASK_USER_QUESTION, questions, origin)
+        await run.end_step()
+    if not isinstance(asked, ToolMessage) and asked.state == "new":
+        asked.wait("question", note=questions)
+
+
+async def _wait_for_permissions(
+    run: Run, calls: Calls, interrupted: Interrupt, requests: Sequence[Any], asked: Sequence[Recorded | None]
+) -> None:
+    for place, (request, found) in enumerate(zip(requests, asked, strict=True)):
+        recorded = found
+        if recorded is None:  # the graph asks about something that no model announced
+            arguments = request.get("args", request.get("arguments", {}))
+            recorded = calls.record(request_name(request), arguments, f"{interrupted.id}#{place}")
+            await run.end_step()
+        if recorded.state not in ("waiting", "answered"):
+            recorded.wait("permission", note={"description": str(request.get("description", ""))})
+
+
+def breakpoint_id(state: StateSnapshot) -> str:
+    """Names the question whether a graph that stopped before a node goes on."""
+    return f"next:{state.config['configurable']['checkpoint_id']}"
+
+
+async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[str, Any] | None:
+    """What each interrupt of a state is resumed with, by its id; None while one of them has no answer."""
+    found: dict[str, Any] = {}
+    answered: list[str] = []
+    asked_calls = _calls_of(run, calls, state)
+    for interrupted in state.interrupts:
+        if requests := action_requests(interrupted.value):
+            asked = asked_calls[interrupted.id]
+            if any(call is None or call.state != "answered" for call in asked):
+                return None
+            found[interrupted.id] = {"decisions": [decision_for(call.answer) for call in asked if call is not None]}
+            answered += [f"{interrupted.id}#{place}" for place in range(len(requests))]
+            continue
+        call = calls.waiting_inside(interrupted.id) or calls.find(interrupted.id)
+        if isinstance(call, ToolMessage):
+            found[interrupted.id] = answer_to(interrupted.value, call)
+        elif call is None or call.state != "answered":
+            return None
+        else:
+            found[interrupted.id] = answer_to(interrupted.value, call.answer)
+            answered.append(interrupted.id)
+    for origin in answered:
+        await calls.answer(origin)
+    return found
+
+
+async def may_go_on(calls: Calls, state: StateSnapshot) -> bool | None:
+    """Whether the user lets a graph go on that stopped before a node; None if nobody was asked or has answered."""
+    asked = calls.find(breakpoint_id(state))
+    if asked is None or (not isinstance(asked, ToolMessage) and asked.state != "answered"):
+        return None
+    answer = asked if isinstance(asked, ToolMessage) else asked.answer
+    await calls.answer(breakpoint_id(state))
+    return isinstance(answer, ToolMessage) and answer_to("", answer) == GO_ON
+
+
+def was_asked(calls: Calls, state: StateSnapshot) -> bool:
+    """Whether the user was asked about a graph that stopped before a node."""
+    return calls.find(breakpoint_id(state)) is not None
+
+
+def _calls_of(run: Run, calls: Calls, state: StateSnapshot) -> dict[str, list[Recorded | None]]:
+    """The call of each action request, by interrupt: in order, by name and arguments."""
+    left = list(run.recorded())
+    found: dict[str, list[Recorded | None]] = {}
+    for interrupted in state.interrupts:
+        requests = action_requests(interrupted.value)
+        inside = calls.waiting_inside(interrupted.id)
+        if inside is not None:
+            found[interrupted.id] = [inside] * len(requests)
+            continue
+        own = [calls.find(f"{interrupted.id}#{place}") for place in range(len(requests))]
+        matched = match_calls(requests, [each.call for each in left])
+        by_id = {each.call.call_id: each for each in left}
+        announced = [None if call is None else by_id[call.call_id] for call in matched]
+        found[interrupted.id] = [
+            other if mine is None or isinstance(mine, ToolMessage) else mine
+            for mine, other in zip(own, announced, strict=True)
+        ]
+        taken = {each.call.call_id for each in found[interrupted.id] if each is not None}
+        left = [each for each in left if each.call.call_id not in taken]
+    return found

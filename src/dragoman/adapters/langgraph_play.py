@@ -1,0 +1,225 @@
+"""One run of a graph: its stream becomes the log's messages and calls, and its tools ask the log before they run.
+
+Words are streamed as they come. A message is complete when the task that made it has ended: its end and its calls are
+in one commit with the writes of that task (`RunSaver`), so the log and the graph agree about it after any crash.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import ToolMessage as LangChainResult
+from langchain_core.messages.ai import add_ai_message_chunks
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+
+from dragoman.adapters.langgraph_calls import Calls, Rules
+from dragoman.adapters.langgraph_messages import images_of, messages_in, usage_of, words_of
+from dragoman.adapters.langgraph_saver import Keeper, Saver
+from dragoman.core.agent import Run
+from dragoman.core.content import AssistantMessage, Data, Message
+
+CURRENT: ContextVar["Player"] = ContextVar("dragoman_langgraph_run")
+"""The run whose graph is executed; LangGraph carries it into its tasks and threads."""
+
+
+class RunSaver(Saver):
+    """The saver of all runs: each writes to its own session."""
+
+    def __init__(self) -> None:
+        super().__init__(_keeper)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store the writes of a task, in one commit with the messages in them."""
+        player = CURRENT.get()
+        async with player.lock:
+            await player.take([message for _, value in writes for message in messages_in(value)])
+            await super().aput_writes(config, writes, task_id, task_path)
+
+
+def _keeper(_: str | None) -> Keeper:
+    return CURRENT.get().run
+
+
+class Player:
+    """One played run."""
+
+    def __init__(self, run: Run, rules: Rules, turn: Sequence[Message]) -> None:
+        self.run = run
+        self.lock = asyncio.Lock()
+        """Held while messages are completed, so that steps do not mix."""
+        self.known: set[str] = set()
+        """The ids of LangChain's messages that are in the log or in the state already."""
+        self.last_text = ""
+        """The words of the newest message."""
+        self._rules = rules
+        self.calls = Calls(run, rules, turn)
+        self._open: str | None = None
+        """The LangChain message whose words are streamed now."""
+        self._task = ""
+        self._spoken: list[str] = []
+        self._chunks: list[AIMessageChunk] = []
+        """Those chunks of the open message that have more than words."""
+        self._buffered: dict[str, list[tuple[AIMessageChunk, str]]] = {}
+        """Chunks of messages that are spoken while another one is open."""
+        self._deferred: list[AIMessage] = []
+        """Messages that were complete while another one was open."""
+        self._stage: str | None = None
+        self.known |= {
+            each.private["id"]
+            for each in turn
+            if isinstance(each, AssistantMessage) and isinstance(each.private, dict) and "id" in each.private
+        }
+
+    # --- the stream -----------------------------------------------------------------------------------------------
+
+    async def handle(self, part: Any) -> None:  # noqa: ANN401  # one of LangGraph's typed dicts
+        """Take the next part of the graph's stream."""
+        match part["type"]:
+            case "messages":
+                message, metadata = part["data"]
+                heard = isinstance(message, AIMessageChunk) and message.id and self._speaks(part["ns"], metadata)
+                if heard and self._hear(message, metadata.get("langgraph_checkpoint_ns", "")):
+                    await self.run.drain()
+            case "tasks":
+                await self._on_task(part["ns"], part["data"])
+            case "updates":
+                async with self.lock:  # those of tasks whose writes an earlier server stored
+                    await self.take(list(messages_in(part["data"])))
+            case "custom":
+                data = part["data"]
+                self.run.add(Data(data if isinstance(data, dict) else {"value": data}))
+
+    def _speaks(self, namespace: Sequence[str], metadata: dict[str, Any]) -> bool:
+        if self._rules.speaks is None:
+            return True
+        nodes = {metadata.get("langgraph_node"), *(each.partition(":")[0] for each in namespace)}
+        return bool(nodes & self._rules.speaks)
+
+    def _hear(self, chunk: AIMessageChunk, task: str) -> bool:
+        """Say a chunk's words, if its message is the open one. Returns whether the run should be drained."""
+        if chunk.id in self.known:
+            return False
+        if self._open is None:
+            self._open, self._task, self._spoken, self._chunks = chunk.id, task, [], []
+        elif self._open != chunk.id:
+            self._buffered.setdefault(chunk.id or "", []).append((chunk, task))
+            return False
+        if chunk.tool_call_chunks or chunk.usage_metadata:
+            self._chunks.append(chunk)
+        must_drain = False
+        for kind, text in words_of(chunk):
+            if kind == "text":
+                self._spoken.append(text)
+                must_drain = self.run.emit(text)
+            else:
+                must_drain = self.run.think(text)
+        return must_drain
+
+    async def _on_task(self, namespace: Sequence[str], data: dict[str, Any]) -> None:
+        if "result" not in data:
+            parents = [each.partition(":")[0] for each in namespace]
+            stage = "/".join([*parents, data["name"]])
+            if stage != self._stage:
+                self._stage = stage
+                self.run.stage(stage)
+            return
+        if self._open is None or not self._task.endswith(data["id"]):
+            return
+        if self._open not in {message.id for message in messages_in(data["result"])}:
+            async with self.lock:  # its words are not in the state: nothing else will end the message
+                await self.end_open()
+
+    async def end(self) -> None:
+        """Complete what is open, and leave the stage."""
+        async with self.lock:
+            await self.end_open()
+        if self._stage is not None:
+            self.run.stage(None)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    async def take(self, messages: Sequence[BaseMessage]) -> None:
+        """Complete messages that a task wrote, and settle the calls whose results it wrote, under the lock."""
+        for message in messages:
+            if isinstance(message, AIMessage) and message.id not in self.known:
+                if self._open not in (None, message.id):
+                    self._deferred.append(message)
+                else:
+                    await self._complete(message)
+        for message in messages:
+            if isinstance(message, LangChainResult):
+                await self.calls.settle(message.tool_call_id, message)
+
+    async def _complete(self, message: AIMessage) -> None:
+        """End the open message, or say one whole."""
+        if message.id is not None:
+            if message.id in self.known:
+                return
+            self.known.add(message.id)
+            self._buffered.pop(message.id, None)
+        is_open = self._open is not None
+        spoken, whole = "".join(self._spoken), "".join(text for kind, text in words_of(message) if kind == "text")
+        self._open, self._spoken = None, []
+        says = is_open
+        if is_open:
+            if whole.startswith(spoken) and len(whole) > len(spoken):
+                self.run.emit(whole[len(spoken) :])
+        elif self._rules.speaks is None:
+            for kind, text in words_of(message):
+                says = True
+                self.run.emit(text) if kind == "text" else self.run.think(text)
+        for image in images_of(message):
+            says = True
+            self.run.add(image)
+        for call in message.tool_calls:
+            self.calls.record(call["name"], call["args"], call["id"])
+        for invalid in message.invalid_tool_calls:
+            self.calls.record(invalid["name"] or "", {"_raw": invalid["args"]}, invalid["id"])
+        if says or message.tool_calls or message.invalid_tool_calls:
+            self.last_text = whole
+            model = message.response_metadata.get("model_name")
+            await self.run.end_step(
+                usage=usage_of(message), model=model if isinstance(model, str) else None, private={"id": message.id}
+            )
+        await self._next_speaker()
+
+    async def _next_speaker(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for message in deferred:
+            await self._complete(message)
+        if self._buffered and self._open is None:
+            first = next(iter(self._buffered))
+            for chunk, task in self._buffered.pop(first):
+                self._hear(chunk, task)
+
+    async def end_open(self) -> None:
+        """End the message whose words are streamed, as far as its chunks tell."""
+        while self._open is not None:
+            first, *rest = self._chunks or [AIMessageChunk(content="")]
+            whole = add_ai_message_chunks(first, *rest) if rest else first
+            message = AIMessage(
+                content="".join(self._spoken),
+                id=self._open,
+                tool_calls=whole.tool_calls,
+                usage_metadata=whole.usage_metadata,
+                response_metadata=whole.response_metadata,
+            )
+            await self._complete(message)
+
+    # --- tools ----------------------------------------------------------------------------------------------------
+
+    async def run_tool(self, tool: BaseTool, call: Any, config: RunnableConfig | None, options: Any) -> Any:  # noqa: ANN401  # as LangChain passes them
+        """Run a tool of a tool node, unless the log has its result."""
+        async with self.lock:
+            if not self.calls.is_announced(call["id"]):  # its node calls the tool itself
+                await self.end_open()
+                names = tool.tool_call_schema.model_fields if hasattr(tool.tool_call_schema, "model_fields") else ()
+                visible = {name: value for name, value in call["args"].items() if name in names}
+                self.calls.record(tool.name, visible, call["id"])
+                await self.run.end_step()
+        return await self.calls.run_tool(tool, call, config, options)

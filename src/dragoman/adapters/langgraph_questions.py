@@ -1,0 +1,94 @@
+"""Interrupts of a graph as questions and permissions, and the answers as values to resume with. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dragoman.core.answers import answer_text
+from dragoman.core.content import Call, Json, JsonObject, ToolMessage
+from dragoman.core.inputs import Decision
+
+MAX_QUESTION_CHARS = 2000
+DECLINED = "The user did not answer"
+
+
+def action_requests(value: object) -> Sequence[Mapping[str, Any]]:
+    """The calls that an interrupt asks permission for; none if it is a question."""
+    requests = value.get("action_requests") if isinstance(value, Mapping) else None
+    if not isinstance(requests, list | tuple) or not all(isinstance(each, Mapping) for each in requests):
+        return ()
+    return requests
+
+
+def request_name(request: Mapping[str, Any]) -> str:
+    """The tool of an action request."""
+    return str(request.get("name") or request.get("action") or "")
+
+
+def match_calls(requests: Iterable[Mapping[str, Any]], calls: Iterable[Call]) -> list[Call | None]:
+    """The announced call of each action request: in order, by name and arguments."""
+    left = list(calls)
+    found: list[Call | None] = []
+    for request in requests:
+        arguments = request.get("args", request.get("arguments", {}))
+        call = next((each for each in left if (each.name, each.input) == (request_name(request), arguments)), None)
+        if call is not None:
+            left.remove(call)
+        found.append(call)
+    return found
+
+
+def questions_for(value: object, schema: Json = None) -> JsonObject:
+    """The question that an interrupt's value stands for, as arguments of `AskUserQuestion`."""
+    text, choices, multiple = _parts(value, schema)
+    options = [
+        {"label": str(each.get("label", each.get("value", ""))), "description": str(each.get("description", ""))}
+        if isinstance(each, Mapping)
+        else {"label": str(each)}
+        for each in choices
+    ]
+    return {"questions": [{"question": text, "options": options, "multiSelect": multiple}]}
+
+
+def _parts(value: object, schema: Json) -> tuple[str, Sequence[Any], bool]:
+    if isinstance(value, str):
+        return "".join((value,)), _enum(schema), False
+    if isinstance(value, Mapping):
+        for name in ("question", "message", "prompt"):
+            if isinstance(value.get(name), str):
+                choices = value.get("options") or value.get("choices")
+                multiple = bool(value.get("multiple") or value.get("multiSelect"))
+                return value[name], choices if isinstance(choices, list | tuple) else _enum(schema), multiple
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text[:MAX_QUESTION_CHARS], _enum(schema), False
+
+
+def _enum(schema: Json) -> Sequence[Any]:
+    found = schema.get("enum") if isinstance(schema, Mapping) else None
+    return [str(each) for each in found] if isinstance(found, list) else ()
+
+
+def answer_to(value: object, answer: ToolMessage | Decision | None) -> Any:  # noqa: ANN401  # what a node gets
+    """What `interrupt(value)` returns for a user's answer.
+
+    A question gives the label or the words, several choices a list; any other value JSON, if the answer is JSON.
+    """
+    if not isinstance(answer, ToolMessage):
+        return DECLINED
+    _, _, multiple = _parts(value, None)
+    if multiple and isinstance(answer.raw, dict):
+        return [label for each in answer.raw.get("answers", []) for label in each["labels"]]
+    text = answer_text(answer)
+    if isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values()):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def decision_for(answer: ToolMessage | Decision | None) -> JsonObject:
+    """The decision about one action request."""
+    if isinstance(answer, Decision) and not answer.granted:
+        return {"type": "reject", "message": answer.reason or "The user denied this call"}
+    return {"type": "approve"}

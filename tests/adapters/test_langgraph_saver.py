@@ -1,0 +1,74 @@
+"""LangGraph's checkpoints over both stores: the framework's own conformance suite, and what it does not ask about."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph", reason="the extra langgraph is not installed")
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+
+from dragoman.adapters.langgraph_saver import Saver
+from dragoman.ports.log import SessionStore
+from dragoman.stores.postgres import database as postgres
+from dragoman.stores.postgres.log import PostgresLog
+from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.log import SqliteLog
+from tests.stores.contract import SessionWriter, commit_accepted, new_session_in, started
+
+
+class StoredSession:
+    """A session of a store, whose values are kept as a run keeps them."""
+
+    def __init__(self, store: SessionStore, writing: SessionWriter) -> None:
+        self._store = store
+        self._writing = writing
+
+    async def keep(self, writes: Mapping[str, bytes | None]) -> None:
+        assert await commit_accepted(self._store, self._writing.append(kept=writes)) == [True]
+
+    async def kept(self, below: str = "", *, after: str | None = None, limit: int = 1000) -> Mapping[str, bytes]:
+        return await self._store.kept(self._writing.session_id, below, after, limit)
+
+
+NewSession = Callable[[], Any]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def new_session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NewSession]:
+    """Makes sessions with an active run."""
+    number = 0
+    store: SessionStore
+    if request.param == "sqlite":
+        folder = Database(tmp_path)
+        folder.start()
+        database, store = folder, SqliteLog(folder)
+    else:
+        server = postgres.Database(request.getfixturevalue("postgres_url"))
+        database, store = server, PostgresLog(server)  # type: ignore[assignment]  # both can be closed
+
+    async def make() -> StoredSession:
+        nonlocal number
+        number += 1
+        writing = await new_session_in(store, number)
+        assert await commit_accepted(store, writing.append(started(number))) == [True]
+        return StoredSession(store, writing)
+
+    with closing(database):
+        yield make
+
+
+async def test_the_saver_conforms_to_langgraphs_own_suite(new_session: NewSession) -> None:
+    @checkpointer_test("dragoman")
+    async def saver() -> AsyncGenerator[BaseCheckpointSaver[str], None]:
+        session = await new_session()
+        yield Saver(lambda _: session)
+
+    report = await validate(saver)
+    failures = {name: result.failures for name, result in report.results.items() if result.tests_failed}
+    assert failures == {}
+    assert report.conformance_level() == "FULL"
