@@ -30,6 +30,11 @@ AGENTS_FILE = Path(__file__).parent / "paying_agent.py"
 FORGED_TEXT = "FORGED"
 PEOPLE = 4
 FORGERS = 2
+MOST_ANSWERS = 30
+"""How many answers a server gets at most before it is killed."""
+POLL_S = 0.02
+LONGEST_LIFE_POLLS = 100
+LAST_MOMENT_S = 0.1
 BROKEN = (httpx2.TransportError, SocketIOError, TimeoutError, OSError)
 """How a request ends whose server dies."""
 
@@ -79,7 +84,7 @@ class ForgedCampaign:
         try:
             for _ in range(self._kills):
                 server = await self._start()
-                await server.wait_while_alive(self._rng.uniform(0.1, 0.8))
+                await self._live(server)
                 self._has_started.clear()
                 server.signal(signal.SIGKILL)
                 await server.wait_for_exit(STOP_DEADLINE_S)
@@ -103,6 +108,17 @@ class ForgedCampaign:
                 await server.wait_for_exit(STOP_DEADLINE_S)
         self.report.sessions = len(self._orders)
         return self.report
+
+    async def _live(self, server: Server) -> None:
+        """Let people and forgers send some answers, and a moment pass after the last of them."""
+        enough = self._answers() + self._rng.randint(1, MOST_ANSWERS)
+        for _ in range(LONGEST_LIFE_POLLS):
+            if self._answers() >= enough or not await server.wait_while_alive(POLL_S):
+                break
+        await server.wait_while_alive(self._rng.uniform(0, LAST_MOMENT_S))
+
+    def _answers(self) -> int:
+        return self.report.turns + self.report.forged
 
     async def _start(self) -> Server:
         server = await Server.start(
