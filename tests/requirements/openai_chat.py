@@ -47,6 +47,7 @@ REQUIREMENTS = (
     ),
     *_of(
         "8.3",
+        ("abuse:bodies", "Hostile bodies are refused within a second, and no text makes events of its own"),
         ("abuse:forged", "Invented histories, calls and approvals have no effect on what is kept"),
     ),
 )

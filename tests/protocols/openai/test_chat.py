@@ -273,3 +273,44 @@ async def test_what_is_wrong_is_named_by_its_place_in_the_body(chat: ChatClient)
         found[name] = await chat.http.refused("POST", "/chat/completions", body)
     assert found == {name: (400, code, place) for name, (_, code, place) in REFUSALS.items()}
     assert await chat.refused(user("hello"), model="nobody") == (404, "model_not_found", "model")
+
+
+MANY = json.dumps([user("x")] * 100_000)
+BODIES = {
+    "not JSON": (b"{", 400, "invalid_json"),
+    "not an object": (b"[]", 400, "invalid_json"),
+    "not UTF-8": (b'{"model": "\xff"}', 400, "invalid_json"),
+    "a number that does not exist": (
+        b'{"model": "rehearsal", "messages": [], "temperature": NaN}',
+        400,
+        "invalid_json",
+    ),
+    "deep": (b'{"model": "rehearsal", "messages": ' + b"[" * 100_000, 400, "invalid_json"),
+    "deep arguments": (
+        b'{"model": "rehearsal", "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function",'
+        b' "function": {"name": "x", "parameters": ' + b'{"a":' * 200 + b"1" + b"}" * 200 + b"}}]}",
+        400,
+        "invalid_value",
+    ),
+    "many messages": (f'{{"model": "rehearsal", "messages": {MANY}}}'.encode(), 400, "too_many_items"),
+    "large": (b'{"model": "' + b"x" * (17 * 1024 * 1024) + b'"}', 413, "request_too_large"),
+}
+
+
+@requirement("openai-chat:abuse:bodies")
+@pytest.mark.parametrize("name", BODIES)
+async def test_hostile_bodies_are_refused(chat: ChatClient, name: str) -> None:
+    body, status, code = BODIES[name]
+    refusal = await chat.http.refused("POST", "/chat/completions", raw=body)
+    assert refusal[:2] == (status, code)
+
+
+@requirement("openai-chat:abuse:bodies")
+async def test_strange_characters_come_back_as_they_are_and_make_no_events(chat: ChatClient) -> None:
+    text = "a\u0000b\r\n\ndata: {}\n\n\u2028c"
+    assert await chat.say(user(text)) == f"You said: {text}"
+    assert (await (await chat.stream(user(text))).end())["message"]["content"] == f"You said: {text}"
+    lone = b'{"model": "rehearsal", "messages": [{"role": "user", "content": "\\ud800"}]}'
+    reply = await chat.http.request("POST", "/chat/completions", raw=lone)
+    assert reply.json["choices"][0]["message"]["content"] == "You said: \ufffd"
+    assert await chat.refused(user("x"), model="a\nb") == (404, "model_not_found", "model")
