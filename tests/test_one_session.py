@@ -15,6 +15,8 @@ from tests.protocols.agentscope.client import AgentScopeClient, approval, pendin
 from tests.protocols.agentscope.client import texts as text_of
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, StreamReader, run_input
+from tests.protocols.aisdk.client import Pages
+from tests.protocols.aisdk.client import user as page_message
 from tests.protocols.blade.client import RestClient, SocketClient
 from tests.protocols.blade.driver import url_of
 from tests.protocols.mcp.client import NEW, McpClient
@@ -34,6 +36,7 @@ class ProtocolClients:
         self.runs = RunServiceClient(server.connection, key)
         self.agentscope = AgentScopeClient(server.connection, key)
         self.openai = OpenAiClient(server.connection, key)
+        self.ai_sdk = Pages(server.connection, key)
         self.blade = RestClient(url_of(server), key)
         self.tab = SocketClient(url_of(server), key)
         self.mcp = McpClient(server.connection, key, version=NEW)
@@ -46,7 +49,9 @@ class ProtocolClients:
         turns = await self.blade.messages(f"sess_{session_id}")
         path = f"/conversations/{conversation_of(session_id)}/items?order=asc&limit=100"
         items = (await self.openai.get(path))["data"]
+        ai_sdk = await self.ai_sdk.history(session_id)
         return {
+            "ai sdk": [message_text(each["parts"]) for each in ai_sdk],
             "aap": [message_text(each["content"]) for each in aap if each["role"] != "tool"],
             "ag-ui": [
                 message_text(each.get("content") or "") for each in ag_ui if each["role"] in ("user", "assistant")
@@ -102,11 +107,14 @@ async def test_every_protocol_continues_a_session_and_all_histories_are_the_same
         "over Blade",
         "over OpenAI's API",
         "over MCP",
+        "over the AI SDK",
     ]
     assert (await protocol_clients.mcp.said("over MCP", session_id=session.id))["text"] == "You said: over MCP"
+    page = await protocol_clients.ai_sdk.post(session.id, page_message("over the AI SDK", "u1"))
+    assert page.text == "You said: over the AI SDK"
     histories = await protocol_clients.histories_by_protocol(session.id)
     assert [each for each in histories["aap"] if each in prompts] == prompts
-    assert len(histories["aap"]) == 14
+    assert len(histories["aap"]) == 16
     assert histories == dict.fromkeys(histories, histories["aap"])
 
 

@@ -21,6 +21,7 @@ from tests.protocols.agentscope.driver import AgentScopeDriver
 from tests.protocols.agui.endpoint_driver import EndpointDriver
 from tests.protocols.agui.official_clients import OfficialClients, official_clients
 from tests.protocols.agui.run_service_driver import RunServiceDriver
+from tests.protocols.aisdk.driver import AiSdkDriver
 from tests.protocols.blade.driver import BladeDriver
 from tests.protocols.mcp.driver import McpDriver
 from tests.protocols.openai.driver import OpenAiDriver
@@ -38,6 +39,7 @@ PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
     "ag-ui": lambda official: EndpointDriver(official, "1"),
     "run service": lambda official: RunServiceDriver(compares_history=False),
     "agent api": lambda official: AgentScopeDriver(),
+    "ai sdk": lambda official: AiSdkDriver(),
     "blade": lambda official: BladeDriver(),
     "openai": lambda official: OpenAiDriver(),
     "mcp": lambda official: McpDriver(),

@@ -10,6 +10,8 @@ from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.endpoint_streams import running
 from tests.protocols.agui.run_service import RunServiceClient, new_thread, run_input
+from tests.protocols.aisdk.client import Pages
+from tests.protocols.aisdk.client import user as page_message
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
 from tests.protocols.openai.client import OpenAiClient
@@ -62,6 +64,20 @@ async def test_in_openais_api_it_is_429_and_makes_no_session(tmp_path: Path) -> 
         assert int(refused.headers["retry-after"]) > 0
         await alice.post(f"/responses/{begun['id']}/cancel", {})
         assert (await alice.respond("hello"))["status"] == "completed"
+
+
+@requirement("ai-sdk:request:limits")
+async def test_in_the_ai_sdk_it_is_429_and_makes_no_chat(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_runs_per_user=1) as server:
+        alice = Pages(server.connection, server.key("alice"))
+        running = await alice.open("POST", "", {"id": "busy", "messages": [page_message(SLOW, "u1")]})
+        await running.chunk()
+        refused = await alice.post("more", page_message("hello", "u1"))
+        assert (refused.status, refused.code) == (429, "rate_limited")
+        assert int(refused.headers["retry-after"]) > 0
+        assert await session_count(server.aap_client("alice")) == 1
+        await alice.request("POST", "/busy/stop")
+        await running.read()
 
 
 @requirement("blade:chats:refused")

@@ -11,6 +11,7 @@ from dragoman.protocols.blade.projection.loader import load_projection
 from tests.protocols.agentscope.client import AgentScopeClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient
+from tests.protocols.aisdk.client import Pages
 from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
@@ -34,7 +35,8 @@ async def everything_shown(server: AppServer, engine: Engine, session_id: str) -
     openai = OpenAiClient(server.connection, key)
     items = await openai.get(f"/conversations/conv_{session_id.replace('-', '')}/items")
     own = await openai.get(f"/responses/resp_{str(run_id).replace('-', '')}")
-    return [history, snapshot, days, response, items, own, [repr(each.turn) for each in projection.turns.all]]
+    page = await Pages(server.connection, key).history(session_id)
+    return [history, snapshot, days, response, items, own, page, [repr(each.turn) for each in projection.turns.all]]
 
 
 @requirement("ag-ui-b:hydrate:snapshot")
