@@ -9,7 +9,7 @@ from dragoman.agents.mcp import McpServer
 from dragoman.agents.model import Agent
 from dragoman.agents.run import Plan, Run
 from dragoman.agents.tool import tool
-from dragoman.core.agent import AgentError, ToolContext, ToolFailed
+from dragoman.core.agent import AgentError, Deferred, NeedsApproval, ToolContext, ToolFailed
 from dragoman.core.content import Data, File, Image, Text, Thinking
 from dragoman.core.events import PlanStep
 from dragoman.core.tools import Capabilities, SecretOption, SelectOption, TextOption
@@ -19,9 +19,11 @@ __all__ = [
     "AgentError",
     "Capabilities",
     "Data",
+    "Deferred",
     "File",
     "Image",
     "McpServer",
+    "NeedsApproval",
     "Plan",
     "PlanStep",
     "Run",

@@ -6,7 +6,7 @@ JSON Schema of the arguments), a policy, and `run`, which the engine calls with 
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, get_args, overload
 
@@ -15,12 +15,16 @@ import msgspec
 from dragoman.agents.options import reject_unknown_options
 from dragoman.agents.parameters import DeclarationError, TypeHint, read_function
 from dragoman.agents.worker_threads import run_in_thread
-from dragoman.core.agent import ToolContext, ToolFailed
+from dragoman.core.agent import NeedsApproval, ToolContext, ToolFailed
 from dragoman.core.content import Block, InputBlock, Json, JsonObject, Text
 from dragoman.core.tools import OnRestart, ServerTool, ToolPolicy, ToolSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+ApprovalRule = Callable[[JsonObject, ToolContext], bool | Awaitable[bool]]
+"""Whether a call with these arguments needs the user's approval."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -36,8 +40,8 @@ class ToolOptions(TypedDict, total=False):
     """Whether clients find the tool in the list of tools and can enable it. A hidden tool is always available."""
     internal: bool
     """Whether clients see neither the tool nor its calls and results. It is always available."""
-    needs_approval: bool
-    """Whether the user must approve each call."""
+    needs_approval: bool | ApprovalRule
+    """Whether the user must approve each call, or a function that says so for the arguments of a call."""
     reads_only: bool
     """Whether the tool changes nothing, so that it may also be used in plan mode."""
     idempotent: bool
@@ -65,8 +69,10 @@ class FunctionTool(Generic[P, R]):
             raise DeclarationError(f"tool {name}: a tool must return its result, not yield it")
         policy = _policy(f"tool {name}", options)
         description = options.get("description")
+        rule = options.get("needs_approval")
         update_wrapper(self, function)
         self.function = function
+        self._approval_rule = rule if callable(rule) else None
         self._signature = read_function(function, name)
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  # of a callable object
@@ -114,8 +120,13 @@ class FunctionTool(Generic[P, R]):
         Raises:
             ToolFailed: the arguments are not valid, or the function raised an exception that must not end the server,
                 such as SystemExit.
+            NeedsApproval: the tool's rule says that the user must approve this call.
         """
         values = self._signature.parameters.read(arguments)
+        if self._approval_rule is not None and not context.granted:
+            needed = self._approval_rule(arguments, context)
+            if await needed if inspect.isawaitable(needed) else needed:
+                raise NeedsApproval
         if self._signature.parameters.context is not None:
             values[self._signature.parameters.context] = context
         function: Callable[..., Any] = self.function
@@ -164,10 +175,12 @@ def _policy(owner: str, options: ToolOptions) -> ToolPolicy:
     if on_restart not in get_args(OnRestart):
         raise DeclarationError(f"{owner}: on_restart must be repeat, fail or ask, got {on_restart!r}")
     given = {name: value for name, value in options.items() if name in ToolPolicy.__struct_fields__}
+    if callable(options.get("needs_approval")):
+        given["needs_approval"] = False  # the tool itself asks
     policy = msgspec.structs.replace(ToolPolicy(), **{**given, "on_restart": on_restart})
     if policy.timeout_s <= 0:
         raise DeclarationError(f"{owner}: timeout_s must be greater than 0, got {policy.timeout_s!r}")
-    if policy.internal and (policy.needs_approval or on_restart == "ask"):
+    if policy.internal and (options.get("needs_approval") or on_restart == "ask"):
         raise DeclarationError(f"{owner}: users cannot be asked about calls of an internal tool, which they do not see")
     return policy
 

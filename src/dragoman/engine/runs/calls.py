@@ -306,6 +306,8 @@ class CallRunner:
     def _defer(self, run: CallingLoop, call: OpenCall, deferred: Deferred, context: CallContext) -> CallSettled | None:
         """Let a call wait as its tool asks. Returns its result if it cannot wait."""
         kind = deferred.kind
+        if call.internal:
+            return settle_call(call, "failed", failed_result("an internal tool cannot wait"), self._new_id)
         if kind == "permission" and context.granted:
             return settle_call(call, "failed", failed_result("it asked for an approval that it has"), self._new_id)
         if kind != "client" and cannot_ask(run.metadata, kind):

@@ -1,0 +1,123 @@
+"""Tools that find out while they run that they have to wait: the example of docs/tools.md, on the real engine."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import Agent, Deferred, NeedsApproval, ToolContext, tool
+from dragoman.agents.loading import load
+from dragoman.core.content import ToolMessage, text_of
+from dragoman.core.events import CallParked
+from dragoman.core.headless import APPROVAL_UNAVAILABLE
+from dragoman.core.inputs import Answer, Choice, Decision, Result
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.live_session import LiveSession
+from tests.engine.world import CallTool, World, answer_request, open_session, play, reload, user_request
+
+PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "tools.md"
+
+
+@pytest.fixture
+def clerk(tmp_path: Path) -> Agent:
+    _, _, section = PAGE.read_text(encoding="utf-8").partition("## Tools that wait\n")
+    app = tmp_path / "clerk.py"
+    app.write_text(section.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    (found,) = load(str(app))
+    assert isinstance(found, Agent)
+    return found
+
+
+async def ask(world: World, agent: Agent | None, name: str, /, **arguments: Any) -> tuple[Engine, LiveSession]:
+    """Let an agent with these tools call one of them, to where the run ends."""
+    for each in ("pay", "refund", "seat") if agent is not None else ():
+        found = agent.tool(each) if agent is not None else None
+        world.tools[each] = found  # type: ignore[assignment]  # a tool of the example
+    world.scripts["go"] = [[CallTool(name, arguments)], ["done"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    return engine, live
+
+
+async def results(world: World, live: LiveSession) -> list[tuple[str, bool]]:
+    history = await world.history(live.state.session_id)
+    return [(text_of(each.content), each.is_error) for each in history if isinstance(each, ToolMessage)]
+
+
+async def answer(engine: Engine, live: LiveSession, given: type[Answer], **fields: Any) -> None:
+    (call,) = live.state.waiting_calls()
+    await play(engine, live, answer_request(given(call_id=call.call.call_id, **fields)))
+
+
+async def test_a_rule_decides_by_the_arguments_whether_a_call_needs_approval(world: World, clerk: Agent) -> None:
+    engine, live = await ask(world, clerk, "pay", to="Ben", euros=100)
+    assert await results(world, live) == [("paid 100 to Ben", False)]
+    engine, live = await ask(world, clerk, "pay", to="Ben", euros=101)
+    assert await results(world, live) == []
+    await answer(engine, live, Decision, granted=True)
+    assert await results(world, live) == [("paid 101 to Ben", False)]
+    engine, live = await ask(world, clerk, "pay", to="Ben", euros=101)
+    await answer(engine, live, Decision, granted=False, reason="no")
+    assert await results(world, live) == [("Tool call denied: no", True)]
+
+
+async def test_an_approval_that_a_tool_asked_for_outlives_a_restart(world: World, clerk: Agent) -> None:
+    engine, live = await ask(world, clerk, "refund", order="old-7")
+    (call,) = live.state.waiting_calls()
+    assert (call.kind, call.note) == ("permission", {"age": "90 days"})
+    engine = await world.restart(engine)
+    live = await reload(engine, live)
+    await answer(engine, live, Decision, granted=True)
+    assert await results(world, live) == [("refunded old-7", False)]
+
+
+async def test_a_session_that_trusts_the_tool_is_not_asked(world: World, clerk: Agent) -> None:
+    engine, live = await ask(world, clerk, "refund", order="old-7")
+    await answer(engine, live, Decision, granted=True, remember=True)
+    await play(engine, live, "go")
+    assert await results(world, live) == [("refunded old-7", False)] * 2
+    events = await world.events(live.state.session_id)
+    assert sum(isinstance(each.event, CallParked) for each in events) == 1
+
+
+async def test_a_tool_asks_the_user_and_gets_the_answer(any_world: World, clerk: Agent) -> None:
+    engine, live = await ask(any_world, clerk, "seat", train="R7")
+    await answer(engine, live, Choice, selections={"0": [1]})
+    assert await results(any_world, live) == [("aisle seat on R7", False)]
+
+
+@pytest.mark.parametrize(
+    ("is_error", "result"), [(False, ("job says: 42", False)), (True, ("42", True))], ids=["result", "error"]
+)
+async def test_a_tool_waits_for_the_application(world: World, is_error: bool, result: tuple[str, bool]) -> None:
+    @tool
+    def job(context: ToolContext) -> str:
+        if context.answer is None:
+            raise Deferred("client", {"job": 1})
+        return f"job says: {context.answer}"
+
+    world.tools["job"] = job  # type: ignore[assignment]  # a tool of ours
+    engine, live = await ask(world, None, "job")
+    await answer(engine, live, Result, content="42", is_error=is_error)
+    assert await results(world, live) == [result]
+
+
+async def test_where_nobody_can_be_asked_the_call_fails(world: World, clerk: Agent) -> None:
+    engine, _ = await ask(world, clerk, "pay", to="Ben", euros=1)
+    live = await open_session(engine)
+    world.scripts["go"] = [[CallTool("pay", {"to": "Ben", "euros": 500})], ["done"]]
+    await play(engine, live, user_request("go", metadata=RunMetadata(headless=True)))
+    assert await results(world, live) == [(f"Tool execution failed: {APPROVAL_UNAVAILABLE}", True)]
+
+
+async def test_a_tool_that_asks_again_for_what_it_has_fails(world: World) -> None:
+    @tool
+    def stubborn() -> str:
+        raise NeedsApproval
+
+    world.tools["stubborn"] = stubborn  # type: ignore[assignment]  # a tool of ours
+    engine, live = await ask(world, None, "stubborn")
+    await answer(engine, live, Decision, granted=True)
+    assert await results(world, live) == [("Tool execution failed: it asked for an approval that it has", True)]
