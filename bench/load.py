@@ -107,6 +107,9 @@ class Session(msgspec.Struct):
 class Client:
     """A client of one server, over AAP."""
 
+    requests_differ = False
+    """Whether the same request again is a repetition, which runs nothing."""
+
     def __init__(self, server: Server, base: str, key: str) -> None:
         self.server = server
         self.base = base
@@ -189,6 +192,8 @@ async def saturate(
         while clock() < end:
             exchange = await connection.exchange(request)
             seen.append((session, exchange))
+            if client.requests_differ:
+                request = client.turn(session, text)
             if len(seen) >= 4096:  # limits memory: a baseline server sends 100 MB/s of identical responses
                 _group_equal_answers(seen, known)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine, Mapping
 
 from bench import ag_ui, blade, multi_server, sessions, streams
 from bench.agentscope import agentscope
+from bench.ai_sdk import ai_sdk
 from bench.effort import Effort
 from bench.figures import Figure
 from bench.openai import chat, openai
@@ -15,6 +16,7 @@ ROWS: Mapping[str, Row] = {
     "saturation": streams.saturation,
     "yielding": streams.yielding,
     "agentscope": agentscope,
+    "ai_sdk": ai_sdk,
     "openai": openai,
     "openai_chat": chat,
     "paced_streams": streams.paced_streams,
