@@ -66,7 +66,7 @@ export const en = {
 
     "chat.start-title": "How can I help?",
     "chat.start-text":
-        "Choose an agent and send a message. Applications that use any of the four protocols see the same conversation.",
+        "Choose an agent and send a message. Applications that use any of the protocols see the same conversation.",
     "chat.agent": "Agent",
     "chat.no-agents": "This server has no agents.",
     "chat.options": "Options",

@@ -17,7 +17,7 @@ export const pagesEn = {
     "cards.allow": "Allow {origin} and send",
 
     "lens.about":
-        "One event log, four protocols. Each row is one event in the session. Each column shows how a protocol represents it.",
+        "One event log, four of its protocols. Each row is one event in the session. Each column shows how a protocol represents it.",
     "lens.session": "Session",
     "lens.run": "Run {number} of {count}",
     "lens.earlier": "Previous run",

@@ -18,7 +18,7 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "cards.allow-title": "发送给宿主应用？",
     "cards.allow": "允许 {origin} 并发送",
 
-    "lens.about": "一份事件日志，四种协议。每一行是会话中的一个事件，每一列是一种协议对它的表示。",
+    "lens.about": "一份事件日志，其中四种协议。每一行是会话中的一个事件，每一列是一种协议对它的表示。",
     "lens.session": "会话",
     "lens.run": "第 {number} 次运行，共 {count} 次",
     "lens.earlier": "上一次运行",

@@ -67,7 +67,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.nothing-yet": "还没有消息",
 
     "chat.start-title": "有什么可以帮你？",
-    "chat.start-text": "选择一个智能体并发送消息。使用四种协议中任意一种的应用都能看到同一个对话。",
+    "chat.start-text": "选择一个智能体并发送消息。使用任意一种协议的应用都能看到同一个对话。",
     "chat.agent": "智能体",
     "chat.no-agents": "此服务器没有可用的智能体。",
     "chat.options": "选项",
