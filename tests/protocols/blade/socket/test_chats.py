@@ -384,6 +384,22 @@ async def test_a_run_through_another_protocol_changes_status_and_title_in_the_li
 
 
 @requirement("blade:socket:lists")
+async def test_no_socket_is_told_of_a_session_that_no_list_shows(alice: RestClient) -> None:
+    """A chat completion has a session that ends with its answer."""
+    asked = {"model": "rehearsal", "messages": [{"role": "user", "content": "hello"}]}
+    headers = {"authorization": f"Bearer {alice.key}"}
+    async with (
+        socket_client(alice.url, alice.key) as listing,
+        httpx2.AsyncClient(base_url=alice.url, verify=False) as http,
+    ):
+        assert (await http.post("/v1/chat/completions", json=asked, headers=headers)).status_code == 200
+        session = await alice.session(intent="a task")
+        seen = await listing.until(lambda _, payload: payload["session_id"] == session)
+        for _, payload in seen:
+            await alice.get(f"sessions/{payload['session_id']}")
+
+
+@requirement("blade:socket:lists")
 @pytest.mark.parametrize("is_following", [True, False])
 async def test_every_socket_of_the_owner_is_told_what_a_list_of_sessions_shows(
     alice: RestClient, is_following: bool
