@@ -301,6 +301,9 @@ async def running_socket_server(folder: Path, **changes: Any) -> AsyncIterator[S
 
 # --- as a process -----------------------------------------------------------------------------------------------------
 
+START_DEADLINE_S = 40.0
+"""The program takes seconds of the processor to import a framework of its agents, and shares it with other tests."""
+
 COMMAND = (sys.executable, "-m", "dragoman")
 
 
@@ -323,7 +326,7 @@ class ServerProcess:
             *COMMAND, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
         assert self._process.stdout is not None
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(START_DEADLINE_S):
             async for line in self._process.stdout:
                 word, _, url = line.decode().strip().partition(" ")
                 if word == "ready":
