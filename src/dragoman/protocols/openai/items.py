@@ -1,6 +1,7 @@
 """The items of a session: what its requests sent and what its agent answered, from the events of its log. Pure."""
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from dragoman.core import content as core
 from dragoman.core.answers import compact_json
@@ -99,15 +100,15 @@ class SessionItems:
             case core.ToolMessage():
                 yield self._output(sent, owner, index)
             case core.UserMessage(content=content):
-                yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="user", content=tuple(_parts(content)))
+                yield _message(f"msg_{owner}_i{index}", "user", *_parts(content))
             case core.SystemMessage(content=content, origin="seed"):
                 part = wire.InputText(text=content)
-                yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="system", content=(part,))
+                yield _message(f"msg_{owner}_i{index}", "system", part)
             case core.AssistantMessage(content=content):
                 text = core.text_of(content)
                 if text:
                     said = wire.OutputText(text=text)
-                    yield wire.InputMessage(id=f"msg_{owner}_i{index}", role="assistant", content=(said,))
+                    yield _message(f"msg_{owner}_i{index}", "assistant", said)
                 for place, call in enumerate(sent.calls(), index + bool(text)):
                     yield wire.FunctionCall(
                         id=f"fc_{owner}_i{place}",
@@ -136,7 +137,11 @@ class SessionItems:
         return wire.FunctionCallOutput(id=f"fco_{owner}_i{index}", call_id=call_id, output=core.text_of(result.content))
 
 
-def _parts(content: str | tuple[core.InputBlock, ...]) -> Iterator[wire.InputPart]:
+def _message(item_id: str, role: Literal["user", "assistant", "system"], *parts: wire.Part) -> wire.Message:
+    return wire.Message(id=item_id, status="completed", role=role, content=parts)
+
+
+def _parts(content: str | tuple[core.InputBlock, ...]) -> Iterator[wire.Part]:
     for block in (core.Text(content),) if isinstance(content, str) else content:
         match block:
             case core.Text(text=text):

@@ -312,7 +312,7 @@ class ResponseEvents:
             return opened
         self._finish_item()
         index, item_id = self._next("msg" if kind == "message" else "rs")
-        self._add(index, wire.OutputMessage(id=item_id) if kind == "message" else wire.Reasoning(id=item_id))
+        self._add(index, wire.Message(id=item_id) if kind == "message" else wire.Reasoning(id=item_id))
         self._open = _Open(item_id, index, kind, step)
         return self._open
 
@@ -323,7 +323,7 @@ class ResponseEvents:
             return
         if opened.block >= 0:
             self._close_part(opened)
-        kind = wire.OutputMessage if opened.kind == "message" else wire.Reasoning
+        kind = wire.Message if opened.kind == "message" else wire.Reasoning
         parts = {"content" if opened.kind == "message" else "summary": tuple(opened.parts)}
         self._finish(opened.index, kind(id=opened.id, status=status, **parts))  # type: ignore[arg-type]  # by kind
 

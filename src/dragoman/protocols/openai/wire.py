@@ -57,19 +57,19 @@ class InputFile(_Tagged, frozen=True, tag="input_file", omit_defaults=True):
     filename: str | None = None
 
 
-InputPart = InputText | InputImage | InputFile | OutputText
+Part = InputText | InputImage | InputFile | OutputText
 
 
 # --- items ------------------------------------------------------------------------------------------------------------
 
 
-class OutputMessage(_Tagged, frozen=True, tag="message"):
-    """What the agent said in one step."""
+class Message(_Tagged, frozen=True, tag="message"):
+    """What the agent said in one step, or a message that the application sent."""
 
     id: str
     status: ItemStatus = "in_progress"
-    role: Literal["assistant"] = "assistant"
-    content: tuple[OutputText, ...] = ()
+    role: Literal["user", "assistant", "system"] = "assistant"
+    content: tuple[Part, ...] = ()
 
 
 class Reasoning(_Tagged, frozen=True, tag="reasoning"):
@@ -119,17 +119,7 @@ class McpApprovalRequest(_Tagged, frozen=True, tag="mcp_approval_request"):
     arguments: str
 
 
-OutputItem = OutputMessage | Reasoning | FunctionCall | McpCall | McpApprovalRequest
-
-
-class InputMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the application sent."""
-
-    id: str
-    role: Literal["user", "system", "assistant"]
-    content: tuple[InputPart, ...]
-    type: Literal["message"] = "message"
-    status: ItemStatus = "completed"
+OutputItem = Message | Reasoning | FunctionCall | McpCall | McpApprovalRequest
 
 
 class FunctionCallOutput(_Tagged, frozen=True, tag="function_call_output"):
@@ -150,8 +140,7 @@ class McpApprovalResponse(_Tagged, frozen=True, tag="mcp_approval_response"):
     reason: str | None = None
 
 
-InputItem = InputMessage | FunctionCallOutput | McpApprovalResponse | FunctionCall
-Item = OutputItem | InputItem
+Item = OutputItem | FunctionCallOutput | McpApprovalResponse
 
 
 # --- responses --------------------------------------------------------------------------------------------------------
