@@ -1,5 +1,6 @@
 """Graphs of LangGraph and agents of LangChain, run on the real engine: what the log has of them."""
 
+import asyncio
 import operator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -278,3 +279,74 @@ async def place_of(session: Session, message_id: str) -> int:
         if getattr(getattr(event, "message", None), "id", None) == message_id:
             return seq
     raise AssertionError(message_id)
+
+
+async def test_a_stopped_run_leaves_its_calls_closed_and_the_next_message_goes_on(tmp_path: Path) -> None:
+    entered = asyncio.Event()
+
+    async def hang() -> str:
+        """Hang."""
+        entered.set()
+        await asyncio.sleep(3600)
+        return ""
+
+    model = said(calls(("hang", {})), "never")
+    async with agent_harness(tmp_path, LangGraphAgent(create_agent(model, [hang]), name="slow")) as harness:
+        session = await harness.session()
+        await session.send("go")
+        async with asyncio.timeout(20):
+            await entered.wait()
+        await harness.engine.stop_run(await session.live())
+        assert (await session.stop()).reason == "cancelled"
+        model.script = in_turn(AIMessage("here again"))
+        assert await session.send_and_wait("still there?") == "end_turn"
+        assert (await session.summary_lines())[-1].strip() == "assistant: here again"
+        assert [each.type for each in model.asked[-1]] == ["human", "ai", "tool", "human"]
+
+
+async def test_the_checkpoints_inside_finished_turns_are_dropped(tmp_path: Path) -> None:
+    model = said(calls(("add", {"a": 1, "b": 2})), "3")
+    async with agent_harness(tmp_path, LangGraphAgent(create_agent(model, [add]), name="calc")) as harness:
+        session = await harness.session()
+        for turn in range(3):
+            assert await session.send_and_wait(f"turn {turn}") == "end_turn"
+        kept = await harness.engine.index.kept(session.id, "lg/", None, 1000)  # type: ignore[attr-defined]  # one object
+        kinds = [key.split("/")[3] for key in kept]
+        assert (kinds.count("c"), kinds.count("w")) == (3, 0)
+        assert len(model.asked[-1]) == 11, "nothing of the conversation is lost"
+
+
+async def test_a_failing_tool_and_a_failing_model_end_the_run_with_their_own_codes(tmp_path: Path) -> None:
+    def explode() -> str:
+        """Explode."""
+        raise LookupError("secret details")
+
+    class APIConnectionError(Exception):
+        """As provider packages name it."""
+
+    model = said(calls(("explode", {})), "never")
+    async with agent_harness(tmp_path, LangGraphAgent(create_agent(model, [explode]), name="bad")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("go") == "error"
+        stopped = (await session.events())[-1]
+        assert (stopped.code, "secret" in (stopped.message or "")) == ("agent_error", False)  # type: ignore[attr-defined]
+        (settled,) = await events_of(session, CallSettled)
+        assert settled.outcome == "failed"
+        model.script = lambda _: APIConnectionError("secret host")
+        assert await session.send_and_wait("again") == "error"
+        assert (await session.events())[-1].code == "model_unavailable"  # type: ignore[attr-defined]
+
+
+async def test_a_subgraphs_words_are_the_answer_and_its_nodes_are_stages(tmp_path: Path) -> None:
+    inner = create_agent(said(calls(("add", {"a": 1, "b": 2})), "It is 3."), [add])
+    builder = StateGraph(MessagesState)
+    builder.add_node("helper", inner)
+    builder.add_edge(START, "helper")
+    async with agent_harness(tmp_path, LangGraphAgent(builder.compile(), name="outer")) as harness:
+        session = await harness.session()
+        for _ in range(2):
+            assert await session.send_and_wait("1 + 2?") == "end_turn"
+        lines = [line.strip() for line in await session.summary_lines()]
+        assert lines == ["user: 1 + 2?", 'assistant: add({"a":1,"b":2})', "tool: 3", "assistant: It is 3."] * 2
+        stages = [each.stage for each in await events_of(session, StageChanged)]
+        assert stages[:5] == ["helper", "helper/model", "helper/tools", "helper/model", None]
