@@ -20,7 +20,7 @@ async def test_no_protocol_shows_what_the_example_stores_for_itself(tmp_path: Pa
     app.write_text(PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0], encoding="utf-8")
     (cashier,) = load(str(app))
     async with running_socket_server(tmp_path / "data", agents=[cashier], rehearsal=False) as server:
-        clients = ProtocolClients(server, "alice")
+        clients = ProtocolClients(server, "alice", agent="cashier")
         clients.ag_ui.agent = "cashier"
         session = await clients.aap.create("cashier")
         shown = [str(await session.run("5")), str(await clients.ag_ui.run(an_input("7", thread=session.id)))]

@@ -27,16 +27,16 @@ Json = Any
 
 
 class ProtocolClients:
-    """The clients of one key, one per protocol."""
+    """The clients of one key, one per protocol, which talk to one agent."""
 
-    def __init__(self, server: SocketServer, name: str) -> None:
+    def __init__(self, server: SocketServer, name: str, *, agent: str = "rehearsal") -> None:
         key = server.key(name)
         self.aap = AapClient(server.connection, key)
         self.ag_ui = Endpoint(server.connection, key)
         self.runs = RunServiceClient(server.connection, key)
         self.agentscope = AgentScopeClient(server.connection, key)
         self.openai = OpenAiClient(server.connection, key)
-        self.ai_sdk = Pages(server.connection, key)
+        self.ai_sdk = Pages(server.connection, key, agent)
         self.blade = RestClient(url_of(server), key)
         self.tab = SocketClient(url_of(server), key)
         self.mcp = McpClient(server.connection, key, version=NEW)

@@ -79,7 +79,7 @@ async def test_the_example_is_served_on_every_protocol(tmp_path: Path) -> None:
     (support,) = load(str(EXAMPLES / "bank_rehearsal.py"))
     assert [tool.spec.name for tool in support.spec.tools] == ["caller", "balance", "block_card"]
     async with running_socket_server(tmp_path / "data", agents=[support], rehearsal=False) as server:
-        clients = ProtocolClients(server, "alice")
+        clients = ProtocolClients(server, "alice", agent="support")
         clients.ag_ui.agent = "support"
         session = await clients.aap.create("support", server_tools=enabled_tools("balance", "block_card"))
         turn = await session.run("block my card", "delta")
