@@ -206,7 +206,7 @@ async def test_a_deletion_that_failed_leaves_no_pictures_and_can_be_repeated(
     await wait_for_end(live)
     assert await world.blobs.names()
 
-    async def refused(_: object) -> None:
+    async def refused(*_: object) -> None:
         raise StoreUnavailable("the disk is full")
 
     with monkeypatch.context() as broken:
