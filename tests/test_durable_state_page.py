@@ -8,6 +8,7 @@ import httpx2
 from dragoman.agents.loading import load
 from tests.protocols.aap.client import Session
 from tests.protocols.agui.endpoint import an_input
+from tests.protocols.aisdk.client import Pages
 from tests.servers import running_socket_server
 from tests.test_one_session import ProtocolClients
 
@@ -22,6 +23,7 @@ async def test_no_protocol_shows_what_the_example_stores_for_itself(tmp_path: Pa
     async with running_socket_server(tmp_path / "data", agents=[cashier], rehearsal=False) as server:
         clients = ProtocolClients(server, "alice", agent="cashier")
         clients.ag_ui.agent = "cashier"
+        clients.ai_sdk = Pages(server.connection, server.key("alice"), "cashier")
         session = await clients.aap.create("cashier")
         shown = [str(await session.run("5")), str(await clients.ag_ui.run(an_input("7", thread=session.id)))]
         shown += [str(await clients.runs.play(session.id, "8", forwardedProps={"agent_type": "cashier"}))]
@@ -37,6 +39,7 @@ async def test_no_protocol_shows_what_the_example_stores_for_itself(tmp_path: Pa
         shown += [str(await clients.tab.send(f"sess_{session.id}", "1"))]
         await clients.tab.leave()
         shown += [str(await Session(clients.aap, session.id).history())]
+        shown += [str(await clients.ai_sdk.history(session.id))]
         shown += [str(await clients.ag_ui.hydrate(session.id)), str(await clients.ag_ui.messages(session.id))]
         shown += [str((await clients.runs.get(f"/history?threadId={session.id}")).json)]
         shown += [str(await clients.blade.messages(f"sess_{session.id}"))]
