@@ -75,6 +75,10 @@ def pay() -> str:
 """
 
 
+def test_the_example_with_a_providers_model_is_recognized() -> None:
+    assert [agent.spec.name for agent in load(str(EXAMPLES / "bank.py"))] == ["support"]
+
+
 async def test_the_example_is_served_on_every_protocol(tmp_path: Path) -> None:
     (support,) = load(str(EXAMPLES / "bank_rehearsal.py"))
     assert [tool.spec.name for tool in support.spec.tools] == ["caller", "balance", "block_card"]

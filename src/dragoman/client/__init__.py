@@ -1,4 +1,7 @@
-"""The Python client for AAP, AG-UI, the Agent API and Blade: `AsyncClient`, and `Client` for programs without an event loop."""
+"""The Python client for AAP, AG-UI, the Agent API and Blade.
+
+`AsyncClient`, and `Client` for programs without an event loop.
+"""
 
 from dragoman.client.async_client import AsyncClient, AsyncRun, AsyncSession
 from dragoman.client.connection import Timeouts
