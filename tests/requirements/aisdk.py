@@ -102,4 +102,7 @@ REQUIREMENTS = (
     Requirement("ai-sdk:stop:durable", "Stop ends the run for all readers, once", "ai-sdk 8"),
     Requirement("ai-sdk:errors:text", "An error is one sentence; its code is a header; JSON if asked for", "ai-sdk 10"),
     Requirement("ai-sdk:errors:table", "Every refusal has an answer", "ai-sdk 10"),
+    # --- the npm package ----------------------------------------------------------------------------------------------
+    Requirement("ai-sdk:package:stops", "With the package's `fetch`, `stop()` stops the run on the server", "ai-sdk 8"),
+    Requirement("ai-sdk:package:helps", "It loads a chat, stops it, and sends the newest message alone", "ai-sdk 14"),
 )

@@ -87,6 +87,11 @@ class OfficialChat:
         message = None if text is None else {"text": text, **({} if message_id is None else {"messageId": message_id})}
         return await self.do("send", message=message)
 
+    async def halt(self) -> bool:
+        """Stop the run with `stopChat` of the package."""
+        has_stopped: bool = await self._official.send_command("halt", chat=self.name)
+        return has_stopped
+
     async def cut(self, after: int | None) -> None:
         """Break the connection of each response after so many bytes."""
         await self._official.send_command("cut", chat=self.name, after=after)

@@ -1,9 +1,12 @@
 // Official AI SDK clients under remote control: a command is a line of JSON on stdin, an answer or an event one on stdout.
 //
-//   {"id", "do": "open", "chat", "version", "api", "chatId", "headers", "messages", "body", "automatic", "tools", "only", "workflow"}
+//   {"id", "do": "open", "chat", "version", "api", "chatId", "headers", "messages", "body", "automatic", "tools", "only", "workflow",
+//                                                 "module", "stopsAtOnce"}
+//                                                 `module`: the package `@dragoman/ai-sdk`, to be used by the page
+//                                                 `stopsAtOnce`: while a message is being sent
 //   {"id", "do": "send", "chat", "message"}        `sendMessage`; an edit if the message has a `messageId`, or none at all
 //   {"id", "do": "regenerate" | "output" | "approve" | "resume", "chat", "options"}
-//   {"id", "do": "stop" | "show", "chat"}
+//   {"id", "do": "stop" | "halt" | "show", "chat"} `halt`: with the package's `stopChat`
 //   {"id", "do": "cut", "chat", "after"}           break the connection of each response after so many bytes
 //   {"id", "do": "check", "chat", "messages"}      validate a history with the library's own functions
 //
@@ -77,13 +80,16 @@ async function atRest(opened) {
 }
 
 const commands = {
-  open({ chat: name, version, api, chatId, headers, messages, body, automatic, tools, only, workflow }) {
+  async open({ chat: name, version, api, chatId, headers, messages, body, automatic, tools, only, workflow, module, stopsAtOnce }) {
     const library = LIBRARIES[version];
+    const helpers = module ? await import(module) : null;
     const opened = { busy: 0, cut: null, seen: { requests: [], calls: [], data: [], finished: null } };
     const fetchAndNote = async (url, init) => {
       opened.busy++;
       try {
-        const response = await fetch(url, init);
+        const answer = fetch(url, init);
+        if (stopsAtOnce && url === api) queueMicrotask(() => opened.chat.stop());
+        const response = await answer;
         const run = response.headers.get("x-workflow-run-id");
         opened.seen.requests.push({ method: init?.method ?? "GET", url: String(url), status: response.status, run });
         return opened.cut !== null && response.body ? broken(response, opened.cut) : response;
@@ -107,9 +113,12 @@ const commands = {
           api,
           headers,
           body,
-          fetch: fetchAndNote,
-          ...(only ? { prepareSendMessagesRequest: prepare } : {}),
+          fetch: helpers ? helpers.stoppingFetch(fetchAndNote) : fetchAndNote,
+          ...(only ? { prepareSendMessagesRequest: helpers?.onlyNewest ?? prepare } : {}),
         });
+    opened.address = { api, id: chatId, headers, fetch: fetchAndNote };
+    opened.helpers = helpers;
+    if (helpers) messages = await helpers.loadMessages(opened.address);
     opened.chat = new (class extends library.AbstractChat {})({
       id: chatId,
       transport,
@@ -151,6 +160,10 @@ const commands = {
   async stop({ chat }) {
     await chats.get(chat).chat.stop();
     return atRest(chats.get(chat));
+  },
+  async halt({ chat }) {
+    const { helpers, address } = chats.get(chat);
+    return helpers.stopChat(address);
   },
   show: ({ chat }) => atRest(chats.get(chat)),
   cut({ chat, after }) {
