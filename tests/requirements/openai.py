@@ -100,6 +100,7 @@ REQUIREMENTS = (
         ("clients:python", "The official client for Python: create, stream, parse, tools, background, conversations"),
         ("clients:javascript", "The official client for JavaScript does the same"),
         ("clients:ai-sdk", "`@ai-sdk/openai` and `@ai-sdk/open-responses`: several turns, tools, approvals"),
+        ("open-responses", "What the compliance suite of Open Responses sends over HTTP is answered by its schemas"),
         ("clients:frameworks", "Pydantic AI and LangChain: a turn, a tool, a second turn"),
         ("conversations", "The common conversations, whole, with restarts and with crashes"),
     ),
@@ -115,6 +116,6 @@ REQUIREMENTS = (
         "9",
         "compliance",
         "The compliance suite of Open Responses",
-        "no part of the tests: it is no package",
+        "run by hand, as it is no package; the tests send what it sends",
     ),
 )

@@ -7,7 +7,7 @@ import msgspec
 from dragoman import Run as FunctionRun
 from dragoman import agent
 from dragoman.core.agent import Agent, Run, RunnableTool
-from dragoman.core.content import Call, Data, File, Image, Text, UserMessage, text_of
+from dragoman.core.content import Call, Data, File, Image, Text, ToolMessage, UserMessage, text_of
 from dragoman.core.events import StopReason
 from dragoman.core.tools import AgentSpec, Capabilities
 
@@ -62,4 +62,33 @@ async def weather(run: FunctionRun) -> None:
     run.emit(f"The tool says {result}.")
 
 
-AGENTS = (MirrorAgent(), weather)
+class ForecastAgent:
+    """Understands plain English: calls the application's first tool when asked about the weather, else repeats."""
+
+    spec = AgentSpec(
+        name="forecast", capabilities=Capabilities(client_tools=True, image_http=True, image_data=True, files=True)
+    )
+
+    def tool(self, name: str) -> RunnableTool | None:
+        return None
+
+    def child(self, call: Call) -> Agent | None:
+        return None
+
+    async def play(self, run: Run) -> StopReason | None:
+        turn = await run.turn()
+        text = next((text_of(each.content) for each in turn if isinstance(each, UserMessage)), "")
+        tools = run.offered_tools()
+        if isinstance(turn[-1], ToolMessage):
+            run.emit(f"The tool says: {text_of(turn[-1].content)}")
+        elif tools and "weather" in text.lower():
+            run.think("The application has a tool for this.")
+            run.call(tools[0].name, {"location": "San Francisco, CA"})
+        else:
+            run.emit(f"You said: {text}")
+        await run.end_step()
+        return None
+
+
+forecast = ForecastAgent()
+AGENTS = (MirrorAgent(), weather, forecast)

@@ -1,10 +1,14 @@
 """OpenAI's API over HTTP as one app."""
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
+from dragoman.protocols.kit.errors import UnknownPath
+from dragoman.protocols.kit.router import Route
 from dragoman.protocols.openai.chat import ChatHandlers
 from dragoman.protocols.openai.chat_runs import ChatRuns
 from dragoman.protocols.openai.conversations import ConversationHandlers
@@ -14,6 +18,9 @@ from dragoman.protocols.openai.handlers import DESCRIPTION, OpenAiOptions, write
 from dragoman.protocols.openai.models import ModelHandlers
 from dragoman.protocols.openai.responses import ResponseHandlers
 from dragoman.protocols.openai.runs import Runs
+
+NOT_SERVED = ("responses/compact", "responses/input_tokens")
+"""Paths of OpenAI's that would otherwise be taken for the ids of responses, and so for paths that exist."""
 
 
 def app(
@@ -34,7 +41,12 @@ def app(
         ModelHandlers(engine),
     )
     routes = [route for area in areas for route in area.routes()]
+    routes += [Route(method, path, _refuse) for path in NOT_SERVED for method in ("GET", "POST", "DELETE")]
     return ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
+
+
+async def _refuse(request: Request) -> Response:
+    raise UnknownPath
 
 
 OPENAPI_ROUTES = DESCRIPTION.routes(ResponseHandlers, ConversationHandlers, ChatHandlers, ModelHandlers)

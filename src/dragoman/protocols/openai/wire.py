@@ -73,12 +73,11 @@ class Message(_Tagged, frozen=True, tag="message"):
 
 
 class Reasoning(_Tagged, frozen=True, tag="reasoning"):
-    """What the model thought."""
+    """What the model thought. It has no `encrypted_content`: OpenAI allows null there, Open Responses does not."""
 
     id: str
     status: ItemStatus = "in_progress"
     summary: tuple[SummaryText, ...] = ()
-    encrypted_content: None = None
 
 
 class FunctionCall(_Tagged, frozen=True, tag="function_call"):

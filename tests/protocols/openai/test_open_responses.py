@@ -1,0 +1,93 @@
+"""OpenAI's API, section 9: what the compliance suite of Open Responses sends, to an agent that reads plain English."""
+
+from typing import Any
+
+import pytest
+
+from tests.protocols.openai.client import OpenAiClient, function, output
+from tests.protocols.openai.stream import text_of
+from tests.requirements import requirement
+
+Json = Any
+TOOL = function("get_weather", location={"type": "string"})
+WEATHER = [{"type": "message", "role": "user", "content": "What's the weather like in San Francisco?"}]
+PNG = "data:image/png;base64,iVBORw0KGgo="
+PDF = "data:application/pdf;base64,JVBERi0xLjQKJSVFT0YK"
+
+
+def message(role: str, content: Json, **more: Json) -> Json:
+    return {"type": "message", "role": role, "content": content, **more}
+
+
+@requirement("openai:open-responses")
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param([message("user", "Say hello in exactly 3 words.")], id="basic-response"),
+        pytest.param([message("system", "You are a pirate."), message("user", "Say hello.")], id="system-prompt"),
+        pytest.param(
+            [
+                message("assistant", "I should answer with the saved number.", phase="commentary"),
+                message("assistant", "The number is four.", phase="final_answer"),
+                message("user", "Say hello."),
+            ],
+            id="assistant-phase",
+        ),
+        pytest.param(
+            [message("user", [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": PNG}])],
+            id="image-input",
+        ),
+        pytest.param(
+            [
+                message(
+                    "user",
+                    [
+                        {"type": "input_text", "text": "Read."},
+                        {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
+                    ],
+                )
+            ],
+            id="file-input",
+        ),
+        pytest.param(
+            [message("user", "I am Alice."), message("assistant", "Hello Alice!"), message("user", "Who am I?")],
+            id="multi-turn",
+        ),
+    ],
+)
+async def test_messages_of_every_kind_are_answered_with_a_message(alice: OpenAiClient, given: Json) -> None:
+    response = await alice.respond(given, model="forecast")
+    content = given[-1]["content"]
+    text = content if isinstance(content, str) else content[0]["text"]
+    assert response["status"] == "completed"
+    assert response["output"] == [
+        {
+            "type": "message",
+            "id": response["output"][0]["id"],
+            "status": "completed",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": f"You said: {text}", "annotations": [], "logprobs": []}],
+        }
+    ]
+
+
+@requirement("openai:open-responses")
+@pytest.mark.parametrize("choice", ["auto", {"type": "function", "name": "get_weather"}], ids=["auto", "named"])
+async def test_a_tool_is_called_after_a_thought_and_its_output_continues(alice: OpenAiClient, choice: Json) -> None:
+    reader = await alice.stream(WEATHER, model="forecast", tools=[TOOL], tool_choice=choice)
+    asked = await reader.end()
+    thought, called = asked["output"]
+    assert thought.keys() == {"type", "id", "status", "summary"}
+    assert called == {
+        "type": "function_call",
+        "id": called["id"],
+        "call_id": called["call_id"],
+        "name": "get_weather",
+        "arguments": '{"location":"San Francisco, CA"}',
+        "status": "completed",
+    }
+    answer = [output(called["call_id"], "sunny")]
+    answered = await alice.respond(
+        answer, model="forecast", tools=[TOOL], tool_choice=choice, previous_response_id=asked["id"]
+    )
+    assert (answered["status"], text_of(answered)) == ("completed", "The tool says: sunny")
