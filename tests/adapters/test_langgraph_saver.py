@@ -1,5 +1,6 @@
 """LangGraph's checkpoints over both stores: the framework's own conformance suite, and what it does not ask about."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 pytest.importorskip("langgraph", reason="the extra langgraph is not installed")
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from dragoman.adapters.langgraph_saver import Saver
@@ -72,3 +74,27 @@ async def test_the_saver_conforms_to_langgraphs_own_suite(new_session: NewSessio
     failures = {name: result.failures for name, result in report.results.items() if result.tests_failed}
     assert failures == {}
     assert report.conformance_level() == "FULL"
+
+
+async def test_threads_read_and_write_checkpoints_and_the_event_loop_is_told_to_await(new_session: NewSession) -> None:
+    session = await new_session()
+    saver = Saver(lambda _: session)
+    config: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    checkpoint = {**empty_checkpoint(), "channel_values": {"words": ["tea"]}, "channel_versions": {"words": "1.0"}}
+    assert await saver.aget_tuple(config) is None
+
+    def use() -> tuple[Any, ...]:
+        stored = saver.put(config, checkpoint, {"step": 1}, {"words": "1.0"})  # type: ignore[arg-type]  # a spread dict
+        saver.put_writes(stored, [("words", "milk")], "task")
+        found, listed = saver.get_tuple(config), list(saver.list(config))
+        saver.delete_thread("t")
+        return found, listed, saver.get_tuple(config)
+
+    found, listed, after = await asyncio.to_thread(use)
+    assert (found.checkpoint["channel_values"], found.pending_writes) == (
+        {"words": ["tea"]},
+        [("task", "words", "milk")],
+    )
+    assert (listed, after) == ([found], None)
+    with pytest.raises(RuntimeError, match="await aget_tuple"):
+        saver.get_tuple(config)

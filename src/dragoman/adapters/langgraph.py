@@ -61,7 +61,7 @@ class LangGraphAgent(FrameworkAgent):
         context: the graph's `context`, or a function (sync or async) of the `RunInfo` that returns it.
         input: the graph's input for a user's message, if it is neither `messages` nor one required text field.
         output: the answer in a graph's output; by default its only text field, or all of it as JSON.
-        speaks: the nodes whose words are the answer; by default all.
+        speaks: the nodes whose words and pictures are the answer; by default all. Calls of other nodes are shown too.
         checkpointer: `own` keeps the graph's own checkpointer, which knows nothing of crashes and branches.
         keep_checkpoints: `all` also keeps the checkpoints inside finished turns.
         wrapper_options: see `WrapperOptions`.
@@ -203,24 +203,29 @@ class LangGraphAgent(FrameworkAgent):
                 given = None
             else:
                 given = None
-        stream = self._graph.astream(
-            given,
-            config,
-            context=await value_for(self._context, info),
-            stream_mode=STREAM_MODES,
-            subgraphs=True,
-            durability="sync",
-            version="v2",
-        )
-        async for part in stream:
-            await player.handle(part)
-        await player.end()
-        config["configurable"].pop("checkpoint_id", None)
-        state = await self._graph.aget_state(config)
-        if state.interrupts or state.next:
+        context = await value_for(self._context, info)
+        while True:
+            stream = self._graph.astream(
+                given,
+                config,
+                context=context,
+                stream_mode=STREAM_MODES,
+                subgraphs=True,
+                durability="sync",
+                version="v2",
+            )
+            async for part in stream:
+                await player.handle(part)
+            await player.end()
+            config["configurable"].pop("checkpoint_id", None)
+            state = await self._graph.aget_state(config)
+            if not (state.interrupts or state.next):
+                return await self._finish(player, places, place, state, structured)
             await wait_for_answers(run, player.calls, state)
-            return None
-        return await self._finish(player, places, place, state, structured)
+            answers = await resume_values(run, player.calls, state) if state.interrupts else None
+            if answers is None:
+                return None
+            given = Command(resume=answers)  # the session trusts all that was asked about
 
     async def _given(
         self, turn: Sequence[Message], before: Iterable[Message], state: StateSnapshot, info: RunInfo

@@ -19,11 +19,11 @@ from langgraph.types import Interrupt, interrupt
 
 from dragoman.adapters.langgraph_messages import dump_result, load_result, result_of
 from dragoman.core.agent import Recorded, Run
-from dragoman.core.answers import INTERRUPTED_RESULT
+from dragoman.core.answers import INTERRUPTED_RESULT, denied_result
 from dragoman.core.content import AssistantMessage, JsonObject, Message, ToolMessage
 from dragoman.core.events import CallOutcome
 from dragoman.core.inputs import Decision
-from dragoman.core.tools import OnRestart
+from dragoman.core.tools import ASK_USER_QUESTION, OnRestart
 
 AGAIN = "!"
 """Before a call's id: the interrupt asks whether a call that a crash interrupted may run again."""
@@ -142,15 +142,19 @@ class Calls:
         await recorded.done(content, outcome=outcome, private=dump_result(self._serializer, value))
 
     async def answer(self, origin: str) -> None:
-        """Settle a question that has no tool with its answer."""
+        """Settle a question or an approval that has no tool with its answer."""
         recorded = self._open.pop(origin, None)
         if recorded is None:
             return
         given = recorded.answer
         if isinstance(given, ToolMessage):
             await recorded.done(given.content if given.raw is msgspec.UNSET else given.raw)
+        elif given is None or given.granted:  # no answer: the session trusts the tool
+            await recorded.done("Approved")
         else:
-            await recorded.done("The user did not answer", outcome="denied")
+            is_question = recorded.call.name == ASK_USER_QUESTION
+            reason = "The user did not answer" if is_question else denied_result(given.reason)
+            await recorded.done(reason, outcome="denied")
 
     async def fail_started(self, error: BaseException) -> None:
         """Settle the calls whose tools' exceptions end the run."""

@@ -1,6 +1,6 @@
 """Interrupts of a graph while it waits: each is one waiting call in the log, and its answer resumes the graph."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langgraph.types import Interrupt, StateSnapshot
@@ -58,8 +58,13 @@ async def _wait_for_permissions(
             arguments = request.get("args", request.get("arguments", {}))
             recorded = calls.record(request_name(request), arguments, f"{interrupted.id}#{place}")
             await run.end_step()
-        if recorded.state not in ("waiting", "answered"):
+        if recorded.state not in ("waiting", "answered") and not _is_trusted(recorded, request):
             recorded.wait("permission", note={"description": str(request.get("description", ""))})
+
+
+def _is_trusted(recorded: Recorded, request: Mapping[str, Any]) -> bool:
+    """Whether the session allows a call that has not begun, without asking."""
+    return recorded.trusted and recorded.state == "new" and recorded.call.name == request_name(request)
 
 
 def breakpoint_id(state: StateSnapshot) -> str:
@@ -75,8 +80,9 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
     for interrupted in state.interrupts:
         if requests := action_requests(interrupted.value):
             asked = asked_calls[interrupted.id]
-            if any(call is None or call.state != "answered" for call in asked):
-                return None
+            for recorded, request in zip(asked, requests, strict=True):
+                if recorded is None or not (recorded.state == "answered" or _is_trusted(recorded, request)):
+                    return None
             found[interrupted.id] = {"decisions": [decision_for(call.answer) for call in asked if call is not None]}
             answered += [f"{interrupted.id}#{place}" for place in range(len(requests))]
             continue

@@ -5,7 +5,7 @@ in one commit with the writes of that task (`RunSaver`), so the log and the grap
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,6 +25,10 @@ CURRENT: ContextVar["Player"] = ContextVar("dragoman_langgraph_run")
 """The run whose graph is executed; LangGraph carries it into its tasks and threads."""
 
 
+PULL_PATH = "~__pregel_pull, "
+"""Before the node's name in the path of a task that an edge started."""
+
+
 class RunSaver(Saver):
     """The saver of all runs: each writes to its own session."""
 
@@ -36,8 +40,9 @@ class RunSaver(Saver):
     ) -> None:
         """Store the writes of a task, in one commit with the messages in them."""
         player = CURRENT.get()
+        names = player.names_of(config["configurable"].get("checkpoint_ns", ""), task_id, task_path)
         async with player.lock:
-            await player.take([message for _, value in writes for message in messages_in(value)])
+            await player.take([message for _, value in writes for message in messages_in(value)], names)
             await super().aput_writes(config, writes, task_id, task_path)
 
 
@@ -66,8 +71,10 @@ class Player:
         """Those chunks of the open message that have more than words."""
         self._buffered: dict[str, list[tuple[AIMessageChunk, str]]] = {}
         """Chunks of messages that are spoken while another one is open."""
-        self._deferred: list[AIMessage] = []
-        """Messages that were complete while another one was open."""
+        self._deferred: list[tuple[AIMessage, bool]] = []
+        """Messages that were complete while another one was open, and whether their nodes speak."""
+        self._pushed: dict[str, str] = {}
+        """The nodes of tasks whose paths do not name them."""
         self._stage: str | None = None
         self.known |= {
             each.private["id"]
@@ -82,23 +89,31 @@ class Player:
         match part["type"]:
             case "messages":
                 message, metadata = part["data"]
-                heard = isinstance(message, AIMessageChunk) and message.id and self._speaks(part["ns"], metadata)
-                if heard and self._hear(message, metadata.get("langgraph_checkpoint_ns", "")):
+                names = {metadata.get("langgraph_node", ""), *_nodes(part["ns"])}
+                is_chunk = isinstance(message, AIMessageChunk) and message.id
+                if (
+                    is_chunk
+                    and self._speaks(names)
+                    and self._hear(message, metadata.get("langgraph_checkpoint_ns", ""))
+                ):
                     await self.run.drain()
             case "tasks":
                 await self._on_task(part["ns"], part["data"])
             case "updates":
                 async with self.lock:  # those of tasks whose writes an earlier server stored
-                    await self.take(list(messages_in(part["data"])))
+                    for node, update in part["data"].items():
+                        await self.take(list(messages_in(update)), {node, *_nodes(part["ns"])})
             case "custom":
                 data = part["data"]
                 self.run.add(Data(data if isinstance(data, dict) else {"value": data}))
 
-    def _speaks(self, namespace: Sequence[str], metadata: dict[str, Any]) -> bool:
-        if self._rules.speaks is None:
-            return True
-        nodes = {metadata.get("langgraph_node"), *(each.partition(":")[0] for each in namespace)}
-        return bool(nodes & self._rules.speaks)
+    def names_of(self, namespace: str, task_id: str, path: str) -> set[str]:
+        """The nodes in which a task runs: its own, and those around its graph."""
+        own = path.removeprefix(PULL_PATH) if path.startswith(PULL_PATH) else self._pushed.get(task_id, "")
+        return {own, *_nodes(namespace.split("|"))}
+
+    def _speaks(self, nodes: set[str]) -> bool:
+        return self._rules.speaks is None or not nodes.isdisjoint(self._rules.speaks)
 
     def _hear(self, chunk: AIMessageChunk, task: str) -> bool:
         """Say a chunk's words, if its message is the open one. Returns whether the run should be drained."""
@@ -122,8 +137,8 @@ class Player:
 
     async def _on_task(self, namespace: Sequence[str], data: dict[str, Any]) -> None:
         if "result" not in data:
-            parents = [each.partition(":")[0] for each in namespace]
-            stage = "/".join([*parents, data["name"]])
+            self._pushed[data["id"]] = data["name"]
+            stage = "/".join([*(each.partition(":")[0] for each in namespace), data["name"]])
             if stage != self._stage:
                 self._stage = stage
                 self.run.stage(stage)
@@ -143,20 +158,21 @@ class Player:
 
     # --- messages -------------------------------------------------------------------------------------------------
 
-    async def take(self, messages: Sequence[BaseMessage]) -> None:
-        """Complete messages that a task wrote, and settle the calls whose results it wrote, under the lock."""
+    async def take(self, messages: Sequence[BaseMessage], nodes: set[str]) -> None:
+        """Complete messages that a task in these nodes wrote, and settle the calls whose results it wrote, locked."""
+        speaks = self._speaks(nodes)
         for message in messages:
             if isinstance(message, AIMessage) and message.id not in self.known:
                 if self._open not in (None, message.id):
-                    self._deferred.append(message)
+                    self._deferred.append((message, speaks))
                 else:
-                    await self._complete(message)
+                    await self._complete(message, speaks=speaks)
         for message in messages:
             if isinstance(message, LangChainResult):
                 await self.calls.settle(message.tool_call_id, message)
 
-    async def _complete(self, message: AIMessage) -> None:
-        """End the open message, or say one whole."""
+    async def _complete(self, message: AIMessage, *, speaks: bool) -> None:
+        """End the open message, or say one whole if its node speaks; its calls are noted in any case."""
         if message.id is not None:
             if message.id in self.known:
                 return
@@ -169,11 +185,11 @@ class Player:
         if is_open:
             if whole.startswith(spoken) and len(whole) > len(spoken):
                 self.run.emit(whole[len(spoken) :])
-        elif self._rules.speaks is None:
+        elif speaks:
             for kind, text in words_of(message):
                 says = True
                 self.run.emit(text) if kind == "text" else self.run.think(text)
-        for image in images_of(message):
+        for image in images_of(message) if is_open or speaks else ():
             says = True
             self.run.add(image)
         for call in message.tool_calls:
@@ -181,7 +197,7 @@ class Player:
         for invalid in message.invalid_tool_calls:
             self.calls.record(invalid["name"] or "", {"_raw": invalid["args"]}, invalid["id"])
         if says or message.tool_calls or message.invalid_tool_calls:
-            self.last_text = whole
+            self.last_text = whole if says else self.last_text
             model = message.response_metadata.get("model_name")
             await self.run.end_step(
                 usage=usage_of(message), model=model if isinstance(model, str) else None, private={"id": message.id}
@@ -190,8 +206,8 @@ class Player:
 
     async def _next_speaker(self) -> None:
         deferred, self._deferred = self._deferred, []
-        for message in deferred:
-            await self._complete(message)
+        for message, speaks in deferred:
+            await self._complete(message, speaks=speaks)
         if self._buffered and self._open is None:
             first = next(iter(self._buffered))
             for chunk, task in self._buffered.pop(first):
@@ -209,7 +225,7 @@ class Player:
                 usage_metadata=whole.usage_metadata,
                 response_metadata=whole.response_metadata,
             )
-            await self._complete(message)
+            await self._complete(message, speaks=True)
 
     # --- tools ----------------------------------------------------------------------------------------------------
 
@@ -223,3 +239,8 @@ class Player:
                 self.calls.record(tool.name, visible, call["id"])
                 await self.run.end_step()
         return await self.calls.run_tool(tool, call, config, options)
+
+
+def _nodes(namespace: Iterable[str]) -> set[str]:
+    """The nodes around a graph, from its namespace."""
+    return {each.partition(":")[0] for each in namespace}
