@@ -18,14 +18,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
-from langgraph.types import interrupt
+from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
 from dragoman.adapters.langgraph import LangGraphAgent
 from dragoman.adapters.run_info import RunInfo
 from dragoman.core.content import AssistantMessage, Image, Text
 from dragoman.core.events import CallSettled
-from dragoman.core.inputs import Decision
+from dragoman.core.inputs import Choice, Decision
 from tests.adapters.langgraph_models import ScriptedChatModel, calls, in_turn
 from tests.agents.agent_harness import Session, agent_harness
 
@@ -156,7 +156,8 @@ async def test_only_the_nodes_that_speak_are_heard(tmp_path: Path) -> None:
     builder = StateGraph(MessagesState).add_node("plan", node("secret plan")).add_node("answer", node("The answer."))
     builder.add_node("note", lambda state: {"messages": [AIMessage("a note")]})
     builder.add_node("close", lambda state: {"messages": [AIMessage("Bye.")]})
-    builder.add_edge(START, "plan").add_edge("plan", "answer").add_edge("answer", "note").add_edge("note", "close")
+    builder.add_edge(START, "plan").add_edge("plan", "answer").add_edge("answer", "note")
+    builder.add_conditional_edges("note", lambda _: [Send("close", {"messages": []})])
     agent = LangGraphAgent(builder.compile(), name="planner", speaks=["answer", "close"])
     async with agent_harness(tmp_path, agent) as harness:
         session = await harness.session()
@@ -278,6 +279,24 @@ async def test_a_graph_that_stops_after_a_node_asks_whether_to_go_on(tmp_path: P
         await harness.restart()
         assert await session.choose(0) == "end_turn"
         assert (await lines_of(session))[-1] == "assistant: 3"
+
+
+async def test_a_question_with_several_choices_is_answered_with_a_list(tmp_path: Path) -> None:
+    class Chosen(TypedDict):
+        topic: str
+        answer: str
+
+    def choose(state: Topic) -> Any:
+        question = {"prompt": "Which?", "choices": [{"label": "a", "description": "A"}, "b", "c"], "multiple": True}
+        return {"answer": repr(interrupt(question))}
+
+    builder = StateGraph(Chosen, input_schema=Topic).add_node(choose).add_edge(START, "choose")
+    async with agent_harness(tmp_path, LangGraphAgent(builder.compile(), name="chooser")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("letters") == "tool_use"
+        several = Choice(call_id=await session.waiting_call_id(), selections={"0": [0, 2]})
+        assert await session.answer(several) == "end_turn"
+        assert (await lines_of(session))[-1] == "assistant: ['a', 'c']"
 
 
 # --- trust ------------------------------------------------------------------------------------------------------------
