@@ -76,8 +76,13 @@ _SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _SCHEMA_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 
 
-def check_schema(schema: Json, path: str = "output_schema") -> None:
+def check_schema(schema: Json, path: str = "output_schema", *, unsupported: frozenset[str] = UNSUPPORTED) -> None:
     """Check that a value is a supported schema.
+
+    Args:
+        schema: the value.
+        path: where it stands, for messages.
+        unsupported: the keywords to refuse; validation ignores the `UNSUPPORTED` ones that are not among them.
 
     Raises:
         Invalid: it is not, or it asks for what is not supported.
@@ -92,17 +97,19 @@ def check_schema(schema: Json, path: str = "output_schema") -> None:
         place, each = left.popleft()
         if id(each) not in seen:
             seen.add(id(each))
-            left.extend(_check_subschema(each, schema, place))
+            left.extend(_check_subschema(each, schema, place, unsupported))
 
 
-def _check_subschema(schema: Json, root: JsonObject, path: str) -> Iterator[tuple[str, Json]]:
+def _check_subschema(
+    schema: Json, root: JsonObject, path: str, unsupported: frozenset[str]
+) -> Iterator[tuple[str, Json]]:
     """Check one schema. Returns its subschemas and the one it refers to, with their paths. Raises Invalid."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
         raise Invalid("a schema is an object or a boolean", path=path)
-    if unsupported := UNSUPPORTED & schema.keys():
-        raise Invalid(f"{', '.join(sorted(unsupported))} is not supported", path=path)
+    if refused := unsupported & schema.keys():
+        raise Invalid(f"{', '.join(sorted(refused))} is not supported", path=path)
     for name, (holds, what) in _KEYWORDS.items():
         if name in schema and not holds(schema[name]):
             raise Invalid(f"{name} is {what}", path=path)

@@ -222,6 +222,25 @@ async def test_an_answer_that_has_to_match_a_schema_is_repeated_or_fails(alice: 
     assert (wrong["status"], wrong["error"]["code"]) == ("failed", "invalid_output")
 
 
+@requirement("openai:output:schema", "openai:request:refused", "openai:abuse:sizes")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "http://127.0.0.1/secret"},
+        {"$ref": "#/nowhere"},
+        {"type": "anything"},
+        {"properties": {"a": {"required": 3}}},
+        {"pattern": "^a", "items": [{"type": "string"}]},
+    ],
+    ids=["foreign reference", "dangling reference", "unknown type", "not a list", "tuple of an old draft"],
+)
+async def test_a_schema_that_nothing_can_be_checked_against_is_refused_before_the_agent_runs(
+    alice: OpenAiClient, schema: Json
+) -> None:
+    body = {"input": "hello", "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}}}
+    assert await alice.refused("POST", "/responses", body) == (400, "invalid_schema", "text.format.schema")
+
+
 @requirement("openai:paths:off")
 async def test_the_protocol_is_a_setting(open_app_server: AppServerFactory) -> None:
     async with open_app_server(openai_path="/openai/v1") as server:

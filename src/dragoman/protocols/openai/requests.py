@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.json_schema import check_schema
+from dragoman.core.refusals import Invalid
 from dragoman.protocols.kit.decoding import decode_json
 from dragoman.protocols.kit.errors import InvalidJson, parse_validation_error
 from dragoman.protocols.openai.errors import InvalidParameter
@@ -373,6 +375,11 @@ def _text(name: str, value: Json) -> TextOptions:
         raise InvalidParameter(
             "invalid_schema", f"an object of at most {SCHEMA_BYTES} bytes was expected", "text.format.schema"
         )
+    if kind == "json_schema":
+        try:
+            check_schema(schema, "schema", unsupported=frozenset())  # `pattern` and the like are for the model alone
+        except Invalid as error:
+            raise InvalidParameter("invalid_schema", str(error), "text.format.schema") from error
     return text
 
 
