@@ -44,6 +44,7 @@ REQUIREMENTS = (
     Requirement("ai-sdk:answers:result", "The output of a page's tool is kept as the value that it is", "ai-sdk 4, 13"),
     Requirement("ai-sdk:answers:approval", "An approval is asked for, given or denied once, and obeyed", "ai-sdk 4"),
     Requirement("ai-sdk:answers:question", "A question is answered by the output of its part", "ai-sdk 4; rule 21"),
+    Requirement("ai-sdk:answers:waiting", "Calls that begin to wait while they run are answered so too", "ai-sdk 4"),
     Requirement("ai-sdk:answers:several", "Answers are taken one by one, in one message", "ai-sdk 4; rule 20"),
     Requirement("ai-sdk:answers:altered", "An approval of other arguments is refused, and the call waits", "ai-sdk 4"),
     Requirement(

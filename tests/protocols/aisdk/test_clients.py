@@ -24,21 +24,29 @@ VERSION_5 = {"x-ai-sdk-version": "5"}
 class Browser:
     """Opens chats as pages do, each load with the history of the server."""
 
-    def __init__(self, official: OfficialClients, server: SocketServer, version: Version) -> None:
+    def __init__(
+        self, official: OfficialClients, server: SocketServer, version: Version, agent: str = "rehearsal"
+    ) -> None:
         self.official, self.version, self.chat = official, version, f"chat {uuid4()}/ü"
-        self._server = server
+        self._server, self._agent = server, agent
         self.headers = VERSION_5 if version == "5" else {}
 
     @property
     def pages(self) -> Pages:
-        return Pages(self._server.connection, self._server.key("alice"))
+        return Pages(self._server.connection, self._server.key("alice"), self._agent)
 
     async def history(self, query: str = "") -> list[Message]:
         return await self.pages.history(self.chat, query, self.headers)
 
     async def load(self, **options: Json) -> OfficialChat:
         url, key = self._server.connection.url, self._server.key("alice")
-        options = {"messages": await self.history(), "automatic": True, "headers": self.headers, **options}
+        defaults: Json = {
+            "messages": await self.history(),
+            "automatic": True,
+            "headers": self.headers,
+            "agent": self._agent,
+        }
+        options = defaults | options
         return await self.official.open(self.version, url, key, chat=self.chat, **options)
 
     async def check(self, seen: Seen) -> None:

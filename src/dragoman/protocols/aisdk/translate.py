@@ -63,6 +63,7 @@ class _Call(NamedTuple):
 
     kind: CallKind
     call: core.Call
+    is_dynamic: bool
     has_approval: bool = False
     """Whether the user is asked about it."""
 
@@ -296,7 +297,7 @@ class TurnChunks:
 
     def _call(self, opened: CallOpened) -> list[Chunk]:
         call, kind = opened.call, opened.kind
-        self._calls[call.call_id] = _Call(kind, call)
+        self._calls[call.call_id] = _Call(kind, call, is_dynamic=opened.server is not None)
         names: Chunk = {"toolCallId": call.call_id, "toolName": call.name}
         flags: Chunk = {"providerExecuted": True} if kind in SERVERS_OWN else {}
         if opened.server is not None:
@@ -323,12 +324,16 @@ class TurnChunks:
         known = self._calls.get(call_id)
         if known is None:
             return []
-        if kind is None or kind == "permission":
-            return self._approval_request(call_id)
         asked = asked_call(known.call, kind, parked.note)
-        self._calls[call_id] = known._replace(kind=kind)
+        self._calls[call_id] = known._replace(kind=kind or "permission")
         own: Chunk = {"toolCallId": call_id, "toolName": asked.name, "input": asked.input, "providerExecuted": False}
-        return [{"type": "tool-input-available", **own}]
+        if known.is_dynamic:
+            own["dynamic"] = True
+        available: Chunk = {
+            "type": "tool-input-available",
+            **own,
+        }  # clients send no answers to calls of the server's own
+        return [available, *(self._approval_request(call_id) if kind in (None, "permission") else [])]
 
     def _approval_request(self, call_id: CallId) -> list[Chunk]:
         self._calls[call_id] = self._calls[call_id]._replace(has_approval=True)
