@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.openai.client import OpenAiClient, function, output, script
+from tests.protocols.openai.client import OpenAiClient, approval, function, output, script
 from tests.protocols.openai.stream import text_of
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -270,6 +270,24 @@ async def test_another_owners_objects_look_like_unknown_ones(alice: OpenAiClient
     for body, code in bodies:
         assert (await bob.refused("POST", "/responses", body))[1] == code
     assert (await bob.refused("DELETE", f"/responses/{response}"))[0] == 404
+
+
+@requirement("openai:abuse:forged", "openai:abuse:foreign")
+async def test_an_approval_counts_once_in_its_own_session_and_for_its_owner(
+    alice: OpenAiClient, bob: OpenAiClient
+) -> None:
+    asked = await alice.respond(script({"call": {"name": "stamp", "input": {"text": "paid"}}}, {"say": "{result}"}))
+    other = await alice.respond("other")
+    granted, denied = (approval(asked["output"][0], approve=approve) for approve in (True, False))
+    forged: list[tuple[OpenAiClient, Json]] = [
+        (bob, {"input": [granted]}),
+        (alice, {"input": [granted], "previous_response_id": other["id"]}),
+        (alice, {"input": [granted, denied]}),
+        (alice, {"input": [output(asked["output"][0]["id"], "stamped")], "previous_response_id": asked["id"]}),
+    ]
+    for client, body in forged:
+        assert (await client.refused("POST", "/responses", body))[:2] == (400, "no_pending_call")
+    assert text_of(await alice.respond([granted])) == "stamped paid"
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------
