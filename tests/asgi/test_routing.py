@@ -138,7 +138,7 @@ async def test_a_response_that_is_no_stream_is_not_tied_to_its_key() -> None:
 
 async def test_a_websocket_at_a_protocols_path_is_closed_and_reaches_no_protocol() -> None:
     async def unreached(scope: Message, receive: Receive, send: Send) -> None:
-        raise AssertionError("no guarded protocol uses WebSockets")
+        raise AssertionError("this protocol takes no WebSockets")
 
     sent = SentMessages()
     await StreamGuard(unreached, "test", ManualAuthenticator())({"type": "websocket", "path": "/"}, no_body, sent)

@@ -104,7 +104,14 @@ REQUIREMENTS = (
         ("clients:frameworks", "Pydantic AI and LangChain: a turn, a tool, a second turn"),
         ("conversations", "The common conversations, whole, with restarts and with crashes"),
     ),
-    _gap("8.2", "websocket", "Responses over WebSocket", "not there yet; `GET /responses` is 405"),
+    *_of(
+        "8.2",
+        ("websocket:turns", "A WebSocket answers each message with the events of a stream, one response at a time"),
+        ("websocket:unstored", "The next message may continue a response that is not stored; an error ends that"),
+        ("websocket:errors", "Failures are an `error` with status and code; the handshake is refused as a request is"),
+        ("websocket:close", "Closing stops the response, unless it is to continue; a revoked key closes"),
+        ("websocket:limit", "After 60 minutes the connection ends with `websocket_connection_limit_reached`"),
+    ),
     _gap("8.2", "compact", "`POST /responses/compact`", "not there yet; the server compacts by itself"),
     _gap(
         "2",

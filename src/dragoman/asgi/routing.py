@@ -60,15 +60,29 @@ class PathRouter:
 class StreamGuard:
     """A protocol's app, wrapped so that its streams are counted and end when the key that opened them is revoked."""
 
-    def __init__(self, app: App, protocol: str, authenticator: Authenticator) -> None:
+    def __init__(
+        self, app: App, protocol: str, authenticator: Authenticator, *, takes_websockets: bool = False
+    ) -> None:
+        """Wrap a protocol's app.
+
+        Args:
+            app: the app.
+            protocol: its label in metrics.
+            authenticator: tells when a key is revoked.
+            takes_websockets: pass WebSockets on to the app, which counts and ends them itself. Else they are refused.
+        """
         self._app = app
         self._authenticator = authenticator
+        self._takes_websockets = takes_websockets
         self._open_streams = STREAMS_OPEN.labels(protocol=protocol)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle an ASGI request. WebSockets are refused: no guarded protocol uses them."""
+        """Handle an ASGI request."""
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008})
+            if self._takes_websockets:
+                await self._app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
             return
         stream = _GuardedStream(self._authenticator, self._open_streams, scope, send)
         try:

@@ -46,9 +46,9 @@ class ServerContext(NamedTuple):
     readiness: Callable[[], Awaitable[str]]
     """Returns `ready`, or why the server is not."""
 
-    def guard(self, app: App, protocol: str) -> StreamGuard:
+    def guard(self, app: App, protocol: str, *, takes_websockets: bool = False) -> StreamGuard:
         """Wrap a protocol's app, so that its streams are counted and end when their key is revoked."""
-        return StreamGuard(app, protocol, self.access.authenticator)
+        return StreamGuard(app, protocol, self.access.authenticator, takes_websockets=takes_websockets)
 
 
 async def _nothing_to_close() -> None:
@@ -291,10 +291,11 @@ def mount_openai(context: ServerContext) -> MountedProtocol | None:
             session_headers=settings.openai_session_headers,
         ),
         context.expired_sessions,
+        access.authenticator,
         admit_stream=access.admit_stream,
     )
     return MountedProtocol(
-        routes=[Mount(settings.openai_path, app=context.guard(app, "openai"))],
+        routes=[Mount(settings.openai_path, app=context.guard(app, "openai", takes_websockets=True))],
         openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.openai_path),
     )
 

@@ -273,9 +273,9 @@ def _config(app: App, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,
-        ws=WEBSOCKET_CONNECTION if settings.blade else "none",
+        ws=WEBSOCKET_CONNECTION if settings.blade or settings.openai else "none",
         ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
-        ws_ping_interval=None,  # Socket.IO has a heartbeat of its own
+        ws_ping_interval=None,  # Socket.IO has a heartbeat of its own, and OpenAI's sockets have a time limit
         ws_per_message_deflate=False,
         interface="asgi3",
         lifespan="off",  # `_serve` runs it, so that its errors are reported on one line

@@ -58,6 +58,20 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
+def counted_error(protocol: str, errors: ErrorTable, error: Exception) -> ErrorResponse:
+    """Return a protocol's answer to a failure, and count it. A fault of ours is logged under a reference."""
+    if not isinstance(error, Refused | RequestError):
+        reference = uuid.uuid4().hex[:12]
+        log.error("request failed", protocol=protocol, reference=reference, exc_info=error)
+        error = InternalError(reference)
+    response = errors.to_response(error)
+    if response.status >= 500 and isinstance(error, InternalError):
+        REQUESTS_FAILED.labels(protocol=protocol).inc()
+    else:
+        REQUESTS_REFUSED.labels(protocol=protocol, code=response.code).inc()
+    return response
+
+
 class ProtocolApp:
     """Authenticates, checks the key's scope, dispatches, counts, and writes errors in the protocol's own shape."""
 
@@ -128,13 +142,4 @@ class ProtocolApp:
         CALLER.set(principal.user)
 
     def _respond_to_error(self, error: Exception) -> Response:
-        if not isinstance(error, Refused | RequestError):
-            reference = uuid.uuid4().hex[:12]
-            log.error("request failed", protocol=self._name, reference=reference, exc_info=error)
-            error = InternalError(reference)
-        response = self._errors.to_response(error)
-        if response.status >= 500 and isinstance(error, InternalError):
-            REQUESTS_FAILED.labels(protocol=self._name).inc()
-        else:
-            REQUESTS_REFUSED.labels(protocol=self._name, code=response.code).inc()
-        return self._write_error(response)
+        return self._write_error(counted_error(self._name, self._errors, error))

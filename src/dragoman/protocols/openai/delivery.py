@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.sessions.view import SessionView
@@ -34,12 +35,12 @@ class Delivery:
     ) -> Response:
         """Stream a run from its start. The run is stopped when the client leaves, unless it `continues`."""
         release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
-        is_kept = continues or self._continues(request)
+        is_kept = continues or self.continues(request.scope)
 
         def on_close(has_disconnected: bool) -> None:
             release()
             on_end(handle.session)
-            self._on_end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
+            self.end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
 
         return await open_stream(self._runs.reader(handle), encoder, on_close=on_close)
 
@@ -53,7 +54,7 @@ class Delivery:
         on_end: Callable[[SessionView], None] = lambda session: None,
     ) -> None:
         """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
-        has_disconnected, is_kept = False, continues or self._continues(request)
+        has_disconnected, is_kept = False, continues or self.continues(request.scope)
         release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
         try:
             with self._runs.reader(handle) as reader:
@@ -64,16 +65,22 @@ class Delivery:
         finally:
             release()
             on_end(handle.session)
-            self._on_end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
+            self.end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
 
-    def _continues(self, request: Request) -> bool:
-        policy = header(request.scope, b"x-dragoman-on-disconnect") or self._options.on_disconnect
+    def continues(self, scope: Scope) -> bool:
+        """Whether runs of a connection continue when its client leaves."""
+        policy = header(scope, b"x-dragoman-on-disconnect") or self._options.on_disconnect
         return policy.lower() == "continue"
 
-    def _on_end(self, handle: RunHandle, *, has_disconnected: bool, is_kept: bool) -> None:
+    def end(self, handle: RunHandle, *, has_disconnected: bool, is_kept: bool) -> None:
+        """Stop a run whose client has left, unless it is kept, and delete its session if its answer ends that."""
         if has_disconnected and handle.is_new and not is_kept:
             self._runs.abandoned.stop(handle.session, handle.run_id)
-        self._expired.check(handle.session)
+        self.check(handle.session)
+
+    def check(self, session: SessionView) -> None:
+        """Delete a session that its last answer ended, unless it is in use."""
+        self._expired.check(session)
 
 
 def session_headers(session: SessionView) -> dict[str, str]:

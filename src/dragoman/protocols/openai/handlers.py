@@ -31,6 +31,7 @@ class OpenAiOptions(msgspec.Struct, frozen=True, kw_only=True):
         body_limit: bytes of a request's body.
         on_disconnect: what happens to a run whose client disconnects while nobody else reads it.
         keep_days: how long sessions with one response are kept, which no list shows.
+        socket_limit_s: seconds after which a WebSocket takes no further response.
         session_headers: headers in which chat applications name their chats.
         wait_hours: how long a session that is not stored waits for the results of the application's tools.
     """
@@ -39,6 +40,7 @@ class OpenAiOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     keep_days: int = 30
     wait_hours: int = 24
+    socket_limit_s: float = 3600.0
     session_headers: tuple[str, ...] = ("X-OpenWebUI-Chat-Id",)
 
 
@@ -60,15 +62,19 @@ class OpenAiHandlers(Handlers):
         return respond
 
 
+def error_facts(error: ErrorResponse) -> wire.ErrorFacts:
+    """An error in OpenAI's form."""
+    path, code = str(error.facts.get("path", "")), str(error.facts.get("code", error.code))
+    return wire.ErrorFacts(error.message, error_type(error.status), path, code)
+
+
 def write_error(error: ErrorResponse) -> Response:
     """Write an error in OpenAI's form."""
-    code = str(error.facts.get("code", error.code))
-    path = str(error.facts.get("path", ""))
+    facts = error_facts(error)
     headers = {**error.headers, REQUEST_ID: _new_request_id()}
-    if code == "idempotency_key_reused" or (error.status == 500 and "code" in error.facts):
+    if facts.code == "idempotency_key_reused" or (error.status == 500 and "code" in error.facts):
         headers["x-should-retry"] = "false"
-    body = wire.ErrorBody(wire.ErrorFacts(error.message, error_type(error.status), path, code))
-    return json_response(body, error.status, headers)
+    return json_response(wire.ErrorBody(facts), error.status, headers)
 
 
 def _new_request_id() -> str:

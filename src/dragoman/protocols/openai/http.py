@@ -1,11 +1,12 @@
-"""OpenAI's API over HTTP as one app."""
+"""OpenAI's API over HTTP and WebSocket as one app."""
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
+from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
 from dragoman.protocols.kit.errors import UnknownPath
 from dragoman.protocols.kit.router import Route
@@ -18,6 +19,7 @@ from dragoman.protocols.openai.handlers import DESCRIPTION, OpenAiOptions, write
 from dragoman.protocols.openai.models import ModelHandlers
 from dragoman.protocols.openai.responses import ResponseHandlers
 from dragoman.protocols.openai.runs import Runs
+from dragoman.protocols.openai.sockets import ResponseSockets
 
 NOT_SERVED = ("responses/compact", "responses/input_tokens")
 """Paths of OpenAI's that would otherwise be taken for the ids of responses, and so for paths that exist."""
@@ -28,6 +30,7 @@ def app(
     authenticate: Authenticate,
     options: OpenAiOptions,
     expired: ExpiredSessions,
+    authenticator: Authenticator,
     *,
     admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
@@ -42,7 +45,13 @@ def app(
     )
     routes = [route for area in areas for route in area.routes()]
     routes += [Route(method, path, _refuse) for path in NOT_SERVED for method in ("GET", "POST", "DELETE")]
-    return ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
+    requests = ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
+    sockets = ResponseSockets(runs, delivery, authenticate, authenticator, options, admit_stream)
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        await (sockets if scope["type"] == "websocket" else requests)(scope, receive, send)
+
+    return dispatch
 
 
 async def _refuse(request: Request) -> Response:

@@ -9,7 +9,7 @@ Source: section 4.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -67,12 +67,21 @@ class RunHandle(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """A user's request for a response. `agent` is the name of the agent that it asks for."""
+    """A user's request for a response.
+
+    Attributes:
+        owner: the user.
+        parsed: its body.
+        agent: the name of the agent that it asks for.
+        key: its idempotency key.
+        unstored: a run that it may continue by its response, though that is not stored.
+    """
 
     owner: UserId
     parsed: ParsedResponse
     agent: str | None
     key: IdempotencyKey | None = None
+    unstored: RunId | None = None
 
 
 class _Place(NamedTuple):
@@ -126,6 +135,10 @@ class Runs:
         ended_at = None if response is None else response.completed_at
         return ended_at is None or self._engine.clock.now().timestamp() < ended_at + POLLED_FOR.total_seconds()
 
+    def lease(self, handle: RunHandle) -> AbstractContextManager[None]:
+        """Keep a run's session, in memory and from its end, until the block is left."""
+        return self._engine.lease(handle.session)
+
     # --- reading --------------------------------------------------------------------------------------------------
 
     def reader(self, handle: RunHandle) -> Reader:
@@ -164,12 +177,15 @@ class Runs:
 
     @asynccontextmanager
     async def start(
-        self, owner: UserId, parsed: ParsedResponse, key: IdempotencyKey | None
+        self, owner: UserId, parsed: ParsedResponse, key: IdempotencyKey | None = None, unstored: RunId | None = None
     ) -> AsyncIterator[RunHandle]:
-        """Start the run that a request asks for, or find the one that its idempotency key started before."""
+        """Start the run that a request asks for, or find the one that its idempotency key started before.
+
+        `unstored` is a run that the request may continue by its response, though that is not stored.
+        """
         model = parsed.fields.model
         agent = None if model is None else self.agent_named(model)
-        request = RunRequest(owner, parsed, agent, key)
+        request = RunRequest(owner, parsed, agent, key, unstored)
         async with AsyncExitStack() as stack:
             if key is None:
                 yield await self._submit(stack, request)
@@ -261,6 +277,10 @@ class Runs:
         if fields.conversation is not None:
             return _Place(await self.find_conversation(owner, fields.conversation))
         if fields.previous_response_id is not None:
+            if request.unstored is not None and fields.previous_response_id == ids.response_id(request.unstored):
+                unstored = await self.find_run(owner, request.unstored)
+                if unstored is not None:
+                    return _Place(unstored.session, unstored if unstored.first_seq else None)
             try:
                 async with self.find(owner, fields.previous_response_id) as handle:
                     return _Place(handle.session, handle if handle.first_seq else None)

@@ -447,6 +447,12 @@ class ResponseEvents:
         return b"".join(frames)
 
 
+def payloads(frames: bytes) -> list[str]:
+    """The events of frames as JSON, for a transport that delimits them itself. It has no `[DONE]`."""
+    found = [frame.partition(b"data: ")[2] for frame in frames.split(b"\n\n")]  # JSON has no line breaks
+    return [each.decode() for each in found if each.startswith(b"{")]
+
+
 def new_response(
     run_id: str,
     session_id: SessionId,

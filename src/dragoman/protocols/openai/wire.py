@@ -310,3 +310,11 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """The body of every error."""
 
     error: ErrorFacts
+
+
+class SocketError(msgspec.Struct, frozen=True, kw_only=True):
+    """The event that answers a failure on a WebSocket."""
+
+    type: Literal["error"] = "error"
+    status: int
+    error: ErrorFacts
