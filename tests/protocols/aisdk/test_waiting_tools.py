@@ -1,6 +1,7 @@
-"""Calls that begin to wait while they run, in pages on the official clients: they are asked and answered as any others."""
+"""Calls that begin to wait while they run, in pages on the official clients: they are answered as any others."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ Json = Any
 @tool
 def seat(train: str, context: ToolContext) -> str:
     """Reserve a seat."""
-    if context.answer is None:
-        question = {"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}]}
+    if context.answer in (None, "elsewhere"):
+        question = {"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}, {"label": "elsewhere"}]}
         raise Deferred("question", {"questions": [question]})
     return f"{context.answer} seat on {train}"
 
@@ -45,11 +46,14 @@ TOOLS = {"seat": {"train": "R7"}, "refund": {"order": "old-1"}, "locate": {"plac
 @agent("clerk", tools=[seat, refund, locate], history=True)
 async def clerk(run: Run) -> AsyncIterator[str]:
     """Call the tool that the user names."""
+    name, _, then = run.text.partition(" and ")
     yield "Let me see. "
     try:
-        yield str(await run.call(run.text, **TOOLS[run.text]))
+        yield str(await run.call(name, **TOOLS[name]))
     except ToolFailed as failed:
         yield f"{failed}."
+    if then == "wait":
+        await asyncio.Event().wait()
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +75,10 @@ def approve(seen: Seen, version: Version, *, approved: bool = True) -> tuple[str
     return "approve", {"id": part["approval"]["id"], "approved": approved}
 
 
-def choose(seen: Seen, version: Version) -> tuple[str, Json]:
+def choose(seen: Seen, version: Version, label: str = "aisle") -> tuple[str, Json]:
     part = seen.part("tool-AskUserQuestion")
     assert (part["state"], part["input"]["questions"][0]["question"]) == ("input-available", "Where?")
-    return "output", {"tool": "AskUserQuestion", "toolCallId": part["toolCallId"], "output": "aisle"}
+    return "output", {"tool": "AskUserQuestion", "toolCallId": part["toolCallId"], "output": label}
 
 
 def find(seen: Seen, version: Version) -> tuple[str, Json]:
@@ -83,7 +87,7 @@ def find(seen: Seen, version: Version) -> tuple[str, Json]:
     return "output", {"tool": "locate", "toolCallId": part["toolCallId"], "output": "the Danube"}
 
 
-ANSWERS = {
+ANSWERS: dict[str, tuple[Callable[[Seen, Version], tuple[str, Json]], str]] = {
     "refund": (approve, "refunded old-1"),
     "seat": (choose, "aisle seat on R7"),
     "locate": (find, "Ulm is at the Danube"),
@@ -96,8 +100,6 @@ ANSWERS = {
 async def test_a_tool_that_asks_while_it_runs_is_answered_in_the_same_message(
     browser: Browser, name: str, reloads: bool
 ) -> None:
-    if name == "seat" and browser.version in ("5", "6.0"):
-        pytest.skip("these clients cannot rename the part of a call: a question is shown after a reload")
     answer, text = ANSWERS[name]
     page = await browser.load()
     seen = await page.send(name)
@@ -118,3 +120,50 @@ async def test_a_tool_that_is_denied_while_it_runs_does_not_go_on(browser: Brows
     seen = await page.do(do, options=options)
     assert (seen.text, seen.statuses) == ("Let me see. Tool call denied.", [200])
     await browser.check(seen)
+
+
+@requirement("ai-sdk:answers:waiting")
+async def test_a_tool_that_asks_again_gets_the_answer_to_its_last_question(browser: Browser) -> None:
+    page = await browser.load()
+    do, options = choose(await page.send("seat"), browser.version, "elsewhere")
+    seen = await page.do(do, options=options)
+    assert (seen.text, seen.statuses) == ("Let me see. ", [200])
+    await browser.check(seen)
+    do, options = choose(seen, browser.version)
+    seen = await page.do(do, options=options)
+    questions = [
+        part["output"]["answers"][0]["custom"] for part in seen.last["parts"] if part["type"] == "tool-AskUserQuestion"
+    ]
+    assert (questions, seen.text) == (["elsewhere", "aisle"], "Let me see. aisle seat on R7")
+    await browser.check(seen)
+
+
+@requirement("ai-sdk:answers:waiting")
+async def test_a_question_of_a_tool_can_be_declined_or_left(browser: Browser) -> None:
+    page = await browser.load()
+    question = (await page.send("seat")).part("tool-AskUserQuestion")
+    named = {"tool": "AskUserQuestion", "toolCallId": question["toolCallId"]}
+    seen = await page.do("output", options={**named, "state": "output-error", "errorText": "No time"})
+    assert (seen.text, seen.status) == ("Let me see. Tool call denied: No time.", "ready")
+    await browser.check(seen)
+    await page.send("seat")
+    seen = await page.send("refund")
+    assert seen.part("tool-refund")["toolCallId"]
+    states = [part["state"] for each in await browser.history() for part in each["parts"] if "toolCallId" in part]
+    assert set(states[:-1]) == {"output-error"}
+
+
+@requirement("ai-sdk:answers:waiting", "ai-sdk:resume:settled")
+async def test_a_page_that_joins_later_does_not_run_again_what_a_tool_asked_of_the_page(browser: Browser) -> None:
+    page = await browser.load(tools={"locate": "the Danube"})
+    sending = page.begin("send", message={"text": "locate and wait"})
+    await page.wait_for_text("Ulm is at the Danube")
+    reloaded = await browser.load(tools={"locate": "the Rhine"})
+    resuming = reloaded.begin("resume")
+    await reloaded.wait_for_text("Ulm is at the Danube")
+    path = f"/{browser.chat.replace('/', '%2F').replace(' ', '%20')}/stop"
+    assert (await browser.pages.request("POST", path)).json == {"stopped": True}
+    first, second = await sending, await resuming
+    assert (first.calls, second.calls) == (["locate"], [])
+    await browser.check(first)
+    await browser.check(second)

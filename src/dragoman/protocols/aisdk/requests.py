@@ -4,6 +4,7 @@ Users are believed in what they say, never in what was said or done: of an assis
 count that the core recorded and that still wait. Source: specification of AI SDK, 2 to 4; shared rules, 13, 18 to 21.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -12,7 +13,7 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.answers import choice_from, compact_json, result_content
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import CallId, MessageId
+from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
 from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import RunMetadata
@@ -20,7 +21,7 @@ from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.aisdk.errors import InputAltered
 from dragoman.protocols.aisdk.history import parts_of
-from dragoman.protocols.aisdk.wire import ChatRequest, ClientTool, Dialect, UIMessage
+from dragoman.protocols.aisdk.wire import QUESTION_ID, ChatRequest, ClientTool, Dialect, UIMessage, question_id
 from dragoman.protocols.kit.errors import InvalidBody
 
 NewId = Callable[[], str]
@@ -181,21 +182,27 @@ def answers_of(messages: Iterable[UIMessage], state: SessionState, dialect: Dial
         InputAltered: an approval came with other arguments than those of its call.
         InvalidAnswer: an answer to a question has another form.
     """
-    waiting = {call.call.call_id: call for call in state.waiting_calls()}
+    waiting = {_part_id(call): call for call in state.waiting_calls()}
     answers: list[Answer] = []
     for part in _calls_in(messages):
         call = waiting.get(part["toolCallId"])
         answer = None if call is None else _answer(call, part, dialect)
         if answer is not None:
             answers.append(answer)
-            del waiting[answer.call_id]
+            del waiting[part["toolCallId"]]
     return tuple(answers)
 
 
 def last_call_of(messages: Sequence[UIMessage]) -> CallId | None:
     """The call that a continuation ends on."""
     calls = [part["toolCallId"] for part in _calls_in(messages)]
-    return CallId(calls[-1]) if calls else None
+    return CallId(re.sub(QUESTION_ID, "", calls[-1])) if calls else None
+
+
+def _part_id(call: OpenCall) -> str:
+    """The id of the part in which a waiting call is answered."""
+    is_asked_by_tool = call.loop == ROOT and call.asked() is not call.call
+    return question_id(call.call.call_id, call.answered_seq) if is_asked_by_tool else call.call.call_id
 
 
 def _calls_in(messages: Iterable[UIMessage]) -> Iterable[JsonObject]:

@@ -39,10 +39,11 @@ from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
 from dragoman.core.session import asked_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
-from dragoman.protocols.aisdk.wire import Chunk, Dialect
+from dragoman.protocols.aisdk.wire import Chunk, Dialect, question_id
 
 PROTOCOL = "ai-sdk"
 FAILED_MESSAGE = "The agent failed"
+DECLINED_MESSAGE = "The question was declined"
 FINISH_REASONS: dict[StopReason, str] = {
     "end_turn": "stop",
     "max_tokens": "length",
@@ -66,6 +67,9 @@ class _Call(NamedTuple):
     is_dynamic: bool
     has_approval: bool = False
     """Whether the user is asked about it."""
+    question: str | None = None
+    """The id of the part with the question that its tool asks."""
+    answered_seq: int = 0
 
 
 class OpenPart(msgspec.Struct, frozen=True):
@@ -164,33 +168,21 @@ class TurnChunks:
             case RunStopped() as stopped if stopped.run_id == self._run:
                 return self._on_run_stopped(stopped)
             case CallParked() | AnswerGiven() | CallSettled() as event:
-                return self._on_call_event(event)
+                return self._on_call_event(event, logged.seq)
+            case CardUpdated(loop="root", card=card):
+                return self._on_card(card)
             case event:
-                return self._on_side_content(event)
+                return _side_content(event)
         return []
 
-    def _on_call_event(self, event: CallParked | AnswerGiven | CallSettled) -> list[Chunk]:
+    def _on_call_event(self, event: CallParked | AnswerGiven | CallSettled, seq: int) -> list[Chunk]:
         match event:
             case CallParked() as parked:
                 return self._on_call_parked(parked)
-            case AnswerGiven(call_id=call_id) as answer:
-                return self._on_answer(call_id, answer)
+            case AnswerGiven() as answer:
+                return self._on_answer(answer, seq)
             case CallSettled() as settled:
                 return self._on_call_settled(settled)
-
-    def _on_side_content(self, event: Event) -> list[Chunk]:
-        """What stands beside the text: a plan, a card, the shared state, a stage."""
-        match event:
-            case PlanUpdated(loop="root") as plan:
-                steps = [{"title": each.title, "status": each.status} for each in plan.steps]
-                return [_data("plan", "plan", {"status": plan.status, "steps": steps})]
-            case CardUpdated(loop="root", card=card):
-                return self._on_card(card)
-            case SharedStateReplaced(loop="root", state=state):
-                return [_data("state", "state", state)]
-            case StageChanged(loop="root", stage=stage):
-                return [{"type": "data-stage", "data": {"stage": stage}, "transient": True}]
-        return []
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
@@ -298,42 +290,42 @@ class TurnChunks:
     def _call(self, opened: CallOpened) -> list[Chunk]:
         call, kind = opened.call, opened.kind
         self._calls[call.call_id] = _Call(kind, call, is_dynamic=opened.server is not None)
-        names: Chunk = {"toolCallId": call.call_id, "toolName": call.name}
         flags: Chunk = {"providerExecuted": True} if kind in SERVERS_OWN else {}
         if opened.server is not None:
             flags["dynamic"] = True
-        text = compact_json(call.input)
-        chunks: list[Chunk] = [
-            {"type": "tool-input-start", **names, **flags},
-            {"type": "tool-input-delta", "toolCallId": call.call_id, "inputTextDelta": text},
-        ]
-        is_earlier = self._only is None and self._newest not in (None, self._run)
-        if not (is_earlier and kind in ("client", "question")):
-            chunks.append({"type": "tool-input-available", **names, "input": call.input, **flags})
+        chunks = _input(call, flags, is_complete=not self._is_told_again(kind))
         if kind == "permission":
             chunks += self._approval_request(call.call_id)
         return chunks
 
+    def _is_told_again(self, kind: CallKind) -> bool:
+        """Whether a page must not run or ask what it is told, because it is of a run before the one that is joined."""
+        return kind in ("client", "question") and self._only is None and self._newest not in (None, self._run)
+
     def _on_call_parked(self, parked: CallParked) -> list[Chunk]:
-        """A call that waits although it was opened as one that does not. A question takes the place of the call."""
-        call_id, kind = parked.call_id, parked.kind
+        """A call that waits although it was opened as one that does not. A question gets a part of its own."""
+        call_id, kind = parked.call_id, parked.kind or "permission"
         if (opened := self._inner.get(call_id)) is not None:
             asked = asked_call(opened.call, kind, parked.note)
-            self._inner[call_id] = msgspec.structs.replace(opened, kind=kind or "permission", call=asked)
+            self._inner[call_id] = msgspec.structs.replace(opened, kind=kind, call=asked)
             return []
         known = self._calls.get(call_id)
         if known is None:
             return []
         asked = asked_call(known.call, kind, parked.note)
-        self._calls[call_id] = known._replace(kind=kind or "permission")
-        own: Chunk = {"toolCallId": call_id, "toolName": asked.name, "input": asked.input, "providerExecuted": False}
+        if asked is not known.call:
+            part_id = question_id(call_id, known.answered_seq)
+            self._calls[call_id] = known._replace(question=part_id)
+            question = msgspec.structs.replace(asked, call_id=CallId(part_id))
+            return _input(question, {}, is_complete=not self._is_told_again(kind))
+        self._calls[call_id] = known._replace(kind=kind)
+        flags: Chunk = {"providerExecuted": False}  # clients send no answers to calls of the server's own
         if known.is_dynamic:
-            own["dynamic"] = True
-        available: Chunk = {
-            "type": "tool-input-available",
-            **own,
-        }  # clients send no answers to calls of the server's own
-        return [available, *(self._approval_request(call_id) if kind in (None, "permission") else [])]
+            flags["dynamic"] = True
+        if self._is_told_again(kind):
+            return _input(asked, flags, is_complete=False)
+        complete = _input(asked, flags, is_complete=True)[-1]
+        return [complete, *(self._approval_request(call_id) if kind == "permission" else [])]
 
     def _approval_request(self, call_id: CallId) -> list[Chunk]:
         self._calls[call_id] = self._calls[call_id]._replace(has_approval=True)
@@ -341,10 +333,16 @@ class TurnChunks:
             return [_data("approval", call_id, {"toolCallId": call_id})]
         return [{"type": "tool-approval-request", "approvalId": call_id, "toolCallId": call_id}]
 
-    def _on_answer(self, call_id: CallId, answer: AnswerGiven) -> list[Chunk]:
+    def _on_answer(self, answer: AnswerGiven, seq: int) -> list[Chunk]:
         """The decision about a call. Only 7 knows it as a chunk, and only who did not make it needs it."""
+        call_id = answer.call_id
         call = self._calls.get(call_id)
-        if call is None or not call.has_approval or self._only is not None:
+        if call is None:
+            return []
+        self._calls[call_id] = call._replace(question=None, answered_seq=seq)
+        if call.question is not None:
+            return [_answered(call.question, answer)]
+        if not call.has_approval or self._only is not None:
             return []
         if self._dialect == 5 or (self._dialect == 6 and not self._is_history):
             return []
@@ -358,12 +356,18 @@ class TurnChunks:
         if call is None:
             return []
         own: Chunk = {"toolCallId": result.call_id}
+        text = core.text_of(result.content)
+        if call.question is not None:
+            return [
+                {"type": "tool-output-error", "toolCallId": each, "errorText": text, **flags}
+                for each, flags in ((call.question, {}), (result.call_id, {"providerExecuted": True}))
+            ]
         if settled.outcome == "denied" and call.has_approval and self._dialect != 5:
             return [{"type": "tool-output-denied", **own}]
         flags: Chunk = {} if call.kind in ("client", "question") else {"providerExecuted": True}
         if settled.outcome == "done":
             return [{"type": "tool-output-available", **own, "output": output_of(result), **flags}]
-        return [{"type": "tool-output-error", **own, "errorText": core.text_of(result.content), **flags}]
+        return [{"type": "tool-output-error", **own, "errorText": text, **flags}]
 
     def _show_inner_calls(self) -> list[Chunk]:
         """The calls of sub-agents that wait, as calls of the message in a step of their own."""
@@ -379,6 +383,37 @@ class TurnChunks:
         for opened in waiting:
             chunks += self._call(opened)
         return chunks
+
+
+def _input(call: core.Call, flags: Chunk, *, is_complete: bool) -> list[Chunk]:
+    """A call with its input. Pages run or ask it when the input is complete, unless the flags say who else does."""
+    names: Chunk = {"toolCallId": call.call_id, "toolName": call.name}
+    chunks: list[Chunk] = [
+        {"type": "tool-input-start", **names, **flags},
+        {"type": "tool-input-delta", "toolCallId": call.call_id, "inputTextDelta": compact_json(call.input)},
+    ]
+    return [*chunks, {"type": "tool-input-available", **names, "input": call.input, **flags}] if is_complete else chunks
+
+
+def _answered(part_id: str, answer: AnswerGiven) -> Chunk:
+    """What came of a question that a tool asked."""
+    own: Chunk = {"toolCallId": part_id}
+    if answer.result is None or answer.result.is_error:
+        return {"type": "tool-output-error", **own, "errorText": answer.reason or DECLINED_MESSAGE}
+    return {"type": "tool-output-available", **own, "output": output_of(answer.result)}
+
+
+def _side_content(event: Event) -> list[Chunk]:
+    """What stands beside the text: a plan, the shared state, a stage."""
+    match event:
+        case PlanUpdated(loop="root") as plan:
+            steps = [{"title": each.title, "status": each.status} for each in plan.steps]
+            return [_data("plan", "plan", {"status": plan.status, "steps": steps})]
+        case SharedStateReplaced(loop="root", state=state):
+            return [_data("state", "state", state)]
+        case StageChanged(loop="root", stage=stage):
+            return [{"type": "data-stage", "data": {"stage": stage}, "transient": True}]
+    return []
 
 
 def _usage_of(usage: core.Usage) -> core.JsonObject:

@@ -15,6 +15,8 @@ from dragoman.protocols.kit.errors import InvalidBody
 Dialect = Literal[5, 6, 7]
 """The major version of the client, as far as the stream depends on it."""
 ID_LIMIT = 256
+QUESTION_ID = r"^ask:[0-9]+:"
+"""How the id of the part begins with a question that a tool asks while it runs; the call's id follows."""
 MESSAGE_LIMIT = 10_000
 """Messages in one request."""
 Id = Annotated[str, Limits(min_length=1, max_length=ID_LIMIT)]
@@ -150,3 +152,8 @@ def dialect_of(version: str | None, default: Dialect) -> Dialect:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
         return default
     return 5 if int(digits) <= 5 else 6 if int(digits) == 6 else 7
+
+
+def question_id(call_id: str, answered_seq: int) -> str:
+    """The id of the part with a tool's question. A tool that asks again, after an answer, gets another part."""
+    return f"ask:{answered_seq}:{call_id}"
