@@ -512,9 +512,8 @@ async def test_a_server_that_dies_at_any_commit_runs_no_call_twice_and_gives_an_
                     results.setdefault(message.name, set()).add(text_of(message.content))
             assert "cut" not in [each.status for each in history[-1:] if isinstance(each, AssistantMessage)]
     interrupted = "Tool call interrupted: the server restarted"
-    assert results == {
-        "first": {"first ok", interrupted},
-        "second": {"second ok", interrupted},
-        "third": {"third ok", interrupted},
-        "pay": {"paid", interrupted},
+    outcomes = {"first": "first ok", "second": "second ok", "third": "third ok", "pay": "paid"}
+    assert {name: found - {interrupted} for name, found in results.items()} == {
+        name: {done} for name, done in outcomes.items()
     }
+    assert any(interrupted in found for found in results.values())

@@ -4,6 +4,7 @@ Each request goes to a server by chance, and so does each socket. A part of them
 with hints over NATS, and with a rolling restart.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -56,9 +57,12 @@ def sampled_cases() -> list[Any]:
         for protocol in NAMES
         for each in playable(protocol)[:: STRIDES.get(protocol, 1)]
     ]
-    for place, each in enumerate(WITHOUT_CRASHES):
+    played: Counter[str] = Counter()
+    for each in WITHOUT_CRASHES:
         able = [protocol for protocol in NAMES if each in playable(protocol)]
-        cases.append((able[place % len(able)], each, "nats", False))
+        rarest = min(able, key=played.__getitem__)
+        played[rarest] += 1
+        cases.append((rarest, each, "nats", False))
     return cases + [(protocol, playable(protocol)[place + 2], "database", True) for place, protocol in enumerate(NAMES)]
 
 

@@ -28,7 +28,8 @@ from tests.servers import COMMAND, AppServer, server_process
 from tests.stores.contract import ANN, BOB, commits_of, idempotency_record
 
 HOUR = timedelta(hours=1)
-SESSIONS = 12
+SESSIONS = 15
+"""So many that one of them is interrupted inside a block."""
 
 
 async def filled(stores: Stores) -> CopyCounts:

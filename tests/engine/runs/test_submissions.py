@@ -429,7 +429,7 @@ async def test_a_deletion_that_failed_leaves_the_session(world: World, monkeypat
     live = await open_session(engine)
     await play(engine, live, "hello")
 
-    async def fail(session_id: str) -> None:
+    async def fail(*_: object) -> None:
         raise StoreUnavailable("the disk is full")
 
     with monkeypatch.context() as patched:
