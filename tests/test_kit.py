@@ -171,6 +171,7 @@ ROUTER = Router(
         Route("POST", "a/{x}", nothing),
         Route("GET", "a/fixed", nothing),
         Route("GET", "{first}/files/{rest:path}", nothing),
+        Route("DELETE", "{first}/files/{rest:path}", nothing),
         Route("GET", "{first}/files/{rest:path}/events", nothing),
     ]
 )
@@ -189,14 +190,21 @@ ROUTER = Router(
     ],
 )
 def test_a_path_finds_its_route_and_variables(path: str, route: str, variables: dict[str, str]) -> None:
-    match = ROUTER.find(path)
+    match = ROUTER.find(path, "GET")
     assert match is not None
     assert (match.routes["GET"].path, match.variables) == (route, variables)
 
 
 @pytest.mark.parametrize("path", ["/a", "/a//", "/a/1/2", "/b/files", "/nothing"])
 def test_a_path_without_a_route_is_not_found(path: str) -> None:
-    assert ROUTER.find(path) is None
+    assert ROUTER.find(path, "GET") is None
+
+
+@pytest.mark.parametrize(("path", "rest"), [("/a/files/x/events", "x/events"), ("/a/files/x", "x")])
+def test_a_value_of_several_parts_ends_where_the_method_has_a_route(path: str, rest: str) -> None:
+    match = ROUTER.find(path, "DELETE")
+    assert match is not None
+    assert (match.routes["DELETE"].path, match.variables["rest"]) == ("{first}/files/{rest:path}", rest)
 
 
 def test_an_error_is_answered_by_the_row_of_its_nearest_base() -> None:

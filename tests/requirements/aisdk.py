@@ -97,7 +97,11 @@ REQUIREMENTS = (
     Requirement("ai-sdk:history:waiting", "A call that waits is shown so that it can be answered", "ai-sdk 9"),
     Requirement("ai-sdk:history:page", "A history is read in pages; a chat that does not exist has none", "ai-sdk 9"),
     Requirement("ai-sdk:chats:list", "Chats are listed, renamed and deleted", "ai-sdk 1"),
-    Requirement("ai-sdk:chats:ids", "A chat's id is any string of 1 to 256 characters", "ai-sdk 1; rule 1"),
+    Requirement(
+        "ai-sdk:chats:ids",
+        "A chat's id is any text of 1 to 256 characters without a slash at an end",
+        "ai-sdk 1; rule 1",
+    ),
     Requirement("ai-sdk:chats:foreign", "Another user's chat is as one that does not exist", "ai-sdk 1; rule 2"),
     Requirement("ai-sdk:chats:agent", "The agent of a chat cannot change: 409", "ai-sdk 10; rule 4"),
     Requirement("ai-sdk:stop:durable", "Stop ends the run for all readers, once", "ai-sdk 8"),

@@ -5,6 +5,7 @@ import json
 from itertools import count
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -311,7 +312,14 @@ async def test_ids_are_any_text(pages: Pages) -> None:
     for chat in ("a/b", "ü%", "x" * 256, " "):
         assert (await pages.post(chat, user("hello", "u1"))).status == 200
         assert len(await pages.history(chat)) == 2
-    for wrong in ("", "x" * 257, ".", ".."):
+    for chat in ("a/stream", "messages", "b/stop/stop"):
+        path = f"/{quote(chat, safe='')}"
+        assert (await pages.post(chat, user("hello", "u1"))).status == 200
+        assert (await pages.request("PATCH", path, {"title": "t"})).json["id"] == chat
+        assert (await pages.request("POST", f"{path}/stop")).json == {"stopped": False}
+        assert (await pages.request("DELETE", path)).status == 204
+        assert await pages.history(chat) == []
+    for wrong in ("", "x" * 257, ".", "..", "/x", "x/"):
         refused = await pages.post(wrong, user("hello", "u1"))
         assert (refused.status, refused.code) == (400, "invalid_request")
 

@@ -270,8 +270,11 @@ class _Handlers(Handlers):
 
 
 def _check_chat_id(chat_id: str) -> str:
-    if chat_id in (".", "..") or len(chat_id) > wire.ID_LIMIT:
-        raise Invalid(f"a chat's id has 1 to {wire.ID_LIMIT} characters and is not '.' or '..'", path="id")
+    """A slash at an end would be lost in the address of the chat."""
+    if chat_id in (".", "..") or len(chat_id) > wire.ID_LIMIT or chat_id.strip("/") != chat_id:
+        raise Invalid(
+            f"a chat's id has 1 to {wire.ID_LIMIT} characters, no slash at an end, and is not '.' or '..'", path="id"
+        )
     return chat_id
 
 

@@ -118,8 +118,9 @@ class ProtocolApp:
         """Dispatch a request. Without a valid key nothing is revealed about paths and methods that need one."""
         path: str = scope["path"]
         method: str = scope["method"]
-        match = self._router.find(path[len(scope.get("root_path", "")) :])
-        route = None if match is None else match.routes.get("GET" if method == "HEAD" else method)
+        wanted = "GET" if method == "HEAD" else method
+        match = self._router.find(path[len(scope.get("root_path", "")) :], wanted)
+        route = None if match is None else match.routes.get(wanted)
         required: KeyScope
         if route is not None:
             is_open, required = route.is_open, route.required_scope

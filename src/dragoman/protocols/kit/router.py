@@ -54,20 +54,22 @@ class _Node:
         self.is_path = False
         self.routes: dict[str, Route] = {}
 
-    def find(self, parts: Sequence[str]) -> RouteMatch | None:
+    def find(self, parts: Sequence[str], method: str) -> RouteMatch | None:
         if not parts:
             return RouteMatch(self.routes, {}) if self.routes else None
         node = self.parts.get(parts[0])
-        match = None if node is None else node.find(parts[1:])
+        match = None if node is None else node.find(parts[1:], method)
         variable = self.variable
         if match is not None or variable is None or not parts[0]:
             return match
         for length in range(1, len(parts) + 1) if variable.is_path else (1,):  # the shortest value that fits
-            match = variable.find(parts[length:])
-            if match is not None:
+            found = variable.find(parts[length:], method)
+            if found is not None and (match is None or method in found.routes):
+                match = found
                 match.variables[variable.name] = "/".join(parts[:length])
-                return match
-        return None
+                if method in match.routes:
+                    return match
+        return match
 
 
 class Router:
@@ -87,6 +89,10 @@ class Router:
                     node = node.parts.setdefault(part, _Node())
             node.routes[route.method] = route
 
-    def find(self, path: str) -> RouteMatch | None:
-        """Find a path, which is relative to where the protocol is mounted. None if there is nothing."""
-        return self._root.find(path.strip("/").split("/"))
+    def find(self, path: str, method: str) -> RouteMatch | None:
+        """Find a path, which is relative to where the protocol is mounted. None if there is nothing.
+
+        The method decides only where a value of several parts could end: `DELETE chats/a/stream` is for the chat
+        `a/stream`, if streams cannot be deleted.
+        """
+        return self._root.find(path.strip("/").split("/"), method)
