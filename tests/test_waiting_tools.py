@@ -48,3 +48,34 @@ async def test_every_protocol_shows_the_question_that_a_tool_asks_and_goes_on_wi
         for answers in (await clients.histories_by_protocol(session.id)).values():
             assert any("aisle seat on R7" in each for each in answers)
         assert "aisle seat on R7" in str(await clients.blade.messages(f"sess_{session.id}"))
+
+
+async def test_a_text_answers_the_question_of_a_tool_where_protocols_have_no_form_for_it(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (clerk,) = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
+        clients = ProtocolClients(server, "alice", agent="clerk")
+        asked = await clients.openai.respond("a seat", model="clerk")
+        assert [item["type"] for item in asked["output"]] == ["mcp_call", "message"]
+        assert asked["output"][1]["content"][0]["text"] == "Where?\n- window\n- aisle"
+        answered = await clients.openai.respond("Aisle", model="clerk", previous_response_id=asked["id"])
+        assert answered["output"][-1]["content"][0]["text"] == "aisle seat on R7"
+        stored = await clients.openai.get(f"/responses/{asked['id']}")
+        assert stored["output"] == asked["output"]
+
+        messages = [{"role": "user", "content": "a seat"}]
+        named = {"model": "clerk", "metadata": {"dragoman_session": "a chat"}}
+        completion = await clients.openai.post("/chat/completions", {**named, "messages": messages})
+        question = completion["choices"][0]["message"]
+        assert question["content"] == "Where?\n- window\n- aisle"
+        messages += [question, {"role": "user", "content": "window"}]
+        completion = await clients.openai.post("/chat/completions", {**named, "messages": messages})
+        assert completion["choices"][0]["message"]["content"] == "window seat on R7"
+
+        stream = await clients.mcp.open("a seat", more={"name": "clerk", "arguments": {"message": "a seat"}})
+        result = (await stream.result())["structuredContent"]
+        assert (result["status"], result["pending"][0]["kind"]) == ("input_required", "question")
+        assert [each["label"] for each in result["pending"][0]["input"]["questions"][0]["options"]] == ["window", "aisle"]
+        given = {"message": "Window", "session_id": result["session_id"]}
+        stream = await clients.mcp.open("Window", more={"name": "clerk", "arguments": given})
+        assert (await stream.result())["structuredContent"]["text"] == "window seat on R7"

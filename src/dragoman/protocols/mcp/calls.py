@@ -207,7 +207,7 @@ class Calls:
             questions = [each for each in session.state.waiting_calls() if pending_call(each).kind == "question"]
             if questions:
                 first, *others = questions
-                answers = [choice_from_text(first.call, arguments.message)]
+                answers = [choice_from_text(first.asked(), arguments.message)]
                 declined = [Decision(call_id=each.call.call_id, granted=False) for each in others]
                 if arguments.files:
                     raise Invalid("the agent asks a question, which is answered by a message without files")

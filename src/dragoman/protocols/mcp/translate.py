@@ -247,7 +247,8 @@ def pending_call(call: OpenCall) -> wire.PendingCall:
     kind: Literal["question", "approval", "client"] = "approval"
     if not call.parked and call.kind in ("question", "client"):
         kind = "question" if call.kind == "question" else "client"
-    return wire.PendingCall(call_id=call.call.call_id, kind=kind, name=call.call.name, input=call.call.input)
+    asked = call.asked()
+    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
 
 
 def turn_result(

@@ -15,6 +15,7 @@ from dragoman.core import content as core
 from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     BlockClosed,
+    CallKind,
     CallOpened,
     CallParked,
     LoggedEvent,
@@ -25,6 +26,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.session import asked_call
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
 from dragoman.protocols.openai import ids, wire
@@ -66,7 +68,7 @@ class ShownRun:
         self._paragraphs: dict[TextKind, object] = {}
         """What the last words of each kind belong to."""
         self._block: tuple[str, int] | None = None
-        self._names: dict[CallId, str] = {}
+        self._calls: dict[CallId, core.Call] = {}
 
     def feed(self, record: Record) -> Words | ToolCall | None:
         """What a record adds."""
@@ -80,17 +82,26 @@ class ShownRun:
         if isinstance(record.event, BlockClosed):
             return self._close_block(record.event, record.seq)
         match record.event:
-            case CallOpened(kind="client", call=call):
+            case CallOpened(kind=kind, call=call):
+                self._calls[call.call_id] = call
+                return self._ask(kind, call, record)
+            case CallParked(call_id=call_id, kind=parked_kind, note=note) if call_id in self._calls:
+                kind = parked_kind or "permission"
+                return self._ask(kind, asked_call(self._calls[call_id], kind, note), record)
+        return None
+
+    def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> Words | ToolCall | None:
+        """What is shown of a call that waits for somebody."""
+        match kind:
+            case "client":
                 function = FunctionFacts(name=call.name, arguments=compact_json(call.input))
                 return ToolCall(id=ids.call_id(record.run_id, call.call_id), function=function)
-            case CallOpened(kind="question", call=call):
+            case "question":
                 return self._say("content", question_text(call.input), record.seq)
-            case CallOpened(kind=kind, call=call):
-                self._names[call.call_id] = call.name
-                return self._say("content", approval_notice(call.name), record.seq) if kind == "permission" else None
-            case CallParked(call_id=call_id) if call_id in self._names:
-                return self._say("content", approval_notice(self._names[call_id]), record.seq)
-        return None
+            case "permission":
+                return self._say("content", approval_notice(call.name), record.seq)
+            case _:
+                return None
 
     def _close_block(self, closed: BlockClosed, seq: int) -> Words | None:
         if closed.loop != ROOT or self._block == (closed.message_id, closed.index):

@@ -216,7 +216,7 @@ def with_question_answered(given: NewInput, state: SessionState) -> NewInput:
     content = given.messages[0].content
     texts = [content] if isinstance(content, str) else [each.text for each in content if isinstance(each, core.Text)]
     text = "".join(texts)
-    choice = choice_from_text(asked.call, text)
+    choice = choice_from_text(asked.asked(), text)
     declined = [Decision(call_id=call.call.call_id, granted=False) for call in waiting if call is not asked]
     return given._replace(messages=given.messages[1:], answers=(choice, *declined))
 

@@ -33,6 +33,7 @@ from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
 from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
+from dragoman.core.session import asked_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
@@ -164,8 +165,11 @@ class ResponseEvents:
                 self._open_call(opened, logged)
             case CallStarted(call_id=call_id) if call_id in self._calls and call_id not in self._open_calls:
                 self._open_mcp_call(call_id, self._calls[call_id])
-            case CallParked(call_id=call_id) if call_id in self._calls:
-                self._open_call(msgspec.structs.replace(self._calls[call_id].opened, kind="permission"), logged)
+            case CallParked(call_id=call_id) as parked if call_id in self._calls:
+                opened = self._calls[call_id].opened
+                call = asked_call(opened.call, parked.kind, parked.note)
+                asked = msgspec.structs.replace(opened, call=call, kind=parked.kind or "permission")
+                self._open_call(asked, logged)
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)
             case MessageClosed(loop="root") as closed:
