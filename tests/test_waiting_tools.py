@@ -75,7 +75,8 @@ async def test_a_text_answers_the_question_of_a_tool_where_protocols_have_no_for
         stream = await clients.mcp.open("a seat", more={"name": "clerk", "arguments": {"message": "a seat"}})
         result = (await stream.result())["structuredContent"]
         assert (result["status"], result["pending"][0]["kind"]) == ("input_required", "question")
-        assert [each["label"] for each in result["pending"][0]["input"]["questions"][0]["options"]] == ["window", "aisle"]
+        (shown,) = result["pending"][0]["input"]["questions"]
+        assert [each["label"] for each in shown["options"]] == ["window", "aisle"]
         given = {"message": "Window", "session_id": result["session_id"]}
         stream = await clients.mcp.open("Window", more={"name": "clerk", "arguments": given})
         assert (await stream.result())["structuredContent"]["text"] == "window seat on R7"
