@@ -293,12 +293,12 @@ class TurnChunks:
         flags: Chunk = {"providerExecuted": True} if kind in SERVERS_OWN else {}
         if opened.server is not None:
             flags["dynamic"] = True
-        chunks = _input(call, flags, is_complete=not self._is_told_again(kind))
+        chunks = _input(call, flags, is_complete=not self._is_repeated(kind))
         if kind == "permission":
             chunks += self._approval_request(call.call_id)
         return chunks
 
-    def _is_told_again(self, kind: CallKind) -> bool:
+    def _is_repeated(self, kind: CallKind) -> bool:
         """Whether a page must not run or ask what it is told, because it is of a run before the one that is joined."""
         return kind in ("client", "question") and self._only is None and self._newest not in (None, self._run)
 
@@ -317,12 +317,12 @@ class TurnChunks:
             part_id = question_id(call_id, known.answered_seq)
             self._calls[call_id] = known._replace(question=part_id)
             question = msgspec.structs.replace(asked, call_id=CallId(part_id))
-            return _input(question, {}, is_complete=not self._is_told_again(kind))
+            return _input(question, {}, is_complete=not self._is_repeated(kind))
         self._calls[call_id] = known._replace(kind=kind)
         flags: Chunk = {"providerExecuted": False}  # clients send no answers to calls of the server's own
         if known.is_dynamic:
             flags["dynamic"] = True
-        if self._is_told_again(kind):
+        if self._is_repeated(kind):
             return _input(asked, flags, is_complete=False)
         complete = _input(asked, flags, is_complete=True)[-1]
         return [complete, *(self._approval_request(call_id) if kind == "permission" else [])]
