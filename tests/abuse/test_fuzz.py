@@ -23,7 +23,7 @@ from tests.abuse.mutation import METHODS, mutated, path
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory, running_server
 
-TAMPERED, ODD_PATHS, SCHEMATHESIS = 6_000, 3_000, 1_000
+TAMPERED, ODD_PATHS, SCHEMATHESIS = 12_000, 6_000, 2_000
 
 SESSION = {
     "agent": {

@@ -30,10 +30,10 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "lives", "kills"),
     [
-        ("random", 40, 32),  # at any time and at any step, including start and stop
-        ("sweep", 30, 30),  # before every commit in turn, after it and after its publication
+        ("random", 24, 16),  # at any time and at any step, including start and stop
+        ("sweep", 18, 18),  # before every commit in turn, after it and after its publication
         ("hammer", 12, 12),  # so early and so often that runs are given up
-        ("first-start", 5, 5),  # while the database is created
+        ("first-start", 6, 6),  # while the database is created
         ("stop", 8, 0),  # asked to stop under load; some are killed while they drain
     ],
 )

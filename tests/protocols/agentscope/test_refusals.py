@@ -395,7 +395,7 @@ BODY = st.fixed_dictionaries(
 
 
 @requirement("agentscope:request:any-bytes")
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(body=BODY.map(lambda each: json.dumps(each).encode()) | st.binary(max_size=200), path=st.sampled_from(PATHS[:3]))
 async def test_any_body_gets_a_response_or_a_refusal(app_server: AppServer, body: bytes, path: tuple[str, str]) -> None:
     alice = AgentScopeClient(app_server.connection, app_server.key("alice"))

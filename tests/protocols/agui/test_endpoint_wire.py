@@ -305,7 +305,7 @@ TEXT_WITH_A_SOURCE: Json = {
 
 
 @requirement("ag-ui-b:input:unknown", "ag-ui-b:input:snake-case")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(REQUESTS)
 @example(TEXT_WITH_A_SOURCE)
 def test_the_fast_decoder_agrees_with_the_tolerant_one(request: Json) -> None:
@@ -433,7 +433,7 @@ async def test_another_major_version_is_refused(endpoint: Endpoint, version: str
         max_leaves=20,
     ).map(lambda value: json.dumps(value).encode())
 )
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_any_bytes_decode_or_are_refused(body: bytes) -> None:
     with suppress(InvalidJson, InvalidBody, UnsupportedVersion):
         decode_run(body)
