@@ -8,7 +8,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 
-pytest_plugins = ["tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
+pytest_plugins = ["dragoman.testing.fixtures", "tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
 
 # What compares on behalf of tests tells what differed, as tests do.
 pytest.register_assert_rewrite(

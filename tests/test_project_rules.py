@@ -29,9 +29,10 @@ INITS_WITH_CODE = {
     "src/dragoman/__init__.py",
     "src/dragoman/adapters/__init__.py",
     "src/dragoman/client/__init__.py",
+    "src/dragoman/testing/__init__.py",
     "tests/requirements/__init__.py",
 }
-"""The first two are the public API, the third is part of the test framework. All others contain no code."""
+"""Those of the program are the public API, the last is part of the test framework. All others contain no code."""
 
 PURE = re.compile(r"(?:^|(?<=[.;)] )|(?<=\n))Pure\b(?= values|:|;|,|\.)")
 """How a module declares in its docstring that it does no IO: a sentence that begins with `Pure`."""

@@ -21,6 +21,17 @@ OTHER_VARIABLES = (CONFIG_VARIABLE, "DRAGOMAN_UNTESTED")
 CONFIG_FILE = "dragoman.toml"
 """Read from the current folder if no other file is named."""
 
+SUBJECTS = {
+    "agents": "Agents",
+    "host": "Server and storage",
+    "auth": "Access",
+    "body_bytes": "Limits",
+    "time_zone": "Runs and streams",
+    "aap": "Protocols",
+    "log_level": "Logs and traces",
+}
+"""The subjects of the settings, for `--help` and docs/configuration.md, each by the first of its settings."""
+
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -50,6 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool | None,
         doc("send the messages of a model's errors to clients; not set: only on a loopback address without proxies"),
     ] = None
+    agent_error_details: Annotated[
+        bool, doc("send the text of an agent's exception, and its line of code, to clients; for development")
+    ] = False
     rehearsal: Annotated[bool, doc("also serve the two rehearsal agents, which need no model")] = False
 
     host: Annotated[str, doc("address to listen on")] = "127.0.0.1"
@@ -263,12 +277,13 @@ class SettingsError(Exception):
 
 
 class SettingInfo(NamedTuple):
-    """The name, type, default and description of one setting."""
+    """The name, type, default, description and subject of one setting."""
 
     name: str
     type: Any
     default: Json
     meta: Meta
+    subject: str
 
     @property
     def description(self) -> str:
@@ -308,9 +323,11 @@ def all_settings() -> tuple[SettingInfo, ...]:
     """All settings, in the order in which they are documented."""
     hints = get_type_hints(Settings, include_extras=True)
     infos = []
+    subject = ""
     for field in msgspec.structs.fields(Settings):
         kind, meta = get_args(hints[field.name])
-        infos.append(SettingInfo(field.name, kind, field.default, meta))
+        subject = SUBJECTS.get(field.name, subject)
+        infos.append(SettingInfo(field.name, kind, field.default, meta, subject))
     return tuple(infos)
 
 

@@ -221,7 +221,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
         return Choice(call_id=call.call.call_id, custom=dict.fromkeys(questions, text))
     selections = _by_question(value.get("selections"), list)
     selected = {
-        place: [_option(questions[place], each) for each in chosen]
+        place: [option_index(questions[place], each) for each in chosen]
         for place, chosen in selections.items()
         if place in questions
     }
@@ -241,8 +241,8 @@ def _by_question(value: Json, kind: type) -> dict[str, Json]:
     return by_question
 
 
-def _option(question: Question, chosen: Json) -> int:
-    """The index of an option, given as index or as label."""
+def option_index(question: Question, chosen: Json) -> int:
+    """The index of an option, given as index or as label. Raises InvalidAnswer if it is none of the labels."""
     if isinstance(chosen, int) and not isinstance(chosen, bool):
         return chosen
     labels = [option.label for option in question.options]

@@ -1,6 +1,8 @@
 """Questions to the user as text: clients without a form for them show it, and the user's next message answers. Pure."""
 
-from dragoman.core.answers import Question, questions_of
+from collections.abc import Sequence
+
+from dragoman.core.answers import Question, option_index, questions_of
 from dragoman.core.content import Call, JsonObject
 from dragoman.core.inputs import Choice
 
@@ -25,3 +27,17 @@ def choice_from_text(call: Call, text: str) -> Choice:
     if wanted in labels:
         return Choice(call_id=call.call_id, selections={"0": [labels.index(wanted)]}, custom=declined)
     return Choice(call_id=call.call_id, custom={"0": text, **declined})
+
+
+def choice_of_labels(call: Call, labels: Sequence[str]) -> Choice:
+    """The answer that chooses options of the first question by their labels.
+
+    Raises:
+        InvalidAnswer: there is no such option.
+    """
+    questions = questions_of(call.input).questions or (Question(question=""),)
+    return Choice(
+        call_id=call.call_id,
+        selections={"0": [option_index(questions[0], each) for each in labels]},
+        custom={str(place): NO_ANSWER for place, _ in enumerate(questions[1:], 1)},
+    )

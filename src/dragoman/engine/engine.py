@@ -83,6 +83,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_window_s: float = 0.002
     keep: KeepLimits = KeepLimits()
     """How much agents may keep with their sessions and messages."""
+    shows_errors: bool = False
+    """Whether clients get the text of an agent's exception and the line of code. Else only the log has them."""
 
 
 # Large: the API of the layer; nearly every method delegates to the part that does the work.
@@ -138,6 +140,7 @@ class Engine:
             max_attempts=options.max_attempts,
             wait_for_valid_lease=self.cluster.wait_for_valid_lease,
             kept_values=lambda live: KeptValues(log, live, options.keep),
+            shows_errors=options.shows_errors,
         )
         self._oblivion = Oblivion(log, self._find_agent)
         self._sessions = SessionRegistry(

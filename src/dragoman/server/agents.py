@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from dragoman.agents.base import ModelResolver
 from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
 from dragoman.models.optional_dependencies import INSTALL_HINTS, is_embedded_model_installed
@@ -79,6 +80,7 @@ async def prepare_agents(
     progress: Callable[[str], None],
     clock: Clock,
     stack: AsyncExitStack,
+    resolve_model: ModelResolver | None = None,
 ) -> tuple[dict[str, Agent], str]:
     """Load and start a server's agents.
 
@@ -89,6 +91,7 @@ async def prepare_agents(
         progress: called with a line of text during slow steps of a model's start, and for each agent of a framework.
         clock: the clock of the rehearsal agents.
         stack: closes agents and models.
+        resolve_model: returns the model for a name; defaults to those that the settings and `environ` give.
 
     Returns:
         The agents by name, in the order in which they are listed, and the name of the default one.
@@ -118,7 +121,7 @@ async def prepare_agents(
     if not agents:
         agents = [_default_assistant()]
     stack.push_async_callback(models.close)
-    serving.bind(agents, models.get, default_model_name)
+    serving.bind(agents, resolve_model or models.get, default_model_name)
     await models.start()
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)

@@ -15,6 +15,7 @@ from typing import Literal
 import structlog
 from starlette.routing import BaseRoute, Route, Router
 
+from dragoman.agents.base import ModelResolver
 from dragoman.asgi import ops_endpoints
 from dragoman.asgi.console import WebConsole
 from dragoman.asgi.ops_endpoints import OpsEndpoints
@@ -71,6 +72,7 @@ class Application:
         environ: Mapping[str, str],
         progress: Callable[[str], None],
         worker: int | None = None,
+        resolve_model: ModelResolver | None = None,
     ) -> None:
         self.settings = settings
         self.state: State = "starting"
@@ -81,11 +83,18 @@ class Application:
         self.schedules: Scheduler
         self.expired_sessions: ExpiredSessions
         self._worker = worker
-        self._extra_agents = tuple(agents)
         self._clock = clock
         self._ids = RandomIds()
         self._environ = environ
-        self._progress = progress
+        self._prepare_agents = partial(
+            prepare_agents,
+            settings,
+            tuple(agents),
+            environ=environ,
+            progress=progress,
+            clock=clock,
+            resolve_model=resolve_model,
+        )
         self._stores: Stores
         self._bus: OpenedBus
         self._log: CountedLog
@@ -156,14 +165,7 @@ class Application:
             )
         self._bus = open_bus(settings, self._stores.database_url, stack)
         await self._open_accounts(stack)
-        agents, default_agent = await prepare_agents(
-            settings,
-            self._extra_agents,
-            environ=self._environ,
-            progress=self._progress,
-            clock=self._clock,
-            stack=stack,
-        )
+        agents, default_agent = await self._prepare_agents(stack=stack)
         transcriber = self._open_transcriber(stack)
         await self._start_engine(agents, default_agent, stack)
         self._mount_protocols(transcriber, stack)
@@ -236,6 +238,7 @@ class Application:
                     session_bytes=settings.kept_bytes,
                     private_bytes=settings.private_bytes,
                 ),
+                shows_errors=settings.agent_error_details,
             ),
             memories=self.memories,
             profiles=self.profiles,
@@ -328,6 +331,7 @@ def build(
     environ: Mapping[str, str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
     worker: int | None = None,
+    resolve_model: ModelResolver | None = None,
 ) -> Application:
     """Build a server. It opens nothing before it runs.
 
@@ -338,6 +342,7 @@ def build(
         environ: where models find their providers' keys; defaults to nothing.
         progress: called with a line of text during slow steps of the start.
         worker: the number of this process among several that share the data folder and the port.
+        resolve_model: returns the model for a name; defaults to those that the settings and `environ` give.
     """
     return Application(
         settings,
@@ -346,6 +351,7 @@ def build(
         environ=environ or {},
         progress=progress,
         worker=worker,
+        resolve_model=resolve_model,
     )
 
 

@@ -13,6 +13,7 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -46,6 +47,9 @@ GC_THRESHOLDS = (20_000, 20, 50)
 GIL_SWITCH_INTERVAL_S = 0.0005
 """The interpreter's GIL switch interval. The database's writer thread releases the GIL for each row; with the default
 of 5 ms a busy event loop would delay every commit, and so itself."""
+
+Announce = Callable[[Application], Awaitable[None]]
+"""Called when a server accepts requests."""
 
 log = structlog.get_logger(__name__)
 
@@ -89,21 +93,50 @@ def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str])
     _run(settings, environ, worker)
 
 
-def _run(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
+def serve_socket(listening: socket.socket, settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
+    """Serve on a socket that another process has bound, until a signal stops the server.
+
+    Args:
+        listening: the socket.
+        settings: the settings in force.
+        environ: where models find their providers' keys.
+        announce: called when the server accepts requests.
+
+    Raises:
+        CannotStart: the server could not start.
+    """
+    _run(settings, environ, None, listening, announce)
+
+
+def _run(
+    settings: Settings,
+    environ: Mapping[str, str],
+    worker: Worker | None,
+    listening: socket.socket | None = None,
+    announce: Announce | None = None,
+) -> None:
     end_spans = _start_tracing(settings)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, environ, worker))
+            runner.run(_serve(settings, environ, worker, listening, announce))
     finally:
         end_spans()
 
 
-async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker | None) -> None:
-    listening = (
-        bind_socket(settings.host, settings.port, settings.stalled_reader_s)
-        if worker is None
-        else worker.listening_socket
-    )
+async def _serve(
+    settings: Settings,
+    environ: Mapping[str, str],
+    worker: Worker | None,
+    listening: socket.socket | None,
+    announce: Announce | None,
+) -> None:
+    if listening is None:
+        listening = (
+            bind_socket(settings.host, settings.port, settings.stalled_reader_s)
+            if worker is None
+            else worker.listening_socket
+        )
+    announce = announce or partial(_announce, listening=listening, worker=worker)
     number = None if worker is None else worker.number
     app = build(settings, environ=environ, progress=lambda text: log.info(text), worker=number)
     async with AsyncExitStack() as stack:
@@ -119,7 +152,7 @@ async def _serve(settings: Settings, environ: Mapping[str, str], worker: Worker 
         gc.freeze()  # objects that exist now live as long as the process: exclude them from collections
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
-        server = Server(_config(app.asgi_app, settings), app.drain, lambda: _announce(app, listening, worker))
+        server = Server(uvicorn_config(app.asgi_app, settings), app.drain, partial(announce, app))
         with LoopWatchdog():
             await server.serve(sockets=[listening])
     log.info("stopped")
@@ -194,7 +227,7 @@ def _on_supervisor_exit(loop: asyncio.AbstractEventLoop, worker: Worker) -> None
     signal.raise_signal(signal.SIGTERM)
 
 
-async def _announce(app: Application, listening: socket.socket, worker: Worker | None) -> None:
+async def _announce(app: Application, *, listening: socket.socket, worker: Worker | None) -> None:
     settings = app.settings
     url = url_of(settings.host, listening.getsockname()[1])
     if worker is None:
@@ -208,16 +241,23 @@ async def _announce(app: Application, listening: socket.socket, worker: Worker |
     if worker is not None and worker.number:
         return
     if settings.first_key:
-        key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
-        local_url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        console_url = f"{local_url}/#key={key}" if key else f"{local_url}/"
-        curl = curl_line(local_url + settings.aap_path, key, app.engine.default_agent)
-        sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
-        sys.stderr.write(f"open  {console_url}\n")
-        sys.stderr.write(f"try   {curl}\n\n" if settings.aap else "")
-        sys.stderr.flush()
+        await print_first_steps(app, url)
     elif settings.auth and not app.keys.all():
         log.warning("no API key exists yet", hint=f"dragoman keys create --name NAME --data {settings.data}")
+
+
+async def print_first_steps(app: Application, url: str) -> str:
+    """Print the first key, the console's address and a first request on standard error. Returns the address."""
+    settings = app.settings
+    key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
+    local_url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    console_url = f"{local_url}/#key={key}" if key else f"{local_url}/"
+    curl = curl_line(local_url + settings.aap_path, key, app.engine.default_agent)
+    sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
+    sys.stderr.write(f"open  {console_url}\n")
+    sys.stderr.write(f"try   {curl}\n\n" if settings.aap else "")
+    sys.stderr.flush()
+    return console_url
 
 
 # --- uvicorn ----------------------------------------------------------------------------------------------------------
@@ -269,7 +309,8 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-def _config(app: App, settings: Settings) -> uvicorn.Config:
+def uvicorn_config(app: App, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves the app: everything that has to do with HTTP connections."""
     return uvicorn.Config(
         app,
         http=Connection,

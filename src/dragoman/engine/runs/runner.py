@@ -42,6 +42,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.instrumentation.tracing import run_span
 from dragoman.engine.runs.calls import CallingLoop, CallRunner, LeaseCheck
+from dragoman.engine.runs.error_text import describe_error
 from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
 from dragoman.engine.services.attachments import Attachments
@@ -78,6 +79,7 @@ class Runner:
         max_attempts: int,
         wait_for_valid_lease: LeaseCheck,
         kept_values: Callable[[LiveSession], KeptValues],
+        shows_errors: bool,
     ) -> None:
         self._find_agent = find_agent
         self._history = history
@@ -89,6 +91,7 @@ class Runner:
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
         self._kept_values = kept_values
+        self._shows_errors = shows_errors
         self._wait_for_valid_lease = wait_for_valid_lease
         """Awaited before each tool or model call: only the server that certainly has the session may make it."""
         self._calls = CallRunner(ids, self._run_fork, self._close_fork, self._wait_for_valid_lease)
@@ -213,7 +216,8 @@ class Runner:
             else:
                 if asyncio.current_task() not in self._cancelled_tasks:
                     log.exception("run failed", session_id=live.state.session_id, run_id=run_id)
-                reason, code, message = "error", "agent_error", "The agent failed"
+                details = f": {describe_error(error)}" if self._shows_errors else ""
+                reason, code, message = "error", "agent_error", f"The agent failed{details}"
         if live.failure is not None or not _is_active(live, run_id):
             return  # the run was ended without an agent that ignored its cancellation
         if asyncio.current_task() in self._cancelled_tasks:  # even if the agent caught the cancellation
