@@ -15,25 +15,16 @@ import msgspec
 
 from dragoman.core import admission
 from dragoman.core.agent import Agent
-from dragoman.core.events import (
-    CompactionMade,
-    EncryptedValue,
-    ProtocolName,
-    Replay,
-    SettingsChange,
-)
-from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
+from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, Replay, SettingsChange
+from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
     AgentNotServed,
-    Conflict,
-    Forbidden,
     IdTaken,
     Refused,
     SessionBusy,
-    SessionNotFound,
     SessionUnreadable,
     ShuttingDown,
     StoreUnavailable,
@@ -43,6 +34,7 @@ from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.single_server import SingleServer
+from dragoman.engine.deletion import Deletion
 from dragoman.engine.runs.replays import Replays
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
@@ -58,9 +50,9 @@ from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
-from dragoman.engine.sessions.oblivion import Oblivion
+from dragoman.engine.sessions.lookup import FoundSession, SessionLookup
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
-from dragoman.engine.sessions.registry import FoundSession, SessionRegistry
+from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.engine.sessions.view import DeletionWatcher, SessionLease, SessionView, Watcher
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.bus import Bus
@@ -142,7 +134,6 @@ class Engine:
             kept_values=lambda live: KeptValues(log, live, options.keep),
             shows_errors=options.shows_errors,
         )
-        self._oblivion = Oblivion(log, self._find_agent)
         self._sessions = SessionRegistry(
             log,
             self._committer,
@@ -152,9 +143,21 @@ class Engine:
             take_over=self._runner.take_over,
             is_served=lambda name: self._find_agent(name) is not None,
         )
+        self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
         self._write_access = WriteAccess(self.cluster, self._runner, run_limit, index, limits)
+        self._deletion = Deletion(
+            log,
+            index,
+            sessions=self._sessions,
+            write_access=self._write_access,
+            cluster=self.cluster,
+            attachments=self.attachments,
+            clock=clock,
+            agents=self.agents,
+            find_agent=self._find_agent,
+        )
         self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
             self._write_access,
@@ -182,7 +185,7 @@ class Engine:
         """Claim the store, and recover the runs that the previous server left unfinished."""
         self._committer.start()
         await self.cluster.start()
-        await self._oblivion.resume()
+        await self._deletion.resume()
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, let runs end within the grace period, park the rest, and end the streams.
@@ -308,7 +311,7 @@ class Engine:
         return live
 
     def session(
-        self, owner: UserId, name: str, *, include_shared: bool = False, tells_foreign: bool = False
+        self, owner: UserId, name: str, *, include_shared: bool = False, reveals_foreign: bool = False
     ) -> SessionLease:
         """Find a session, in `async with`; it stays in memory until the block is left.
 
@@ -316,19 +319,19 @@ class Engine:
             owner: the user who asks.
             name: its id, or the name that a client of the owner gave it over any protocol (shared rules, 1).
             include_shared: also find another owner's shared session by its id, for reading.
-            tells_foreign: tell another owner's session from none. Only for protocols that do (shared rules, 2).
+            reveals_foreign: raise Forbidden for another owner's session. Only for protocols that do (shared rules, 2).
 
         Raises:
             SessionNotFound: there is none, or it belongs to another owner.
-            Forbidden: it belongs to another owner, with `tells_foreign`.
+            Forbidden: it belongs to another owner, with `reveals_foreign`.
         """
-        return FoundSession(partial(self._find_session, owner, name, include_shared, tells_foreign))
+        return FoundSession(partial(self._lookup.find, owner, name, include_shared, reveals_foreign))
 
     async def find_session(
-        self, owner: UserId, name: str, *, include_shared: bool = False, tells_foreign: bool = False
+        self, owner: UserId, name: str, *, include_shared: bool = False, reveals_foreign: bool = False
     ) -> SessionView:
         """The session as `session` finds it, without a lease."""
-        return await self._find_session(owner, name, include_shared, tells_foreign)
+        return await self._lookup.find(owner, name, include_shared, reveals_foreign)
 
     @contextmanager
     def lease(self, session: SessionView) -> Iterator[None]:
@@ -351,43 +354,9 @@ class Engine:
                     await self.delete(session)
                 raise
 
-    async def _find_session(
-        self, owner: UserId, name: str, include_shared: bool = False, tells_foreign: bool = False
-    ) -> LiveSession:
-        session_id = parse_session_id(name)
-        try:
-            live = None if session_id is None else await self._load_by_id(session_id)
-        except SessionUnreadable as error:
-            if await self.index.find_owner(error.session_id) == owner:
-                raise
-            live = None  # only its owner learns that it exists
-        if live is not None and (live.state.owner == owner or (include_shared and live.state.settings.shared)):
-            return live
-        named = await self.index.find_by_name(owner, name if session_id is None else session_id)
-        live = None if named is None else await self._load_by_id(named)
-        if live is not None:
-            return live
-        if tells_foreign and session_id is not None and await self.exists_for_other_owner(owner, session_id):
-            raise Forbidden("this is another user's")
-        raise SessionNotFound("there is no such session")
-
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether another owner has a session with that id. Only for protocols that reveal it (shared rules, 2)."""
-        live = self._sessions.get_loaded(session_id)
-        actual = await self.index.find_owner(session_id) if live is None else live.state.owner
-        return actual is not None and actual != owner
-
-    async def _load_by_id(self, session_id: SessionId) -> LiveSession | None:
-        while True:
-            live = await self._sessions.get(session_id)
-            if live is None or live.durable_cursor.seq:
-                return live
-            try:  # it is being created: its first commit contains nothing else
-                await live.until_durable(1)
-            except StoreUnavailable:
-                if not self.cluster.is_shared:
-                    raise
-                self._sessions.remove(live)  # another server may have created that id first
+        return await self._lookup.exists_for_other_owner(owner, session_id)
 
     async def page(self, owner: UserId, before: tuple[datetime, SessionId] | None, limit: int) -> list[SessionState]:
         """An owner's sessions in their current state, newest first."""
@@ -431,30 +400,7 @@ class Engine:
             Conflict: the recorded session has no complete turn.
             ShuttingDown, StoreUnavailable: nothing was created.
         """
-        if admission.is_busy(source.state):
-            raise SessionBusy("a run of this session is active")
-        await source.until_durable(source.state.seq)
-        recording = await self.replays.make_recording(source, speed)
-        if not recording.total:
-            raise Conflict("the session has no completed turn")
-        settings = source.state.settings
-        change = SettingsChange(
-            title=source.state.title() or None,
-            model=settings.model,
-            variant=settings.variant,
-            env=settings.env,
-            options=settings.options,
-            replay=recording,
-        )
-        request = Create(
-            protocol=protocol,
-            agent=source.state.agent,
-            tools=settings.tools,
-            client_tools=settings.client_tools,
-            memory_enabled=settings.memory_enabled,
-            change=change,
-        )
-        live = await self.create(source.state.owner, request)
+        live = await self.create(source.state.owner, await self.replays.request_for(source, speed, protocol))
         first = await self.replays.next_turn(live)
         if first is not None and first.mode is not None:
             await self.change(live, SettingsChange(mode=first.mode))
@@ -467,11 +413,7 @@ class Engine:
 
     async def delete(self, session: SessionView) -> None:
         """Delete a session and all its data. Its run is stopped first, so that its readers see the end."""
-        live = to_live_session(session)
-        if await self.stop_run(live):
-            await self.cluster.wait_for_remote_readers()
-        async with self._write_access.acquire(live):
-            await self._delete(live)
+        await self._deletion.delete(to_live_session(session))
 
     async def delete_if_expired(self, owner: UserId, session_id: SessionId) -> bool:
         """Delete a session that has expired, is at rest, and is not used by anybody. Returns whether it was deleted.
@@ -479,45 +421,20 @@ class Engine:
         Raises:
             SessionNotFound: there is none, or it is another owner's.
         """
-        live = await self._find_session(owner, session_id)
-        with self.lease(live):
-            async with self._write_access.acquire(live):
-                expires_at, is_used = live.state.expires_at(), live.reference_count > 1
-                if expires_at is None or expires_at > self.clock.now() or is_used or admission.is_busy(live.state):
-                    return False
-                await self._delete(live)
-        return True
+        try:
+            async with self.session(owner, session_id) as session:
+                return await self._deletion.delete_if_expired(to_live_session(session))
+        except SessionUnreadable:
+            await self._deletion.delete_unreadable(owner, session_id)
+            return True
 
-    async def delete_unreadable(self, owner: UserId, session_id: SessionId) -> None:
-        """Delete a session whose stored data cannot be decoded, after `SessionUnreadable` was raised for it.
-
-        Raises:
-            SessionNotFound: there is none, or it is another owner's.
-        """
-        if await self.index.find_owner(session_id) != owner:
-            raise SessionNotFound("there is no such session")
-        await self.attachments.delete_for_session(session_id, owner)
-        await self._oblivion.delete(session_id, tuple(self.agents))
-        self._on_deleted(session_id, owner)
-
-    def _on_deleted(self, session_id: SessionId, owner: UserId) -> None:
-        self._sessions.notify_deleted(session_id, owner)
-        self.cluster.on_deleted(session_id, owner)
-
-    async def _delete(self, live: LiveSession) -> None:
-        if live.failure is not None:  # lost or deleted: this object no longer represents the session
-            raise live.failure
-        if live.is_remote:
-            raise SessionBusy("a run of this session is active")
-        live.end(SessionNotFound("the session was deleted"))
-        try:  # attachments first: a leftover session can be deleted again, leftover attachments cannot
-            await self.attachments.delete_for_session(live.state.session_id, live.state.owner)
-            # Until then the ended object prevents others from loading it.
-            await self._oblivion.delete(live.state.session_id, (live.state.agent,))
-        finally:
-            self._sessions.remove(live)
-        if not live.state.settings.unlisted:
-            self._on_deleted(live.state.session_id, live.state.owner)
+    async def delete_by_name(self, owner: UserId, name: str, *, reveals_foreign: bool = False) -> None:
+        """Delete a session that `session` would find, even if its stored data cannot be decoded."""
+        try:
+            async with self.session(owner, name, reveals_foreign=reveals_foreign) as session:
+                await self.delete(session)
+        except SessionUnreadable as error:
+            await self._deletion.delete_unreadable(owner, error.session_id)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 

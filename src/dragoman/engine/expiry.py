@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import Refused, SessionNotFound, SessionUnreadable
+from dragoman.core.refusals import Refused, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 
@@ -75,9 +75,6 @@ class ExpiredSessions:
     async def _delete(self, session_id: SessionId, owner: UserId) -> bool:
         try:
             return await self._engine.delete_if_expired(owner, session_id)
-        except SessionUnreadable:
-            await self._engine.delete_unreadable(owner, session_id)
-            return True
         except SessionNotFound:  # another server, or its owner, was faster
             return True
 

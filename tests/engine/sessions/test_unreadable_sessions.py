@@ -48,9 +48,9 @@ async def test_a_damaged_session_is_refused_left_out_of_lists_and_can_be_deleted
     with pytest.raises(SessionNotFound):
         await engine.find_session(bob, damaged.state.session_id)
     with pytest.raises(SessionNotFound):
-        await engine.delete_unreadable(bob, damaged.state.session_id)
+        await engine.delete_by_name(bob, damaged.state.session_id)
     assert await engine.exists_for_other_owner(bob, damaged.state.session_id)
-    await engine.delete_unreadable(ANN, damaged.state.session_id)
+    await engine.delete_by_name(ANN, damaged.state.session_id)
     with pytest.raises(SessionNotFound):
         await reload(engine, damaged)
 
@@ -74,4 +74,4 @@ async def test_a_run_that_cannot_be_resumed_keeps_no_other_from_being_resumed(wo
         while resumed.state.run is not None:
             await resumed.next_commit()
     assert len(reasons(await world.events(intact.state.session_id))) == 1
-    await engine.delete_unreadable(ANN, damaged.state.session_id)
+    await engine.delete_by_name(ANN, damaged.state.session_id)

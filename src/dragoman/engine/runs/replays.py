@@ -19,14 +19,16 @@ from dragoman.core.events import (
     BlockClosed,
     CallSettled,
     Event,
+    ProtocolName,
     Replay,
     SettingsChange,
     SettingsChanged,
     StopReason,
 )
 from dragoman.core.ids import LoopId, MessageId, SessionId, UserId
+from dragoman.core.inputs import Create
 from dragoman.core.recording import MAX_PAUSE_S, IdRemapper, RecordedTurn, TurnSplitter, with_delays
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import Conflict, SessionBusy, SessionNotFound
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.core.tools import AgentSpec
@@ -87,6 +89,36 @@ class Replays:
             speed=speed,
         )
         return msgspec.structs.replace(replay, total=len([turn.last_seq async for turn in self._turns(replay)]))
+
+    async def request_for(self, source: SessionView, speed: Literal[1, 2, 5], protocol: ProtocolName) -> Create:
+        """The request that creates a session which replays another one.
+
+        Raises:
+            SessionBusy: a run of the recorded session is active or queued.
+            Conflict: the recorded session has no complete turn.
+        """
+        if admission.is_busy(source.state):
+            raise SessionBusy("a run of this session is active")
+        await source.until_durable(source.state.seq)
+        recording = await self.make_recording(source, speed)
+        if not recording.total:
+            raise Conflict("the session has no completed turn")
+        settings = source.state.settings
+        return Create(
+            protocol=protocol,
+            agent=source.state.agent,
+            tools=settings.tools,
+            client_tools=settings.client_tools,
+            memory_enabled=settings.memory_enabled,
+            change=SettingsChange(
+                title=source.state.title() or None,
+                model=settings.model,
+                variant=settings.variant,
+                env=settings.env,
+                options=settings.options,
+                replay=recording,
+            ),
+        )
 
     async def next_turn(self, live: SessionView) -> RecordedTurn | None:
         """The next turn of a replay, with its attachments restored; None at the end.

@@ -5,10 +5,9 @@ There is never a second object for a session, because each is the only writer of
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from types import TracebackType
 from typing import Protocol
 
 import structlog
@@ -20,7 +19,7 @@ from dragoman.core.session import SessionState
 from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.view import DeletionWatcher, SessionView, Watcher
+from dragoman.engine.sessions.view import DeletionWatcher, Watcher
 from dragoman.ports.environment import Clock
 from dragoman.ports.log import EventLog, Snapshot
 
@@ -265,25 +264,6 @@ class SessionRegistry:
                 excess -= 1
                 if excess <= 0:
                     return
-
-
-class FoundSession:
-    """Finds a session and keeps it in memory while it is used, so that there is never a second writer."""
-
-    def __init__(self, find: Callable[[], Awaitable[LiveSession]]) -> None:
-        self._find = find
-        self._live: LiveSession | None = None
-
-    async def __aenter__(self) -> SessionView:
-        self._live = live = await self._find()
-        live.reference_count += 1
-        return live
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._live is not None, "it was entered"
-        self._live.reference_count -= 1
 
 
 def _is_running(live: LiveSession) -> bool:

@@ -18,7 +18,7 @@ from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import Invalid, InvalidCursor, NotFound, SessionUnreadable
+from dragoman.core.refusals import Invalid, InvalidCursor, NotFound
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
@@ -154,11 +154,7 @@ class _Handlers(Handlers):
     @endpoint("DELETE", "/sessions/{session}", returns="The session is gone; a running turn was stopped.")
     async def delete(self, request: Request) -> None:
         """Delete a session and everything in it."""
-        try:
-            async with self._session(request) as session:
-                await self._engine.delete(session)
-        except SessionUnreadable as error:
-            await self._engine.delete_unreadable(principal_of(request).user, error.session_id)
+        await self._engine.delete_by_name(principal_of(request).user, request.path_params["session"])
 
     @endpoint(
         "GET",

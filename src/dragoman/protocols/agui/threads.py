@@ -290,7 +290,7 @@ class Threads:
             Forbidden: it is another user's (shared rules, 2).
         """
         try:
-            live = await self._engine.find_session(principal.user, thread_id, tells_foreign=True)
+            live = await self._engine.find_session(principal.user, thread_id, reveals_foreign=True)
         except (SessionNotFound, Forbidden):
             self._engine.agent(agent)
             raise

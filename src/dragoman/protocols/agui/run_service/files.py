@@ -126,7 +126,7 @@ class Files(Handlers):
         thread = parse_thread(named) if named else None
         if thread is not None:
             with suppress(SessionNotFound):  # images come before the thread's first run
-                await self._engine.find_session(owner, thread, tells_foreign=True)
+                await self._engine.find_session(owner, thread, reveals_foreign=True)
         file = _require_single_file(parts, "AGENT_ATTACHMENT_INVALID", 422)
         declared = (file.content_type or "").partition(";")[0].strip().lower()
         if not file.content:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from dragoman.core.ids import UserId
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
-from dragoman.core.refusals import Invalid, InvalidCursor, SessionNotFound, SessionUnreadable
+from dragoman.core.refusals import Invalid, InvalidCursor, SessionNotFound
 from dragoman.core.time_zones import is_zone
 from dragoman.core.upload_links import CONTENT_PATH
 from dragoman.engine.engine import Engine
@@ -44,7 +44,7 @@ def app(
 
     Args:
         engine: runs the agents.
-        authenticate: tells who calls.
+        authenticate: identifies the caller.
         files: uploads, links and recordings.
         profiles: the users' settings.
         admit_stream: counts open streams.
@@ -98,7 +98,7 @@ class _Handlers(Handlers):
             if not newest:
                 return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
-        async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
+        async with self._engine.session(caller.user, thread, reveals_foreign=True) as live:
             day, has_more, entries = await newest_day(self._engine, live, before, zone)
             messages = [history_message(each, lambda path: self._files.link(request, path)) for each in entries]
             thread_id = live.state.session_id
@@ -140,10 +140,7 @@ class _Handlers(Handlers):
         """Delete a thread and everything in it."""
         caller, thread = principal_of(request), thread_of_path(request)
         try:
-            async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
-                await self._engine.delete(live)
-        except SessionUnreadable as error:
-            await self._engine.delete_unreadable(caller.user, error.session_id)
+            await self._engine.delete_by_name(caller.user, thread, reveals_foreign=True)
         except SessionNotFound:  # images may have been uploaded for a thread that never was
             await self._files.forget(caller.user, thread)
 

@@ -124,7 +124,7 @@ class RunHandlers(Handlers):
             if thread is None or violation.rule.name != "agent-type":
                 raise
             with suppress(SessionNotFound, Forbidden):
-                async with self._engine.session(caller.user, thread, tells_foreign=True) as live:
+                async with self._engine.session(caller.user, thread, reveals_foreign=True) as live:
                     if live.state.agent == rules.agent_type_of(body):
                         self._engine.agent_for(live)
             raise
@@ -141,7 +141,7 @@ class RunHandlers(Handlers):
         for _ in range(MAX_ATTEMPTS):
             try:
                 async with (
-                    self._engine.session(caller.user, thread, tells_foreign=True) as live,
+                    self._engine.session(caller.user, thread, reveals_foreign=True) as live,
                     self._engine.first_request(live, is_new=created),
                 ):
                     return await self._submit(caller, live, agent, body, key), created
@@ -197,7 +197,7 @@ class RunHandlers(Handlers):
         Each answer is accepted once. With the last one, the agent continues.
         """
         caller = principal_of(request)
-        async with self._engine.session(caller.user, thread_of_path(request), tells_foreign=True) as live:
+        async with self._engine.session(caller.user, thread_of_path(request), reveals_foreign=True) as live:
             body = wire.decode_answers(await read_json_body(request, self._answers_limit))
             answers = translate.answers_from(body, live.state)
             asking = await self._engine.history.run_start(live, live.state.last_run_seq)
@@ -222,7 +222,7 @@ class RunHandlers(Handlers):
     async def cancel(self, request: Request) -> wire.CancelResponse:
         """Stop a run."""
         thread = thread_of_path(request)
-        async with self._engine.session(principal_of(request).user, thread, tells_foreign=True) as live:
+        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as live:
             run_id = _run_in_query(request)
             if run_id is None:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
@@ -236,7 +236,7 @@ class RunHandlers(Handlers):
     async def status(self, request: Request) -> wire.RunStatus:
         """Show what became of a run."""
         thread, run_id = thread_of_path(request), _run_in_query(request)
-        async with self._engine.session(principal_of(request).user, thread, tells_foreign=True) as live:
+        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as live:
             if run_id is None and not live.state.last_run_seq:
                 raise RunNotFound("this thread has no run yet")
             row = None if run_id is None else await self._find_run(live, thread, run_id)

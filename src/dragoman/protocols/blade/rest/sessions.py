@@ -1,6 +1,7 @@
 """Blade's sessions over REST. Source: specification, section 5.2."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from starlette.requests import Request
 
@@ -16,7 +17,7 @@ from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.access import lease_owned
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
-from dragoman.protocols.blade.wire.chat import SessionDetail, public_session_id
+from dragoman.protocols.blade.wire.chat import SessionDetail, parse_session_name, public_session_id
 from dragoman.protocols.blade.wire.decoding import parse_page
 from dragoman.protocols.blade.wire.sessions import CreatedSession, SessionPage
 from dragoman.protocols.kit.body import while_connected
@@ -94,13 +95,11 @@ class SessionHandlers(BladeHandlers):
         return await self._change(live, SettingsChange(title=check_text(body.intent, "intent", wire.MAX_INTENT_CHARS)))
 
     @endpoint("DELETE", SESSION)
-    async def delete(self, principal: Principal, request: Request) -> dict[str, bool]:
+    async def delete(self, principal: Principal, session: str) -> dict[str, bool]:
         """Delete a session."""
-        try:
-            async with await lease_owned(self.engine, principal.user, request.path_params["session"]) as live:
-                await self.engine.delete(live)
-        except SessionUnreadable as error:
-            await self.engine.delete_unreadable(principal.user, error.session_id)
+        with suppress(SessionUnreadable):
+            await lease_owned(self.engine, principal.user, session)  # only its owner may delete it
+        await self.engine.delete_by_name(principal.user, parse_session_name(session))
         return {"deleted": True}
 
     @endpoint("PUT", f"{SESSION}/env", access="owner", example={"env": {"NAME": "value"}}, body_limit=BODY_LIMIT)

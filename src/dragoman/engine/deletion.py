@@ -1,0 +1,138 @@
+"""Deletes sessions, and has their agents forget what they store of them outside the server.
+
+The store records which agents have to forget a session until they have done so: neither a crash nor an error of the
+agent loses it.
+"""
+
+from collections.abc import Callable, Collection
+
+import structlog
+
+from dragoman.core import admission
+from dragoman.core.agent import Agent, Forgetting
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import SessionBusy, SessionNotFound
+from dragoman.engine.cluster.cluster import Cluster
+from dragoman.engine.cluster.single_server import SingleServer
+from dragoman.engine.runs.write_access import WriteAccess
+from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.registry import SessionRegistry
+from dragoman.ports.environment import Clock
+from dragoman.ports.log import EventLog, StoreIndex
+
+log = structlog.get_logger(__name__)
+
+
+class Deletion:
+    """Deletes sessions.
+
+    Args:
+        store: contains their events.
+        index: finds them by their ids.
+        sessions: those in memory.
+        write_access: claims them.
+        cluster: the other servers on the store.
+        attachments: their large contents.
+        clock: decides which have expired.
+        agents: the names of the agents of this server.
+        find_agent: one of them by its name.
+    """
+
+    def __init__(
+        self,
+        store: EventLog,
+        index: StoreIndex,
+        *,
+        sessions: SessionRegistry,
+        write_access: WriteAccess,
+        cluster: Cluster | SingleServer,
+        attachments: Attachments,
+        clock: Clock,
+        agents: Collection[str],
+        find_agent: Callable[[str], Agent | None],
+    ) -> None:
+        self._store = store
+        self._index = index
+        self._sessions = sessions
+        self._write_access = write_access
+        self._cluster = cluster
+        self._attachments = attachments
+        self._clock = clock
+        self._agents = agents
+        self._find_agent = find_agent
+
+    async def resume(self) -> None:
+        """Have the agents of this server forget the sessions that they still have to forget."""
+        for session_id, name in await self._store.to_forget():
+            await self._forget(session_id, name)
+
+    async def delete(self, live: LiveSession) -> None:
+        """Delete a session. Its run is stopped first, so that its readers see the end."""
+        if await self._write_access.stop(live, None):
+            await self._cluster.wait_for_remote_readers()
+        async with self._write_access.acquire(live):
+            await self._delete(live)
+
+    async def delete_if_expired(self, live: LiveSession) -> bool:
+        """Delete a session that has expired and is at rest. The caller must have its only reference."""
+        async with self._write_access.acquire(live):
+            expires_at, is_used = live.state.expires_at(), live.reference_count > 1
+            if expires_at is None or expires_at > self._clock.now() or is_used or admission.is_busy(live.state):
+                return False
+            await self._delete(live)
+        return True
+
+    async def delete_unreadable(self, owner: UserId, session_id: SessionId) -> None:
+        """Delete a session whose stored data cannot be decoded. Its agent is unknown, so all of them forget it."""
+        if await self._index.find_owner(session_id) != owner:
+            raise SessionNotFound("there is no such session")
+        await self._attachments.delete_for_session(session_id, owner)
+        await self._delete_stored(session_id, self._agents)
+        self._notify(session_id, owner)
+
+    async def _delete(self, live: LiveSession) -> None:
+        if live.failure is not None:  # lost or deleted: this object no longer represents the session
+            raise live.failure
+        if live.is_remote:
+            raise SessionBusy("a run of this session is active")
+        live.end(SessionNotFound("the session was deleted"))
+        session_id, owner = live.state.session_id, live.state.owner
+        try:  # attachments first: a leftover session can be deleted again, leftover attachments cannot
+            await self._attachments.delete_for_session(session_id, owner)
+            # Until then the ended object prevents others from loading it.
+            await self._delete_stored(session_id, (live.state.agent,))
+        finally:
+            self._sessions.remove(live)
+        if not live.state.settings.unlisted:
+            self._notify(session_id, owner)
+
+    async def _delete_stored(self, session_id: SessionId, agents: Collection[str]) -> None:
+        """Delete a session from the store, then have those of the agents that are `Forgetting` forget it.
+
+        An agent that is not served here forgets it when a server that serves it starts.
+        """
+        forgetting = []
+        for name in agents:
+            agent = self._find_agent(name)
+            if agent is None or isinstance(agent, Forgetting):
+                forgetting.append(name)
+        await self._store.delete(session_id, forgetting)
+        for name in forgetting:
+            await self._forget(session_id, name)
+
+    async def _forget(self, session_id: SessionId, name: str) -> None:
+        agent = self._find_agent(name)
+        if agent is None:
+            return
+        if isinstance(agent, Forgetting):
+            try:
+                await agent.forget(session_id)
+            except Exception:  # the session is deleted; the next start tries again
+                log.exception("agent did not forget a session", agent=name, session_id=session_id)
+                return
+        await self._store.forgotten(session_id, name)
+
+    def _notify(self, session_id: SessionId, owner: UserId) -> None:
+        self._sessions.notify_deleted(session_id, owner)
+        self._cluster.on_deleted(session_id, owner)
