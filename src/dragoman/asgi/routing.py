@@ -68,7 +68,7 @@ class StreamGuard:
         Args:
             app: the app.
             protocol: its label in metrics.
-            authenticator: tells when a key is revoked.
+            authenticator: reports revoked keys.
             takes_websockets: pass WebSockets on to the app, which counts and ends them itself. Else they are refused.
         """
         self._app = app

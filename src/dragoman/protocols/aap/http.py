@@ -31,6 +31,7 @@ from dragoman.protocols.aap.streams import SessionFrames, mode_of
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import (
     LAST_EVENT_ID,
     ApiDescription,
@@ -359,10 +360,10 @@ def _requested_mode(request: Request) -> wire.StreamMode | None:
 
 
 def _page_size(request: Request) -> int:
-    value = request.query_params.get("limit", str(DEFAULT_PAGE_SIZE))
-    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= MAX_PAGE_SIZE):
+    size = parse_whole_number(request.query_params.get("limit", str(DEFAULT_PAGE_SIZE)), 1, MAX_PAGE_SIZE)
+    if size is None:
         raise Invalid(f"limit is a number from 1 to {MAX_PAGE_SIZE}", path="limit")
-    return int(value)
+    return size
 
 
 def _idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:

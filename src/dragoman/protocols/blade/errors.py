@@ -75,6 +75,11 @@ ERROR_TABLE = ErrorTable(
     }
 )
 
+SOCKET_ERROR_TABLE = ErrorTable(
+    {**ERROR_TABLE.rows, refusals.SessionNotFound: ErrorRow(403, "forbidden", "Access denied")}
+)
+"""The socket answers alike for sessions that do not exist and for those of other users."""
+
 
 def detail_of(error: ErrorResponse) -> str:
     """Return the sentence about an error, which names an invalid field first, as in `content: must not be blank`."""

@@ -42,8 +42,8 @@ class Blade:
 
         Args:
             engine: the engine.
-            authenticate: tells who sends a request.
-            authenticator: tells who connects, and when a key is revoked.
+            authenticate: identifies the caller of a request.
+            authenticator: identifies who connects, and reports revoked keys.
             server_info: what the server reports about itself.
             key_ring: the users' keys.
             areas: the endpoints of REST besides those of sessions.

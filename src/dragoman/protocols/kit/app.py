@@ -58,11 +58,11 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
-def counted_error(protocol: str, errors: ErrorTable, error: Exception) -> ErrorResponse:
-    """Return a protocol's answer to a failure, and count it. A fault of ours is logged under a reference."""
+def counted_error(protocol: str, errors: ErrorTable, error: Exception, **facts: str) -> ErrorResponse:
+    """Return a protocol's answer to a failure, and count it. A fault of ours is logged, with a reference and facts."""
     if not isinstance(error, Refused | RequestError):
         reference = uuid.uuid4().hex[:12]
-        log.error("request failed", protocol=protocol, reference=reference, exc_info=error)
+        log.error("request failed", protocol=protocol, reference=reference, exc_info=error, **facts)
         error = InternalError(reference)
     response = errors.to_response(error)
     if response.status >= 500 and isinstance(error, InternalError):
@@ -91,7 +91,7 @@ class ProtocolApp:
             name: the protocol's label in metrics.
             routes: what it answers.
             errors: its answers to failures, complete.
-            authenticate: tells who calls.
+            authenticate: identifies the caller.
             credentials: finds the `Authorization` value of a request.
             write_error: writes an error in the protocol's shape.
         """

@@ -84,6 +84,13 @@ def _is_out_of_range(number: bytes) -> bool:
         return False
 
 
+def parse_whole_number(text: str, lowest: int, highest: int) -> int | None:
+    """Read a whole number of a query; None if it is not one, or is out of bounds."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and lowest <= int(text) <= highest):
+        return None
+    return int(text)
+
+
 def convert_value(value: object, kind: type[T], path: str = "") -> T:
     """Convert a decoded value to a struct.
 

@@ -25,6 +25,7 @@ from dragoman.protocols.agui.run_service.runs import RunHandlers, thread_of_path
 from dragoman.protocols.agui.run_service.translate import history_message, thread_info
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import COMMON_ERRORS
@@ -122,7 +123,7 @@ class _Handlers(Handlers):
     async def threads(self, request: Request) -> wire.ThreadPage:
         """List your threads, newest first, whichever protocol created them."""
         query = request.query_params
-        limit = wire.parse_limit(query.get("limit", str(wire.PAGE_DEFAULT)))
+        limit = parse_whole_number(query.get("limit", str(wire.PAGE_DEFAULT)), 1, wire.PAGE_HIGHEST)
         if limit is None:
             raise Invalid(f"limit must be an integer from 1 to {wire.PAGE_HIGHEST}")
         try:

@@ -444,7 +444,7 @@ class ProfileResponse(_Out, frozen=True, kw_only=True):
 # --- query parameters -------------------------------------------------------------------------------------------------
 
 PAGE_DEFAULT, PAGE_HIGHEST = 50, 200
-IDLE_DEFAULT, IDLE_LOWEST, IDLE_HIGHEST = 300, 1, 3600
+IDLE_DEFAULT, IDLE_HIGHEST = 300, 3600
 POSITION_DIGITS = 18
 """A number with more digits is beyond every event there will ever be."""
 
@@ -460,20 +460,6 @@ def parse_day(text: str) -> date | None:
         return date.fromisoformat(text)
     except ValueError:
         return None
-
-
-def parse_limit(text: str) -> int | None:
-    """Read the size of a page; None if it is not an integer in its range."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 4):
-        return None
-    return int(text) if 1 <= int(text) <= PAGE_HIGHEST else None
-
-
-def parse_idle_limit(text: str) -> int | None:
-    """Read `idle_limit`; None if it is not an integer from 1 to 3600."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 4):
-        return None
-    return int(text) if IDLE_LOWEST <= int(text) <= IDLE_HIGHEST else None
 
 
 class EventId(NamedTuple):

@@ -177,7 +177,7 @@ def _fork_description(call: core.Call) -> str | None:
 
 
 def _is_waiting(state: SessionState, call_ids: set[CallId], questions: Container[CallId]) -> bool:
-    """Tell whether one of these calls waits for a person or for the application."""
+    """Return whether one of these calls waits for a person or for the application."""
     return any(call_id in questions or _waits_for_application(state, call_id) for call_id in call_ids)
 
 

@@ -88,7 +88,7 @@ class TurnBuilder:
         return text
 
     def has_text_of(self, index: int) -> bool:
-        """Tell whether text of the step's block of that index has arrived."""
+        """Return whether text of the step's block of that index has arrived."""
         return index == self._block_index
 
     def add_block(self, block: Block) -> None:

@@ -5,7 +5,6 @@ and only to the socket at fault, because it ends streams in published clients.
 """
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
@@ -17,18 +16,18 @@ from dragoman.core.ids import ROOT, UserId, parse_session_id
 from dragoman.core.inputs import Submit
 from dragoman.core.refusals import Invalid, Refused, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.access import lease_owned, lease_readable
-from dragoman.protocols.blade.errors import ERROR_TABLE, MissingFields, NothingToCompact, detail_of
+from dragoman.protocols.blade.errors import SOCKET_ERROR_TABLE, MissingFields, NothingToCompact, detail_of
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection
 from dragoman.protocols.blade.socket.room import Room
 from dragoman.protocols.blade.socket.rooms import Rooms
 from dragoman.protocols.blade.socket.server import Handler, Socket, wants_acknowledgement
 from dragoman.protocols.blade.wire import chat as wire
+from dragoman.protocols.kit.app import counted_error
 from dragoman.protocols.kit.decoding import convert_value
-from dragoman.protocols.kit.errors import InternalError, RequestError
+from dragoman.protocols.kit.errors import RequestError
 
 STOP_TIMEOUT_S = 5.0
 """How long a stop may take before it is acknowledged as `stopping`."""
@@ -61,7 +60,7 @@ class Inbox:
         return {name: with_error_handling(name, handler, self._is_streaming) for name, handler in handlers.items()}
 
     def _is_streaming(self, socket: Socket, session_name: str) -> bool:
-        """Tell whether a chat runs that the socket itself started in a session."""
+        """Return whether a chat runs that the socket itself started in a session."""
         session_id = parse_session_id(wire.parse_session_name(session_name))
         room = None if session_id is None else self._rooms.find(session_id)
         chat = None if room is None else room.projection.chat
@@ -249,29 +248,14 @@ def with_error_handling(
             facts = {"session_id": mismatch.session_id, "expected": mismatch.expected, "received": mismatch.received}
             socket.emit("replay:input_mismatch", facts)
             return {"status": "error", "code": "replay_input_mismatch", "message": str(mismatch)}
-        except (Refused, RequestError) as error:
-            code, message = to_socket_error(error)
-            REQUESTS_REFUSED.labels(protocol="blade", code=code).inc()
-            payload = {"message": message, "code": code}
+        except Exception as error:  # noqa: BLE001  # the root of an event: every failure is answered
+            response = counted_error(translate.PROTOCOL, SOCKET_ERROR_TABLE, error, event_name=event_name)
+            payload = {"message": detail_of(response), "code": response.code}
             session_id = data.get("session_id") if isinstance(data, dict) else None
-            is_named = isinstance(session_id, str) and session_id and not isinstance(error, MissingFields)
-            if is_named and not is_streaming(socket, str(session_id)):
-                payload["session_id"] = str(session_id)
-        except Exception as error:  # the root of an event
-            failure = InternalError(uuid.uuid4().hex[:12])
-            log.error("event failed", event_name=event_name, reference=failure.reference, exc_info=error)
-            REQUESTS_FAILED.labels(protocol="blade").inc()
-            code, message = to_socket_error(failure)
-            payload = {"message": message, "code": code}
+            is_named = isinstance(error, Refused | RequestError) and not isinstance(error, MissingFields)
+            if is_named and isinstance(session_id, str) and session_id and not is_streaming(socket, session_id):
+                payload["session_id"] = session_id
         socket.emit("system:error", payload)
-        return {"status": "error", "code": code, "message": message}
+        return {"status": "error", "code": response.code, "message": detail_of(response)}
 
     return answer
-
-
-def to_socket_error(error: Refused | RequestError) -> tuple[str, str]:
-    """Return the code and the message of an error. An unknown session and another user's are not told apart."""
-    if isinstance(error, SessionNotFound):
-        return "forbidden", "Access denied"
-    response = ERROR_TABLE.to_response(error)
-    return response.code, detail_of(response)

@@ -103,11 +103,11 @@ class Room:
     # --- subscribers ------------------------------------------------------------------------------------------------
 
     def contains(self, socket: Socket) -> bool:
-        """Tell whether a socket is subscribed."""
+        """Return whether a socket is subscribed."""
         return socket.sid in self._sockets
 
     def delivers_to(self, socket: Socket) -> bool:
-        """Tell whether a socket is subscribed, or is still being sent what it missed."""
+        """Return whether a socket is subscribed, or is still being sent what it missed."""
         return socket.sid in self._sockets or socket.sid in self._buffers
 
     def join(self, socket: Socket, *, is_raw: bool) -> None:
@@ -281,7 +281,7 @@ class Room:
                 socket.send(each)
 
     def _is_viewer(self, socket: Socket) -> bool:
-        """Tell whether a socket belongs to a user with whom the session is shared."""
+        """Return whether a socket belongs to a user with whom the session is shared."""
         return socket.principal.user != self.owner
 
     def _is_slow(self, socket: Socket) -> bool:

@@ -53,7 +53,7 @@ def permission_id(call_id: CallId) -> str:
 
 
 def is_permission_id(text: str) -> bool:
-    """Tell whether an id is that of a question whether a call may run."""
+    """Return whether an id is that of a question whether a call may run."""
     return text.startswith(_PERMISSION_PREFIX)
 
 

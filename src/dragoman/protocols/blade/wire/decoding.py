@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 
 from dragoman.core.refusals import Invalid
+from dragoman.protocols.kit.decoding import parse_whole_number
 
 MAX_OFFSET = 999_999_999
 
 
 def parse_int(query: Mapping[str, str], name: str, default: int, *, minimum: int, maximum: int) -> int:
     """Read a whole number from the query. Raises Invalid if it is not one, or is out of bounds."""
-    value = query.get(name, "")
-    if not value:
-        return default
-    if not (value.isascii() and value.isdigit() and len(value) < 10 and minimum <= int(value) <= maximum):
+    number = parse_whole_number(query.get(name) or str(default), minimum, maximum)
+    if number is None:
         raise Invalid(f"must be a whole number from {minimum} to {maximum}", path=name)
-    return int(value)
+    return number
 
 
 def parse_page(query: Mapping[str, str], *, default: int, maximum: int) -> tuple[int, int]:
