@@ -32,14 +32,7 @@ from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
-from dragoman.protocols.kit.endpoints import (
-    LAST_EVENT_ID,
-    ApiDescription,
-    Handlers,
-    endpoint,
-    query,
-    request_header,
-)
+from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.sse import open_stream, read_to_end, resume_stream

@@ -12,14 +12,7 @@ from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded
 from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.inputs import Create
-from dragoman.core.refusals import (
-    AgentNotChangeable,
-    AgentNotFound,
-    Forbidden,
-    IdTaken,
-    RunNotFound,
-    SessionNotFound,
-)
+from dragoman.core.refusals import AgentNotChangeable, AgentNotFound, Forbidden, IdTaken, RunNotFound, SessionNotFound
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey

@@ -9,15 +9,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.protocols.agui.content import (
-    Content,
-    Message,
-    Outcome,
-    State,
-    SubagentOutcome,
-    TokenUsage,
-    WireStruct,
-)
+from dragoman.protocols.agui.content import Content, Message, Outcome, State, SubagentOutcome, TokenUsage, WireStruct
 
 
 class _Event(WireStruct, frozen=True, kw_only=True):

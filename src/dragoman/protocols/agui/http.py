@@ -160,8 +160,5 @@ class _Handlers(Handlers):
 
 OPENAPI_ROUTES = ApiDescription(
     "AG-UI",
-    input_errors={
-        **INPUT_ERRORS,
-        409: "The thread has another agent, or the run id was used with another request.",
-    },
+    input_errors={**INPUT_ERRORS, 409: "The thread has another agent, or the run id was used with another request."},
 ).routes(_Handlers)

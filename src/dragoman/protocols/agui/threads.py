@@ -18,13 +18,7 @@ from dragoman.core.admission import is_busy
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import (
-    AgentNotChangeable,
-    Forbidden,
-    IdTaken,
-    InvalidCursor,
-    SessionNotFound,
-)
+from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, InvalidCursor, SessionNotFound
 from dragoman.core.resent_history import answered_length, has_failed
 from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, cursor_of

@@ -100,10 +100,7 @@ CHOICE_SCHEMA: core.JsonObject = {
                     "type": ["array", "object"],
                     "description": "labels or indices: a list, or lists by question",
                 },
-                "custom": {
-                    "type": ["string", "object"],
-                    "description": "free text: a string, or strings by question",
-                },
+                "custom": {"type": ["string", "object"], "description": "free text: a string, or strings by question"},
             },
             "minProperties": 1,
             "additionalProperties": False,
@@ -390,10 +387,7 @@ class Translator:
         return [
             *self._end_text(opened.loop, at),
             wire.ToolCallStart(
-                **stamp,
-                tool_call_id=call.call_id,
-                tool_call_name=call.name,
-                parent_message_id=opened.message_id,
+                **stamp, tool_call_id=call.call_id, tool_call_name=call.name, parent_message_id=opened.message_id
             ),
             *(
                 wire.ToolCallArgs(**stamp, tool_call_id=call.call_id, delta=part)

@@ -16,12 +16,7 @@ from dragoman.protocols.agui.run_service.errors import (
     Problem,
     location_of,
 )
-from dragoman.protocols.agui.run_service.wire import (
-    BinaryPart,
-    RunAgentInput,
-    UserMessage,
-    decode_input,
-)
+from dragoman.protocols.agui.run_service.wire import BinaryPart, RunAgentInput, UserMessage, decode_input
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 
 BODY_LIMIT = 262_144

@@ -32,11 +32,7 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.run_service import rules, translate, wire
-from dragoman.protocols.agui.run_service.errors import (
-    FORWARDED_PROPS_MESSAGE,
-    Problem,
-    parse_thread,
-)
+from dragoman.protocols.agui.run_service.errors import FORWARDED_PROPS_MESSAGE, Problem, parse_thread
 from dragoman.protocols.agui.run_service.files import Files
 from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation
 from dragoman.protocols.agui.run_service.streams import ThreadEncoder

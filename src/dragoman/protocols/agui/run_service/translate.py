@@ -14,15 +14,7 @@ from dragoman.core import content as core
 from dragoman.core.admission import is_busy
 from dragoman.core.answers import compact_json
 from dragoman.core.cards import CardTracker
-from dragoman.core.events import (
-    CallOpened,
-    CallSettled,
-    LoggedEvent,
-    MessageClosed,
-    RunQueued,
-    RunStarted,
-    RunStopped,
-)
+from dragoman.core.events import CallOpened, CallSettled, LoggedEvent, MessageClosed, RunQueued, RunStarted, RunStopped
 from dragoman.core.history_days import HistoryEntry
 from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, StoredImage, Submit, UserInput
