@@ -29,8 +29,8 @@ class InProcessCluster:
         self._listener: Listener
 
     async def start(self) -> None:
-        for house in self.servers:
-            await house.start()
+        for server in self.servers:
+            await server.start()
         self._listener = Listener(
             uvicorn.Config(
                 self._balance, port=0, log_config=None, lifespan="off", interface="asgi3", timeout_graceful_shutdown=1
@@ -40,13 +40,13 @@ class InProcessCluster:
 
     async def stop(self) -> None:
         await self._listener.stop()
-        for house in self.servers:
-            await house.stop()
+        for server in self.servers:
+            await server.stop()
 
     async def restart(self) -> None:
         """One after the other, as a new release is rolled out."""
-        for house in self.servers:
-            await house.restart()
+        for server in self.servers:
+            await server.restart()
 
     async def crash(self) -> None:
         raise NotImplementedError("what runs in the test's own process cannot be killed")
@@ -69,9 +69,9 @@ async def running_cluster(folder: Path, url: str, count: int = 3, **settings: An
         for name in KEY_FILES:  # an installation has one of each
             (each / name).touch(mode=0o600)
             (each / name).write_bytes(bytes(range(KEY_BYTES)))
-    houses = InProcessCluster([AppServer(each, database=url, **settings) for each in folders])
+    servers = InProcessCluster([AppServer(each, database=url, **settings) for each in folders])
     try:
-        await houses.start()
-        yield houses
+        await servers.start()
+        yield servers
     finally:
-        await houses.stop()
+        await servers.stop()

@@ -21,8 +21,8 @@ async def endpoints(tmp_path_factory: pytest.TempPathFactory, postgres: Server) 
     url = postgres.new()
     async with AsyncExitStack() as stack:
         opening = [running_server(tmp_path_factory.mktemp(name), database=url) for name in ("first", "second")]
-        houses = [await stack.enter_async_context(each) for each in opening]
-        yield [Endpoint(house.connection, houses[0].key("alice")) for house in houses]
+        servers = [await stack.enter_async_context(each) for each in opening]
+        yield [Endpoint(server.connection, servers[0].key("alice")) for server in servers]
     postgres.drop(url)
 
 

@@ -132,11 +132,11 @@ async def clients() -> AsyncIterator[OfficialClients]:
 async def test_a_conversation_with_each_request_at_another_server(
     clusters: Clusters, clients: OfficialClients, protocol: str, conversation: Conversation, bus: str, restarts: bool
 ) -> None:
-    houses = await clusters.for_bus(bus)
-    houses.random.seed(f"{protocol} {conversation.name}")
+    servers = await clusters.for_bus(bus)
+    servers.random.seed(f"{protocol} {conversation.name}")
     clients.console.clear()
     driver = PROTOCOL_DRIVERS[protocol](clients)
-    await play(conversation, driver, houses, restart_before=lambda place: restarts and place == 1)
+    await play(conversation, driver, servers, restart_before=lambda place: restarts and place == 1)
     if isinstance(driver, BladeDriver):
         await driver.close()
     assert clients.console == []

@@ -140,7 +140,7 @@ REQUIREMENTS = (
     Requirement("blade:turns:results", "A result is the tool's return value, of any type", "blade §3.4; rule 18"),
     Requirement("blade:turns:media", "Media in an answer is a text block with `attachment`", "rule 16"),
     Requirement(
-        "blade:sessions:other-doors",
+        "blade:sessions:other-protocols",
         "Sessions of other protocols are listed with their current state",
         "rule 11, 21",
     ),

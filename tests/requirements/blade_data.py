@@ -13,7 +13,7 @@ REQUIREMENTS = (
     Requirement("blade:rest:not-found", "A path out of scope is 404 `Not Found`", "blade §1"),
     Requirement("blade:rest:keys", "Every path wants a bearer key, but for those that are open", "blade §2 [docs]"),
     Requirement(
-        "blade:rest:failures-tell-nothing",
+        "blade:rest:failures-without-details",
         "A fault of the server is 500, without internals, with a reference to the log",
         "blade §15",
     ),

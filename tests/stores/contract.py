@@ -441,8 +441,8 @@ class StoreContract:
         self, store: SessionStore
     ) -> None:
         epoch = await store.claim_epoch()
-        first, second, neighbour = (SessionWriter(number, epoch=epoch) for number in (1, 2, 3))
-        batch = [first.new(name="mine"), second.new(name="mine"), neighbour.new()]
+        first, second, other = (SessionWriter(number, epoch=epoch) for number in (1, 2, 3))
+        batch = [first.new(name="mine"), second.new(name="mine"), other.new()]
         assert await commit_accepted(store, *batch) == [True, False, True]
         assert await store.find_by_name(ANN, "mine") == session_id(1)
         assert await dump_session(store, session_id(2)) == (None, [])
@@ -697,8 +697,8 @@ class StoreContract:
     # --- deletion ---------------------------------------------------------------------------------------------------
 
     async def test_deleting_removes_everything_of_a_session_and_nothing_else(self, store: SessionStore) -> None:
-        gone, neighbour = await new_session_in(store, 1), await new_session_in(store, 2)
-        for number, writing in enumerate((gone, neighbour), start=1):
+        gone, other = await new_session_in(store, 1), await new_session_in(store, 2)
+        for number, writing in enumerate((gone, other), start=1):
             called = CallOpened(message_id=MessageId("m"), index=0, call=Call(CallId("c"), "t", {}), kind="client")
             opened = MessageOpened(message_id=MessageId("m"))
             queued = RunQueued(run_id=RunId(f"queued-{number}"), protocol="test")
@@ -709,7 +709,7 @@ class StoreContract:
             assert await commit_accepted(store, writing.append(pieces=[a_piece(5, "so ")])) == [True]
         named = SessionWriter(3, epoch=gone.epoch)
         assert await commit_accepted(store, named.new(name="mine")) == [True]
-        before = await dump_session(store, neighbour.session_id)
+        before = await dump_session(store, other.session_id)
 
         await store.delete(gone.session_id)
         await store.delete(named.session_id)
@@ -720,9 +720,9 @@ class StoreContract:
         assert await store.known_calls(gone.session_id, [CallId("c")]) == set()
         assert await store.find_idempotency_record(ANN, "key-1") is None
         assert await store.find_by_name(ANN, "mine") is None
-        assert [*await store.unfinished_sessions()] == [neighbour.session_id]
-        assert [state.session_id for state in await store.page(ANN, None, 10)] == [neighbour.session_id]
-        assert await dump_session(store, neighbour.session_id) == before
+        assert [*await store.unfinished_sessions()] == [other.session_id]
+        assert [state.session_id for state in await store.page(ANN, None, 10)] == [other.session_id]
+        assert await dump_session(store, other.session_id) == before
         assert await store.find_idempotency_record(ANN, "key-2") is not None
-        assert await store.known_calls(neighbour.session_id, [CallId("c")]) == {CallId("c")}
+        assert await store.known_calls(other.session_id, [CallId("c")]) == {CallId("c")}
         assert await store.find_run(RunId("queued-2")) is not None

@@ -54,15 +54,15 @@ class KeptContract:
         assert await store.kept(first.session_id, "", None, 10) == {"a": b"first", "b": b"second"}
 
     async def test_kept_values_go_with_their_session(self, store: SessionStore) -> None:
-        gone, neighbour = await new_session_in(store, 1), await new_session_in(store, 2)
+        gone, other = await new_session_in(store, 1), await new_session_in(store, 2)
         many: dict[str, bytes | None] = {f"key {number}": b"value" for number in range(50)}
-        for writing in (gone, neighbour):
+        for writing in (gone, other):
             assert await commit_accepted(store, writing.append(started(writing.epoch), kept=many)) == [True]
         await store.delete(gone.session_id)
         late = gone.append(kept={"late": b""})
         assert await commit_accepted(store, late) == [False]
         assert await store.kept(gone.session_id, "", None, 100) == {}
-        assert len(await store.kept(neighbour.session_id, "", None, 100)) == 50
+        assert len(await store.kept(other.session_id, "", None, 100)) == 50
         again = await new_session_in(store, 1)
         assert await store.kept(again.session_id, "", None, 100) == {}
 

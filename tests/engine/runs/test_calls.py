@@ -308,12 +308,12 @@ async def test_an_agent_that_emits_a_value_that_is_not_json_affects_no_other_ses
     any_world.echo()
     any_world.scripts["go"] = [["so ", wrong]]
     engine = await any_world.start()
-    live, neighbour = await open_session(engine), await open_session(engine)
-    await asyncio.gather(play(engine, live, "go"), play(engine, neighbour, "hello"))
+    live, other = await open_session(engine), await open_session(engine)
+    await asyncio.gather(play(engine, live, "go"), play(engine, other, "hello"))
     events = await any_world.events(live.state.session_id)
     assert reasons(events) == ["error"]
     assert texts(messages_of(events)) == ["go", "so "]
-    assert texts(await any_world.history(neighbour.state.session_id)) == ["hello", "You said: hello"]
+    assert texts(await any_world.history(other.state.session_id)) == ["hello", "You said: hello"]
     await play(engine, live, "hello")
     assert live.state.last_stop == "end_turn", "the session lives on"
 

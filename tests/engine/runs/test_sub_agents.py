@@ -242,14 +242,14 @@ async def test_an_agent_that_fails_ends_its_run_and_nothing_else(world: World, e
     world.echo()
     world.scripts["go"] = [["so ", wait_until_durable, CallTool("echo", {"value": 1}), fail]]
     engine = await world.start()
-    live, neighbour = await open_session(engine), await open_session(engine)
-    await asyncio.gather(play(engine, live, "go"), play(engine, neighbour, "hello"))
+    live, other = await open_session(engine), await open_session(engine)
+    await asyncio.gather(play(engine, live, "go"), play(engine, other, "hello"))
     events = await world.events(live.state.session_id)
     assert reasons(events) == ["error"]
     (stop,) = [each.event for each in events if getattr(each.event, "reason", None) == "error"]
     assert (stop.code, stop.message) == ("agent_error", "The agent failed")  # type: ignore[union-attr]  # a RunStopped
     assert texts(messages_of(events)) == ["go", "so "]
-    assert texts(await world.history(neighbour.state.session_id)) == ["hello", "You said: hello"]
+    assert texts(await world.history(other.state.session_id)) == ["hello", "You said: hello"]
 
 
 async def test_an_unknown_sub_agent_is_a_failed_call(world: World) -> None:

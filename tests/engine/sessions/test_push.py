@@ -113,7 +113,7 @@ async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
 
     def fails(live: SessionView, events: Sequence[LoggedEvent]) -> None:
         counts.append(len(events))
-        raise RuntimeError("a slip of a door's")
+        raise RuntimeError("a bug of a protocol")
 
     engine = await world.start()
     engine.watch(fails, lambda *_: None)
@@ -130,7 +130,7 @@ async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> N
 
     def fails(batch: Sequence[Append]) -> None:
         counts.append(len(batch))
-        raise ValueError("a slip of a bus's")
+        raise ValueError("a bug of a bus")
 
     engine = await world.start()
     engine._committer._on_commit = fails

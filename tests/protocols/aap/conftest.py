@@ -15,22 +15,22 @@ from tests.servers import AppServer, AppServerFactory, SocketServer, running_ser
 @pytest.fixture(scope="session")
 async def app_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server that tests share: each works in sessions of its own and ends what it began."""
-    async with running_server(tmp_path_factory.mktemp("house"), agents=AGENTS) as house:
-        yield house
+    async with running_server(tmp_path_factory.mktemp("house"), agents=AGENTS) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 async def keyless_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
     """A server without keys."""
-    async with running_server(tmp_path_factory.mktemp("keyless"), auth=False) as house:
-        yield house
+    async with running_server(tmp_path_factory.mktemp("keyless"), auth=False) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     """A server behind a real socket."""
-    async with running_socket_server(tmp_path_factory.mktemp("socket")) as house:
-        yield house
+    async with running_socket_server(tmp_path_factory.mktemp("socket")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ async def test_a_conversation_in_process(app_server: AppServer, conversation: Co
 async def test_a_conversation_with_a_restart_before_every_step(
     open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
-    async with open_app_server() as house:
-        await play(conversation, AapDriver("delta", aap_client_of), house, restart_before=lambda place: place > 0)
+    async with open_app_server() as server:
+        await play(conversation, AapDriver("delta", aap_client_of), server, restart_before=lambda place: place > 0)
 
 
 @requirement("aap:suite:conversations")

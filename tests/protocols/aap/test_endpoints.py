@@ -117,17 +117,17 @@ async def test_creation_refuses_what_a_turn_would_refuse(
 
 @requirement("aap:delete:204", "aap:delete:gone", "aap:delete:twice-is-404")
 async def test_deletion_is_204_and_leaves_nothing_behind(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        face = house.aap_client("alice")
-        kept, session = await face.create(), await face.create()
+    async with open_app_server() as server:
+        client = server.aap_client("alice")
+        kept, session = await client.create(), await client.create()
         await session.run("hello")
         assert (await session.delete()).status == 204
         assert_refusal(await session.delete(), 404, "session_not_found")
-        assert_refusal(await face.get(session.path), 404, "session_not_found")
-        assert_refusal(await face.get(f"{session.path}/history?type=full"), 404, "session_not_found")
+        assert_refusal(await client.get(session.path), 404, "session_not_found")
+        assert_refusal(await client.get(f"{session.path}/history?type=full"), 404, "session_not_found")
         assert_refusal(await session.post([user("hello")]), 404, "session_not_found")
         assert_refusal(await session.events("0"), 404, "session_not_found")
-        assert [each["sessionId"] for each in (await face.get("/sessions")).json["sessions"]] == [kept.id]
+        assert [each["sessionId"] for each in (await client.get("/sessions")).json["sessions"]] == [kept.id]
 
 
 @requirement("aap:delete:gone", "aap:delete:twice-is-404")
@@ -362,26 +362,26 @@ async def pages(aap_client: AapClient, query: str = "") -> list[list[str]]:
 
 @requirement("aap:list:sessions", "aap:list:newest-first", "aap:list:limit")
 async def test_the_listing_gives_whole_sessions_newest_first_fifty_on_a_page(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        face = house.aap_client("alice")
-        assert (await face.get("/sessions")).json == {"sessions": []}
-        made = [await face.create(options={"token": "canary"}, tools=[client_tool("paint")]) for _ in range(101)]
+    async with open_app_server() as server:
+        client = server.aap_client("alice")
+        assert (await client.get("/sessions")).json == {"sessions": []}
+        made = [await client.create(options={"token": "canary"}, tools=[client_tool("paint")]) for _ in range(101)]
         newest_first = [session.id for session in reversed(made)]
-        assert await pages(face) == [newest_first[:50], newest_first[50:100], newest_first[100:]]
-        assert await pages(face, "limit=1") == [[each] for each in newest_first]
-        assert await pages(face, "limit=200") == [newest_first]
-        first = (await face.get("/sessions?limit=1")).json["sessions"][0]
+        assert await pages(client) == [newest_first[:50], newest_first[50:100], newest_first[100:]]
+        assert await pages(client, "limit=1") == [[each] for each in newest_first]
+        assert await pages(client, "limit=200") == [newest_first]
+        first = (await client.get("/sessions?limit=1")).json["sessions"][0]
         assert first == await made[-1].info()
         assert first["agent"]["options"] == {"token": "***"}
 
 
 @requirement("aap:list:sessions")
 async def test_a_page_that_ends_with_the_last_session_has_no_next(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        face = house.aap_client("alice")
-        made = [(await face.create()).id for _ in range(4)]
-        assert await pages(face, "limit=2") == [made[:1:-1], made[1::-1]]
-        assert await page(face, "?limit=4") == (made[::-1], None)
+    async with open_app_server() as server:
+        client = server.aap_client("alice")
+        made = [(await client.create()).id for _ in range(4)]
+        assert await pages(client, "limit=2") == [made[:1:-1], made[1::-1]]
+        assert await page(client, "?limit=4") == (made[::-1], None)
 
 
 @requirement("aap:list:limit")
@@ -402,17 +402,17 @@ async def test_a_cursor_that_we_did_not_make_is_refused(aap_client: AapClient, c
 async def test_sessions_that_come_and_go_between_pages_cause_neither_repeats_nor_gaps(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server() as house:
-        face = house.aap_client("alice")
-        made = [await face.create() for _ in range(12)]
+    async with open_app_server() as server:
+        client = server.aap_client("alice")
+        made = [await client.create() for _ in range(12)]
         stay = [session.id for place, session in enumerate(made) if place % 3 != 1]
         seen, query = [], "?limit=2"
         for place in range(12):
-            ids, after = await page(face, query)
+            ids, after = await page(client, query)
             seen += ids
             if after is None:
                 break
-            await face.create()
+            await client.create()
             if place % 3 == 0:  # some that were seen, some that were not, and the very one the cursor stands on
                 for session in (made[10], made[7]) if place == 0 else (made[4], made[1]):
                     await session.delete()
@@ -424,8 +424,8 @@ async def test_sessions_that_come_and_go_between_pages_cause_neither_repeats_nor
 
 @requirement("aap:list:stable-cursor")
 async def test_a_turn_in_an_old_session_does_not_move_it(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        face = house.aap_client("alice")
-        old, new = await face.create(), await face.create()
-        await Session(face, old.id).run("hello")
-        assert await page(face) == ([new.id, old.id], None)
+    async with open_app_server() as server:
+        client = server.aap_client("alice")
+        old, new = await client.create(), await client.create()
+        await Session(client, old.id).run("hello")
+        assert await page(client) == ([new.id, old.id], None)

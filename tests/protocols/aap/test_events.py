@@ -357,8 +357,8 @@ async def test_a_watch_ends_when_its_session_is_deleted(aap_client: AapClient) -
 
 @requirement("aap:sse:heartbeat")
 async def test_a_watch_without_events_gets_comment_lines(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(heartbeat_s=0.1) as house:
-        watching = await (await house.aap_client("alice").create()).watch()
+    async with open_app_server(heartbeat_s=0.1) as server:
+        watching = await (await server.aap_client("alice").create()).watch()
         beats = b""
         while beats.count(b":") < 3:
             beats += await watching.exchange.chunk() or b""
@@ -368,14 +368,14 @@ async def test_a_watch_without_events_gets_comment_lines(open_app_server: AppSer
 
 @requirement("aap:events:restart", "aap:events:replay-at-any-age", "aap:events:watch-ids")
 async def test_positions_and_replays_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create(
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create(
             server_tools=[*enabled_tools("add", "lookup"), *enabled_tools("stamp", trust=False)]
         )
         rich = await session.run(RICH, "delta")
         asked = await session.run(script(call("stamp", text="x"), {"say": "{result}"}), "message")
-        await house.restart()
-        session = Session(house.aap_client("alice"), session.id)
+        await server.restart()
+        session = Session(server.aap_client("alice"), session.id)
         named = f"?turn={turn_id(rich.frames)}"
         for place in range(len(rich.frames) + 1):
             assert (await session.events(str(place), named)).body == bytes_of(rich.frames[place:])

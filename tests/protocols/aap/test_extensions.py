@@ -144,28 +144,30 @@ async def test_every_turn_counts_its_events_from_one(aap_client: AapClient, mode
 async def test_a_repeated_creation_gives_the_first_answer_and_no_second_session(
     open_app_server: AppServerFactory,
 ) -> None:
-    async with open_app_server() as house:
-        face, once = house.aap_client("alice"), {"idempotency-key": "make-1"}
+    async with open_app_server() as server:
+        client, headers = server.aap_client("alice"), {"idempotency-key": "make-1"}
         body = {"agent": {"name": "rehearsal"}, "messages": [user("x")]}
-        replies = [await face.post("/sessions", body, headers=once) for _ in range(3)]
+        replies = [await client.post("/sessions", body, headers=headers) for _ in range(3)]
         assert {(reply.status, reply.body, reply.headers["location"]) for reply in replies} == {
             (201, replies[0].body, replies[0].headers["location"])
         }
-        assert len((await face.get("/sessions")).json["sessions"]) == 1
+        assert len((await client.get("/sessions")).json["sessions"]) == 1
         assert_refusal(
-            await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once), 409, "idempotency_conflict"
+            await client.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=headers),
+            409,
+            "idempotency_conflict",
         )
-        assert len((await face.get("/sessions")).json["sessions"]) == 1
+        assert len((await client.get("/sessions")).json["sessions"]) == 1
 
 
 @requirement("aap:idempotency:create", "aap:idempotency:parallel")
 async def test_fifty_creations_at_once_make_one_session(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        face, once = house.aap_client("alice"), {"idempotency-key": "make-50"}
+    async with open_app_server() as server:
+        client, headers = server.aap_client("alice"), {"idempotency-key": "make-50"}
         body = {"agent": {"name": "rehearsal"}}
-        replies = await asyncio.gather(*(face.post("/sessions", body, headers=once) for _ in range(50)))
+        replies = await asyncio.gather(*(client.post("/sessions", body, headers=headers) for _ in range(50)))
         assert {(reply.status, reply.body) for reply in replies} == {(201, replies[0].body)}
-        assert len((await face.get("/sessions")).json["sessions"]) == 1
+        assert len((await client.get("/sessions")).json["sessions"]) == 1
 
 
 @requirement("aap:idempotency:turn", "aap:idempotency:stream")
@@ -175,10 +177,10 @@ async def test_a_repeated_turn_gives_the_first_answer_to_the_byte_and_runs_once(
 ) -> None:
     session = await aap_client.create(server_tools=enabled_tools("add", "slow"))
     play = script({"say": "so"}, call("slow", seconds=0, tag=f"once-{mode}"), {"starts": f"once-{mode}"})
-    once = {"idempotency-key": f"turn-{session.id}"}
-    first = await session.run(play, mode, headers=once)
+    headers = {"idempotency-key": f"turn-{session.id}"}
+    first = await session.run(play, mode, headers=headers)
     await session.run("hello")  # what happened since changes nothing
-    again = await session.run(play, mode, headers=once)
+    again = await session.run(play, mode, headers=headers)
     assert again.raw == first.raw
     assert first.text == "so1"
     assert [message["role"] for message in await session.history()] == [
@@ -195,9 +197,9 @@ async def test_a_repeated_turn_gives_the_first_answer_to_the_byte_and_runs_once(
 async def test_a_repeated_answer_gives_the_first_answer_and_not_a_refusal(aap_client: AapClient) -> None:
     session = await aap_client.create(tools=[client_tool("paint")])
     asked = await session.run(script(call("paint"), {"say": "{result}"}))
-    once = {"idempotency-key": f"answer-{session.id}"}
+    headers = {"idempotency-key": f"answer-{session.id}"}
     answers = [result(asked.calls[0], "blue")]
-    assert (await session.run(answers, headers=once)).raw == (await session.run(answers, headers=once)).raw
+    assert (await session.run(answers, headers=headers)).raw == (await session.run(answers, headers=headers)).raw
     assert_refusal(await session.post(answers), 400, "tool_call_resolved")
 
 
@@ -209,9 +211,9 @@ async def test_fifty_duplicates_at_once_run_one_turn_and_all_get_its_answer(
     session = await app_server.aap_client("alice").create("gated", server_tools=enabled_tools("hold"))
     gate = f"fifty-{mode}"
     play = script({"say": "a"}, call("hold", gate=gate), {"say": "b"})
-    once = {"idempotency-key": gate}
+    headers = {"idempotency-key": gate}
     begun = app_server.connection.requests_started
-    asking = [asyncio.create_task(session.run(play, mode, headers=once)) for _ in range(50)]
+    asking = [asyncio.create_task(session.run(play, mode, headers=headers)) for _ in range(50)]
     await tool_gates.entered(gate)
     await app_server.connection.requests_received(begun + 50)
     tool_gates.open(gate)
@@ -225,12 +227,12 @@ async def test_fifty_duplicates_at_once_run_one_turn_and_all_get_its_answer(
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_same_key_with_another_body_is_409(aap_client: AapClient, mode: Mode) -> None:
     session = await aap_client.create()
-    once = {"idempotency-key": f"other-{session.id}"}
-    await session.run("hello", mode, headers=once)
+    headers = {"idempotency-key": f"other-{session.id}"}
+    await session.run("hello", mode, headers=headers)
     async with assert_unchanged(session):
-        assert_refusal(await session.post([user("hello!")], headers=once, stream=mode), 409, "idempotency_conflict")
+        assert_refusal(await session.post([user("hello!")], headers=headers, stream=mode), 409, "idempotency_conflict")
         assert_refusal(
-            await session.post([user("hello")], headers=once, stream=mode, agent={"options": {"style": "loud"}}),
+            await session.post([user("hello")], headers=headers, stream=mode, agent={"options": {"style": "loud"}}),
             409,
             "idempotency_conflict",
         )
@@ -239,24 +241,26 @@ async def test_the_same_key_with_another_body_is_409(aap_client: AapClient, mode
 @requirement("aap:idempotency:other-request")
 async def test_a_key_that_another_request_used_never_gives_that_ones_answer(aap_client: AapClient) -> None:
     first, second = await aap_client.create(), await aap_client.create()
-    once = {"idempotency-key": f"elsewhere-{first.id}"}
-    await first.run("hello", headers=once)
+    headers = {"idempotency-key": f"other-{first.id}"}
+    await first.run("hello", headers=headers)
     async with assert_unchanged(first, second):
-        assert_refusal(await second.post([user("hello")], headers=once), 409, "idempotency_conflict")
+        assert_refusal(await second.post([user("hello")], headers=headers), 409, "idempotency_conflict")
         assert_refusal(
-            await aap_client.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=once),
+            await aap_client.post("/sessions", {"agent": {"name": "rehearsal"}}, headers=headers),
             409,
             "idempotency_conflict",
         )
     await first.delete()
-    assert_refusal(await first.post([user("hello")], headers=once), 404, "session_not_found")
+    assert_refusal(await first.post([user("hello")], headers=headers), 404, "session_not_found")
 
 
 @requirement("aap:idempotency:by-owner")
 async def test_two_owners_may_use_the_same_key(app_server: AppServer) -> None:
-    once = {"idempotency-key": "shared"}
+    headers = {"idempotency-key": "shared"}
     body = {"agent": {"name": "rehearsal"}}
-    mine, hers = [await app_server.aap_client(name).post("/sessions", body, headers=once) for name in ("alice", "bob")]
+    mine, hers = [
+        await app_server.aap_client(name).post("/sessions", body, headers=headers) for name in ("alice", "bob")
+    ]
     assert (mine.status, hers.status) == (201, 201)
     assert mine.json != hers.json
 
@@ -264,25 +268,25 @@ async def test_two_owners_may_use_the_same_key(app_server: AppServer) -> None:
 @requirement("aap:idempotency:refused")
 async def test_a_refused_request_leaves_its_key_free(aap_client: AapClient, tool_gates: Any) -> None:
     session = await aap_client.create("gated", server_tools=enabled_tools("hold"))
-    once = {"idempotency-key": f"refused-{session.id}"}
-    assert_refusal(await session.post([result("nowhere", "x")], headers=once), 400, "unknown_tool_call")
+    headers = {"idempotency-key": f"refused-{session.id}"}
+    assert_refusal(await session.post([result("nowhere", "x")], headers=headers), 400, "unknown_tool_call")
     reading = await session.open(script(call("hold", gate="refused")))
     await tool_gates.entered("refused")
-    assert_refusal(await session.post([user("busy")], headers=once), 409, "turn_in_progress")
+    assert_refusal(await session.post([user("busy")], headers=headers), 409, "turn_in_progress")
     tool_gates.open("refused")
     await reading.read_to_end()
-    assert (await session.run("hello", headers=once)).messages == [assistant_text("Hello!")]
+    assert (await session.run("hello", headers=headers)).messages == [assistant_text("Hello!")]
 
 
 @requirement("aap:idempotency:a-day")
 async def test_a_key_is_remembered_for_24_hours(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(manual_clock=True) as house:
-        once, body = {"idempotency-key": "daily"}, {"agent": {"name": "rehearsal"}}
-        first = await house.aap_client("alice").post("/sessions", body, headers=once)
-        house.clock.advance(days=2)  # as the clock of another server may say
-        assert (await house.aap_client("alice").post("/sessions", body, headers=once)).json == first.json
-        house.clock.advance(hours=24)
-        assert (await house.aap_client("alice").post("/sessions", body, headers=once)).json == first.json
+    async with open_app_server(manual_clock=True) as server:
+        headers, body = {"idempotency-key": "daily"}, {"agent": {"name": "rehearsal"}}
+        first = await server.aap_client("alice").post("/sessions", body, headers=headers)
+        server.clock.advance(days=2)  # as the clock of another server may say
+        assert (await server.aap_client("alice").post("/sessions", body, headers=headers)).json == first.json
+        server.clock.advance(hours=24)
+        assert (await server.aap_client("alice").post("/sessions", body, headers=headers)).json == first.json
 
 
 # --- faults of the server ---------------------------------------------------------------------------------------------
@@ -300,12 +304,12 @@ def test_every_refusal_of_the_core_has_its_answer_and_every_code_one_status() ->
 async def test_a_server_that_stops_refuses_new_turns_with_503(
     open_app_server: AppServerFactory, tool_gates: Any
 ) -> None:
-    async with open_app_server(drain_s=10) as house:
-        face = house.aap_client("alice")
-        session, other = await face.create("gated", server_tools=enabled_tools("hold")), await face.create()
+    async with open_app_server(drain_s=10) as server:
+        client = server.aap_client("alice")
+        session, other = await client.create("gated", server_tools=enabled_tools("hold")), await client.create()
         reading = await session.open(script(call("hold", gate="draining"), {"say": "through"}))
         await tool_gates.entered("draining")
-        stopping = asyncio.create_task(house.stop())
+        stopping = asyncio.create_task(server.stop())
         reply = await other.post([user("hello")])
         while reply.status == 200:  # until the order to stop has arrived
             reply = await other.post([user("hello")])
@@ -319,11 +323,11 @@ async def test_a_server_that_stops_refuses_new_turns_with_503(
 @requirement("aap:errors:internal")
 async def test_a_fault_of_ours_is_500_with_a_reference_and_no_details(open_app_server: AppServerFactory) -> None:
     faulty = Faulty("faulty")
-    async with open_app_server(agents=[faulty]) as house:
-        face = house.aap_client("alice")
-        assert (await face.get("/meta")).status == 200
+    async with open_app_server(agents=[faulty]) as server:
+        client = server.aap_client("alice")
+        assert (await client.get("/meta")).status == 200
         faulty.is_broken = True
-        reply = await face.get("/meta")
+        reply = await client.get("/meta")
         body = reply.json
         assert (reply.status, body["code"]) == (500, "internal")
         assert set(body) == {"error", "code", "reference"}
@@ -332,12 +336,12 @@ async def test_a_fault_of_ours_is_500_with_a_reference_and_no_details(open_app_s
 
 @requirement("aap:errors:rate-limited")
 async def test_too_many_requests_are_429_and_say_when_to_come_back(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(max_runs_per_user=2) as house:
-        face, other = house.aap_client("alice"), house.aap_client("bob")
-        readings = [await (await face.create()).open(script({"wait_ms": 600_000})) for _ in range(2)]
+    async with open_app_server(max_runs_per_user=2) as server:
+        client, other = server.aap_client("alice"), server.aap_client("bob")
+        readings = [await (await client.create()).open(script({"wait_ms": 600_000})) for _ in range(2)]
         for reading in readings:
             await reading.until("turn_start")
-        session = await face.create()
+        session = await client.create()
         async with assert_unchanged(session):
             reply = await session.post([user("hello")])
             assert_refusal(reply, 429, "rate_limited")
@@ -347,10 +351,10 @@ async def test_too_many_requests_are_429_and_say_when_to_come_back(open_app_serv
 
 @requirement("aap:errors:rate-limited")
 async def test_a_stream_whose_reader_left_is_given_back(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(heartbeat_s=0.1, max_streams_per_user=1) as house:
-        session = await house.aap_client("alice").create()
-        target, lines = f"/aap/v3{session.path}/events", [("authorization", f"Bearer {house.key('alice')}")]
-        first = await house.connection.open("GET", target, headers=lines)
+    async with open_app_server(heartbeat_s=0.1, max_streams_per_user=1) as server:
+        session = await server.aap_client("alice").create()
+        target, lines = f"/aap/v3{session.path}/events", [("authorization", f"Bearer {server.key('alice')}")]
+        first = await server.connection.open("GET", target, headers=lines)
         assert first.status == 200
         assert_refusal(await session.events(), 429, "rate_limited")
         await first.disconnect()

@@ -68,16 +68,18 @@ async def test_a_reader_may_leave_at_every_event_and_the_turn_is_whole(
         assert await status(session) == "idle"
 
 
-def lines_of(face: AapClient) -> list[tuple[str, str]]:
-    return [("content-type", "application/json"), ("authorization", f"Bearer {face.key}")]
+def lines_of(client: AapClient) -> list[tuple[str, str]]:
+    return [("content-type", "application/json"), ("authorization", f"Bearer {client.key}")]
 
 
 @requirement("aap:turn:disconnect-goes-on")
 async def test_a_turn_of_mode_none_goes_on_without_its_client(app_server: AppServer, tool_gates: Any) -> None:
-    face = app_server.aap_client("alice")
-    session = await face.create("gated", server_tools=enabled_tools("hold"))
+    client = app_server.aap_client("alice")
+    session = await client.create("gated", server_tools=enabled_tools("hold"))
     body = json.dumps({"messages": [user(script(call("hold", gate="gone"), {"say": "done"}))]}).encode()
-    asking = app_server.connection.begin("POST", f"{face.base}{session.path}/turns", headers=lines_of(face), body=body)
+    asking = app_server.connection.begin(
+        "POST", f"{client.base}{session.path}/turns", headers=lines_of(client), body=body
+    )
     await tool_gates.entered("gone")
     await asking.disconnect()
     assert await status(session) == "running"
@@ -89,13 +91,13 @@ async def test_a_turn_of_mode_none_goes_on_without_its_client(app_server: AppSer
 @requirement("aap:order:refusal-changes-nothing")
 @pytest.mark.parametrize("path", ["/sessions", "TURNS"])
 async def test_a_body_that_never_comes_to_its_end_changes_nothing(app_server: AppServer, path: str) -> None:
-    face = app_server.aap_client("alice")
-    session = await face.create()
+    client = app_server.aap_client("alice")
+    session = await client.create()
     whole = {"agent": {"name": "rehearsal"}} if path == "/sessions" else {"messages": [user("hello")]}
-    target = f"{face.base}{path.replace('TURNS', f'{session.path}/turns')}"
+    target = f"{client.base}{path.replace('TURNS', f'{session.path}/turns')}"
     async with assert_unchanged(session):
         asking = app_server.connection.begin(
-            "POST", target, headers=lines_of(face), body=[json.dumps(whole).encode()], is_request_truncated=True
+            "POST", target, headers=lines_of(client), body=[json.dumps(whole).encode()], is_request_truncated=True
         )
         await asking.disconnect()
         await asking.wait_until_released()

@@ -40,9 +40,9 @@ class Request:
     body: dict[str, Any] = field(default_factory=lambda: {"messages": [user("hello")]})
     raw: bytes | None = None
 
-    async def send(self, face: AapClient) -> Any:
+    async def send(self, client: AapClient) -> Any:
         content = self.raw if self.raw is not None else json.dumps(self.body).encode()
-        return await face.request(
+        return await client.request(
             self.method, self.path or f"{self.session.path}/turns", raw=content, headers=self.headers
         )
 

@@ -37,8 +37,8 @@ QUESTIONS = [
 ]
 
 
-async def session_with_question(face: AapClient, mode: Mode) -> tuple[Session, Turn]:
-    session = await face.create()
+async def session_with_question(client: AapClient, mode: Mode) -> tuple[Session, Turn]:
+    session = await client.create()
     asked = await session.run("ask me", mode)
     (question,) = asked.calls
     assert (asked.stop, asked.messages) == ("tool_use", [assistant_calls(question)])

@@ -24,32 +24,32 @@ from tests.servers import AppServer, AppServerFactory
 INTERRUPTED = "Tool call interrupted: the server restarted"
 
 
-async def again(house: AppServer, session: Session) -> Session:
+async def again(server: AppServer, session: Session) -> Session:
     """The session, after a restart."""
-    await house.restart()
-    return session.as_client(house.aap_client("alice"))
+    await server.restart()
+    return session.as_client(server.aap_client("alice"))
 
 
 @requirement("aap:suite:conversations", "aap:history:full", "aap:overrides:last")
 async def test_sessions_histories_settings_and_listings_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create(
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create(
             server_tools=enabled_tools("add"), options={"style": "loud", "token": "12345"}, tools=[client_tool("paint")]
         )
         await session.run(script(call("add", a=1, b=2), {"say": "{result}"}), "delta")
         info, history = await session.info(), await session.history()
-        listing = (await house.aap_client("alice").get("/sessions")).json
-        session = await again(house, session)
+        listing = (await server.aap_client("alice").get("/sessions")).json
+        session = await again(server, session)
         assert (await session.info(), await session.history()) == (info, history)
-        assert (await house.aap_client("alice").get("/sessions")).json == listing
+        assert (await server.aap_client("alice").get("/sessions")).json == listing
         assert (await session.run(script({"option": "token"}, {"option": "style"}))).text == "set(5)loud"
         assert (await session.history())[: len(history)] == history
 
 
 @requirement("aap:suite:conversations", "aap:waiting:all-answers", "aap:turn:restart", "aap:meta-field:pending")
 async def test_waiting_calls_are_answered_after_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create(
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create(
             server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
         )
         asked = await session.run(
@@ -58,34 +58,34 @@ async def test_waiting_calls_are_answered_after_a_restart(open_app_server: AppSe
         )
         paint, _, stamp = asked.calls
         before = await session.info()
-        session = await again(house, session)
+        session = await again(server, session)
         assert await session.info() == before
         assert_refusal(await session.post([result(paint, "blue")]), 400, "tool_results_missing", missing=[stamp.id])
         turn = await session.run([result(paint, "blue"), grant(stamp)])
         assert turn.messages == [result(stamp, "stamped x"), assistant_text("blue, 3, stamped x")]
-        session = await again(house, session)
+        session = await again(server, session)
         assert_refusal(await session.post([result(paint, "blue"), grant(stamp)]), 400, "tool_call_resolved")
 
 
 @requirement("aap:suite:conversations", "aap:meeting:question-by-text")
 async def test_a_question_is_answered_after_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create()
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create()
         asked = await session.run("ask me")
-        session = await again(house, session)
+        session = await again(server, session)
         assert (await session.run([result(asked.calls[0], "staging")])).text == "You chose staging."
 
 
 @requirement("aap:idempotency:restart", "aap:idempotency:turn", "aap:idempotency:create")
 async def test_idempotency_keys_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
+    async with open_app_server() as server:
         make, turn = {"idempotency-key": "make"}, {"idempotency-key": "turn"}
         body = {"agent": {"name": "rehearsal"}}
-        first = await house.aap_client("alice").post("/sessions", body, headers=make)
-        session = Session(house.aap_client("alice"), first.json["sessionId"])
+        first = await server.aap_client("alice").post("/sessions", body, headers=make)
+        session = Session(server.aap_client("alice"), first.json["sessionId"])
         ran = await session.run("hello", "delta", headers=turn)
-        session = await again(house, session)
-        assert (await house.aap_client("alice").post("/sessions", body, headers=make)).body == first.body
+        session = await again(server, session)
+        assert (await server.aap_client("alice").post("/sessions", body, headers=make)).body == first.body
         assert (await session.run("hello", "delta", headers=turn)).raw == ran.raw
         assert_refusal(await session.post([user("other")], headers=turn), 409, "idempotency_conflict")
         assert await session.history() == [user("hello"), assistant_text("Hello! I am the rehearsal agent.")]
@@ -93,15 +93,15 @@ async def test_idempotency_keys_hold_over_a_restart(open_app_server: AppServerFa
 
 @requirement("aap:delete:gone", "aap:delete:nothing-stored-after")
 async def test_a_deleted_session_stays_deleted(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create()
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create()
         reading = await session.open(script({"say": "x"}, {"wait_ms": 600_000}))
         await reading.until("text_delta")
         await session.delete()
         await reading.read_to_end()
-        session = await again(house, session)
-        assert_refusal(await house.aap_client("alice").get(session.path), 404, "session_not_found")
-        assert (await house.aap_client("alice").get("/sessions")).json == {"sessions": []}
+        session = await again(server, session)
+        assert_refusal(await server.aap_client("alice").get(session.path), 404, "session_not_found")
+        assert (await server.aap_client("alice").get("/sessions")).json == {"sessions": []}
 
 
 @requirement("aap:turn:restart", "aap:texts:interrupted", "aap:events:restart")
@@ -109,8 +109,8 @@ async def test_a_deleted_session_stays_deleted(open_app_server: AppServerFactory
 async def test_a_turn_cut_by_a_restart_goes_on_and_its_started_tool_is_not_run_again(
     open_app_server: AppServerFactory, mode: Mode
 ) -> None:
-    async with open_app_server(drain_s=0) as house:
-        session = await house.aap_client("alice").create(server_tools=enabled_tools("slow", "add"))
+    async with open_app_server(drain_s=0) as server:
+        session = await server.aap_client("alice").create(server_tools=enabled_tools("slow", "add"))
         play = script(
             {"say": "so "},
             call("slow", seconds=600, tag="cut"),
@@ -120,8 +120,8 @@ async def test_a_turn_cut_by_a_restart_goes_on_and_its_started_tool_is_not_run_a
         )
         reading = await session.open(play, stream=mode)
         await reading.until("tool_call")
-        await started(session, house)
-        session = await again(house, session)
+        await started(session, server)
+        session = await again(server, session)
         rest = await (await session.watch(reading.frames[-1].id)).read_to_end()
         frames = [*reading.frames, *rest]
         check_turn(frames, mode)
@@ -131,9 +131,9 @@ async def test_a_turn_cut_by_a_restart_goes_on_and_its_started_tool_is_not_run_a
         assert merged(await session.history())[1:] == fold(frames)
 
 
-async def started(session: Session, house: AppServer) -> None:
+async def started(session: Session, server: AppServer) -> None:
     """Wait until the slow tool of the session has been started."""
-    counting = await house.aap_client("alice").create()
+    counting = await server.aap_client("alice").create()
     while (await counting.run(script({"starts": "cut"}))).text == "0":
         pass
 
@@ -145,9 +145,9 @@ async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(
 ) -> None:
     mixed = calls(("paint", {}), ("stamp", {"text": "x"}), ("add", {"a": 1, "b": 2}))
     play = script({"think": "hm"}, {"say": "so "}, call("add", a=1, b=1), {"say": "then "}, mixed, {"say": "{results}"})
-    async with open_app_server() as house:
+    async with open_app_server() as server:
         for count in range(12):
-            session = await house.aap_client("alice").create(
+            session = await server.aap_client("alice").create(
                 server_tools=[*enabled_tools("add"), *enabled_tools("stamp", trust=False)], tools=[client_tool("paint")]
             )
             reading = await session.open(play, stream=mode)
@@ -155,7 +155,7 @@ async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(
                 if await reading.next() is None:
                     break
             seen = reading.frames
-            session = await again(house, session)
+            session = await again(server, session)
             rest = await (await session.watch(str(len(seen)))).read_to_end()
             frames = [*seen, *rest]
             check_turn(frames, mode)
@@ -173,13 +173,13 @@ async def test_a_restart_at_every_event_of_a_turn_leaves_one_whole_turn(
 async def test_text_cut_by_a_restart_is_kept_as_it_was_seen_and_its_step_is_played_again(
     open_app_server: AppServerFactory, tool_gates: ToolGates
 ) -> None:
-    async with open_app_server(drain_s=0) as house:
-        session = await house.aap_client("alice").create("gated")
+    async with open_app_server(drain_s=0) as server:
+        session = await server.aap_client("alice").create("gated")
         reading = await session.open("say two and hold")
         text = ""
         while text != "one two ":
             text += (await reading.until("text_delta")).data["delta"]
-        session = await again(house, session)
+        session = await again(server, session)
         tool_gates.open("text")
         rest = await (await session.watch(reading.frames[-1].id)).read_to_end()
         streams: dict[Mode, list[Frame]] = {
@@ -197,17 +197,17 @@ async def test_text_cut_by_a_restart_is_kept_as_it_was_seen_and_its_step_is_play
             client.receive(frames)
             texts = [block["text"] for message in client.history for block in message["content"]]
             assert texts == (["one two ", "two three"] if mode == "delta" else ["one ", "two ", "two three"])
-        history = (await house.aap_client("alice").get(f"{session.path}/history?type=full")).json["history"]["full"]
+        history = (await server.aap_client("alice").get(f"{session.path}/history?type=full")).json["history"]["full"]
         assert history[1:] == [first, {**cut, "_meta": {"interrupted": True, "cut": True}}, repeated]
 
 
 @requirement("aap:turn:restart", "aap:suite:conversations")
 async def test_a_conversation_holds_with_a_restart_before_every_turn(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        session = await house.aap_client("alice").create(server_tools=enabled_tools("add"))
+    async with open_app_server() as server:
+        session = await server.aap_client("alice").create(server_tools=enabled_tools("add"))
         for place in range(5):
             assert (await session.run(f"add {place} and 1", "delta")).text == f"The sum is {place + 1}."
-            session = await again(house, session)
+            session = await again(server, session)
         assert (await session.run(script({"recall": "user"}))).text == " | ".join(
             f"add {place} and 1" for place in range(5)
         )
@@ -216,8 +216,8 @@ async def test_a_conversation_holds_with_a_restart_before_every_turn(open_app_se
 
 @requirement("aap:auth:every-endpoint")
 async def test_keys_hold_over_a_restart(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        key = house.key("alice")
-        await house.restart()
-        assert house.key("alice") == key
-        assert (await house.aap_client("alice").get("/sessions")).status == 200
+    async with open_app_server() as server:
+        key = server.key("alice")
+        await server.restart()
+        assert server.key("alice") == key
+        assert (await server.aap_client("alice").get("/sessions")).status == 200

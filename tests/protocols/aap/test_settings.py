@@ -181,25 +181,25 @@ async def test_defaults_are_read_at_the_run_and_lost_options_and_agents_stay_sho
 ) -> None:
     async with open_app_server(
         agents=[agent_with_option("mode", default="one"), agent_with_option("key", secret=True)]
-    ) as house:
+    ) as server:
         set_, unset = [
-            await house.aap_client("alice").create("optioned-mode", options=options)
+            await server.aap_client("alice").create("optioned-mode", options=options)
             for options in ({"mode": "mine"}, {})
         ]
-        secret = await house.aap_client("alice").create("optioned-key", options={"key": CANARY})
+        secret = await server.aap_client("alice").create("optioned-key", options={"key": CANARY})
         assert (await unset.run("mode")).text == "one"
-        await house.restart(agents=[agent_with_option("mode", default="two")])
-        set_, unset, secret = (each.as_client(house.aap_client("alice")) for each in (set_, unset, secret))
+        await server.restart(agents=[agent_with_option("mode", default="two")])
+        set_, unset, secret = (each.as_client(server.aap_client("alice")) for each in (set_, unset, secret))
         assert ((await unset.run("mode")).text, (await set_.run("mode")).text) == ("two", "mine")
         assert (await secret.info())["agent"] | {"tools": []} == {
             "name": "optioned-key",
             "options": {"key": "***"},
             "tools": [],
         }
-        listed = (await house.aap_client("alice").get("/sessions")).body
+        listed = (await server.aap_client("alice").get("/sessions")).body
         assert CANARY.encode() not in listed
-        await house.restart(agents=[agent_with_option("other", name="optioned-mode", default="x")])
-        set_ = set_.as_client(house.aap_client("alice"))
+        await server.restart(agents=[agent_with_option("other", name="optioned-mode", default="x")])
+        set_ = set_.as_client(server.aap_client("alice"))
         assert (await set_.info())["agent"]["options"] == {"mode": "mine"}
         assert (await set_.run("other")).text == "x"
         assert_refusal(await set_.post([user("x")], agent={"options": {"mode": "new"}}), 400, "unknown_option")
@@ -216,9 +216,9 @@ async def test_a_secret_is_in_no_byte_that_leaves_and_in_no_file(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     later = CANARY + "-later"
-    async with open_app_server() as house:
-        face = house.aap_client("alice")
-        session = await face.create(options={"token": CANARY}, server_tools=enabled_tools("boom", "slow"))
+    async with open_app_server() as server:
+        client = server.aap_client("alice")
+        session = await client.create(options={"token": CANARY}, server_tools=enabled_tools("boom", "slow"))
         replies = [
             await session.post([user(script({"option": "token"}, call("boom"), {"fail": "x"}))], stream=mode)
             for mode in MODES
@@ -227,17 +227,17 @@ async def test_a_secret_is_in_no_byte_that_leaves_and_in_no_file(
             await session.post([user("hello")], agent={"options": {"token": later}}),
             await session.post([user("hello")], agent={"options": {"token": CANARY, "colour": CANARY}}),
             await session.post([user("hello")], agent={"options": {"token": CANARY}, "name": "other"}),
-            await face.get(session.path),
-            await face.get("/sessions"),
-            await face.get(f"{session.path}/history?type=full"),
-            await face.get(f"{session.path}/history?type=compacted"),
+            await client.get(session.path),
+            await client.get("/sessions"),
+            await client.get(f"{session.path}/history?type=full"),
+            await client.get(f"{session.path}/history?type=compacted"),
             await session.events("0"),
-            await face.get("/meta"),
+            await client.get("/meta"),
         ]
         assert {reply.status for reply in replies} == {200, 400}
         reading = await session.open(script({"say": "x"}, {"wait_ms": 600_000}))
         await reading.until("text_delta")
-        folder = house.folder
+        folder = server.folder
         assert [str(path) for path in folder.rglob("*") if path.is_file() and leaks(path.read_bytes(), CANARY)] == []
         await session.delete()
         for reply in replies:

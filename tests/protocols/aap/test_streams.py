@@ -176,8 +176,8 @@ async def test_turn_start_leaves_before_the_agent_says_anything(aap_client: AapC
 
 @requirement("aap:sse:heartbeat")
 async def test_a_stream_without_events_gets_a_comment_line(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(heartbeat_s=0.1) as house:
-        session = await house.aap_client("alice").create()
+    async with open_app_server(heartbeat_s=0.1) as server:
+        session = await server.aap_client("alice").create()
         reading = await session.open(script({"wait_ms": 600_000}))
         await reading.until("turn_start")
         beats = b""
@@ -259,10 +259,10 @@ async def test_a_reader_that_reads_late_gets_every_delta_in_order(aap_client: Aa
 
 @requirement("aap:sse:slow-reader")
 async def test_a_reader_that_never_reads_harms_nobody(app_server: AppServer) -> None:
-    face = app_server.aap_client("alice")
-    session = await face.create()
+    client = app_server.aap_client("alice")
+    session = await client.create()
     reading = await session.open(script({"burst": 3000}), window=1)
-    assert (await (await face.create()).run("hello")).stop == "end_turn"
+    assert (await (await client.create()).run("hello")).stop == "end_turn"
     rest = await session.watch("0")
     await rest.until("turn_stop")
     assert sum(len(frame.data.get("delta", "")) for frame in rest.frames) == 3_000_000

@@ -45,9 +45,9 @@ def body_for(path: str) -> dict[str, object] | None:
     return {"messages": [user("hello")]} if path.endswith("/turns") else None
 
 
-async def send_request(face: AapClient, method: str, path: str, session_id: str, **headers: str) -> Reply:
+async def send_request(client: AapClient, method: str, path: str, session_id: str, **headers: str) -> Reply:
     body = body_for(path) if method == "POST" else None
-    return await face.request(method, path.replace("{id}", session_id), body, headers=headers)
+    return await client.request(method, path.replace("{id}", session_id), body, headers=headers)
 
 
 # --- base path and bodies ---------------------------------------------------------------------------------------------
@@ -59,11 +59,11 @@ async def test_the_api_works_below_another_prefix_and_its_location_names_it(app_
         inner = {**scope, "root_path": "/outer", "path": scope["path"]}
         await app_server.connection.app(inner, receive, send)
 
-    face = AapClient(AsgiClient(outer), app_server.key("alice"), base=f"/outer{BASE}")
-    reply = await face.post("/sessions", {"agent": {"name": "rehearsal"}})
+    client = AapClient(AsgiClient(outer), app_server.key("alice"), base=f"/outer{BASE}")
+    reply = await client.post("/sessions", {"agent": {"name": "rehearsal"}})
     assert reply.status == 201
     assert reply.headers["location"].endswith(f"/outer{BASE}/sessions/{reply.json['sessionId']}")
-    assert (await Session(face, reply.json["sessionId"]).run("hello")).text == "Hello! I am the rehearsal agent."
+    assert (await Session(client, reply.json["sessionId"]).run("hello")).text == "Hello! I am the rehearsal agent."
 
 
 @requirement("aap:transport:json-utf8")
@@ -117,8 +117,8 @@ async def test_every_endpoint_without_a_good_key_is_401_and_says_bearer(app_serv
 
 @requirement("aap:auth:every-endpoint")
 async def test_the_scheme_is_read_in_any_case(app_server: AppServer) -> None:
-    face = AapClient(app_server.connection)
-    reply = await face.request("GET", "/meta", headers={"authorization": f"bearer {app_server.key('alice')}"})
+    client = AapClient(app_server.connection)
+    reply = await client.request("GET", "/meta", headers={"authorization": f"bearer {app_server.key('alice')}"})
     assert reply.status == 200
 
 
@@ -135,24 +135,24 @@ async def test_a_key_that_may_only_read_reads_and_gets_403_for_the_rest(app_serv
 
 @requirement("aap:auth:public-meta")
 async def test_public_meta_opens_the_meta_page_and_nothing_else(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(public_meta=True) as house:
-        nobody = AapClient(house.connection)
-        assert (await nobody.get("/meta")).json == (await house.aap_client("alice").get("/meta")).json
+    async with open_app_server(public_meta=True) as server:
+        nobody = AapClient(server.connection)
+        assert (await nobody.get("/meta")).json == (await server.aap_client("alice").get("/meta")).json
         assert_refusal(await nobody.get("/sessions"), 401, "unauthorized")
 
 
 @requirement("aap:auth:keyless-ignores-header")
 @pytest.mark.parametrize("header", [ABSENT, "Bearer ", "Bearer x", "nonsense"])
 async def test_a_server_without_keys_ignores_the_header(keyless_server: AppServer, header: str) -> None:
-    face = AapClient(keyless_server.connection)
+    client = AapClient(keyless_server.connection)
     session_id = (
-        await face.post("/sessions", {"agent": {"name": "rehearsal"}}, headers={"authorization": header})
+        await client.post("/sessions", {"agent": {"name": "rehearsal"}}, headers={"authorization": header})
     ).json["sessionId"]
     for method, path in ENDPOINTS[:-1]:
-        reply = await send_request(face, method, path, session_id, authorization=header)
+        reply = await send_request(client, method, path, session_id, authorization=header)
         assert reply.status < 300 or method == "POST", (method, path, reply)
         if method == "DELETE":
-            session_id = (await face.create()).id
+            session_id = (await client.create()).id
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------
@@ -165,14 +165,14 @@ async def test_a_server_without_keys_ignores_the_header(keyless_server: AppServe
 async def test_a_foreign_a_deleted_and_an_unknown_session_get_the_same_404(
     app_server: AppServer, method: str, path: str
 ) -> None:
-    face, other = app_server.aap_client("alice"), app_server.aap_client("bob")
-    foreign, deleted = await other.create(), await face.create()
+    client, other = app_server.aap_client("alice"), app_server.aap_client("bob")
+    foreign, deleted = await other.create(), await client.create()
     await foreign.run("hello")
     await deleted.run("hello")
     await deleted.delete()
     unknown = "01890a5d-ac96-774b-bcce-b302099a8057"
     async with assert_unchanged(foreign):
-        replies = [await send_request(face, method, path, each) for each in (foreign.id, deleted.id, unknown)]
+        replies = [await send_request(client, method, path, each) for each in (foreign.id, deleted.id, unknown)]
     for reply in replies:
         assert_refusal(reply, 404, "session_not_found")
     bodies = {
@@ -196,21 +196,21 @@ async def test_every_endpoint_serves_the_owner(aap_client: AapClient) -> None:
 
 @requirement("aap:tenancy:listing-is-own")
 async def test_a_listing_shows_the_callers_sessions_only(open_app_server: AppServerFactory) -> None:
-    async with open_app_server() as house:
-        mine, hers = await house.aap_client("alice").create(), await house.aap_client("bob").create()
-        assert [each["sessionId"] for each in (await house.aap_client("alice").get("/sessions")).json["sessions"]] == [
+    async with open_app_server() as server:
+        mine, hers = await server.aap_client("alice").create(), await server.aap_client("bob").create()
+        assert [each["sessionId"] for each in (await server.aap_client("alice").get("/sessions")).json["sessions"]] == [
             mine.id
         ]
-        assert [each["sessionId"] for each in (await house.aap_client("bob").get("/sessions")).json["sessions"]] == [
+        assert [each["sessionId"] for each in (await server.aap_client("bob").get("/sessions")).json["sessions"]] == [
             hers.id
         ]
 
 
 @requirement("aap:turn:other-client-answers")
 async def test_a_second_key_of_the_owner_may_answer_what_the_first_was_asked(app_server: AppServer) -> None:
-    desk = await app_server.aap_client("alice").create(tools=[client_tool("paint")])
-    asked = await desk.run(script({"call": {"name": "paint", "input": {}}}, {"say": "done: {result}"}))
-    phone = desk.as_client(app_server.aap_client("alice_phone"))
+    console = await app_server.aap_client("alice").create(tools=[client_tool("paint")])
+    asked = await console.run(script({"call": {"name": "paint", "input": {}}}, {"say": "done: {result}"}))
+    phone = console.as_client(app_server.aap_client("alice_phone"))
     answered = await phone.run([{"role": "tool", "toolCallId": asked.calls[0].id, "content": "blue"}])
     assert (answered.stop, answered.messages) == ("end_turn", [assistant_text("done: blue")])
 
@@ -218,11 +218,11 @@ async def test_a_second_key_of_the_owner_may_answer_what_the_first_was_asked(app
 # --- browsers ---------------------------------------------------------------------------------------------------------
 
 
-async def preflight(house: AppServer, path: str, method: str, *headers: str) -> Reply:
+async def preflight(server: AppServer, path: str, method: str, *headers: str) -> Reply:
     lines = {"content-type": ABSENT, "origin": ORIGIN, "access-control-request-method": method}
     if headers:
         lines["access-control-request-headers"] = ", ".join(headers)
-    exchange = await AapClient(house.connection).open("OPTIONS", path, headers=lines)
+    exchange = await AapClient(server.connection).open("OPTIONS", path, headers=lines)
     return Reply(exchange.status, exchange.headers, await exchange.read())
 
 
@@ -247,22 +247,22 @@ async def test_a_preflight_is_answered_without_a_key_for_every_endpoint(
 
 @requirement("aap:cors:origin-on-every-answer", "aap:cors:star-with-keys")
 async def test_every_answer_carries_the_allowed_origin_whatever_its_status(app_server: AppServer) -> None:
-    face, nobody = app_server.aap_client("alice"), AapClient(app_server.connection)
-    session = await face.create()
+    client, nobody = app_server.aap_client("alice"), AapClient(app_server.connection)
+    session = await client.create()
     lines = {"origin": ORIGIN}
     turn = {"messages": [user("hello")]}
     replies = [
-        await face.request("GET", "/meta", headers=lines),
-        await face.request("POST", "/sessions", {"agent": {"name": "rehearsal"}}, headers=lines),
-        await face.request("POST", f"{session.path}/turns", turn, headers=lines),
-        await face.request("POST", f"{session.path}/turns", {**turn, "stream": "delta"}, headers=lines),
-        await face.request("POST", f"{session.path}/turns", raw=b"{", headers=lines),
+        await client.request("GET", "/meta", headers=lines),
+        await client.request("POST", "/sessions", {"agent": {"name": "rehearsal"}}, headers=lines),
+        await client.request("POST", f"{session.path}/turns", turn, headers=lines),
+        await client.request("POST", f"{session.path}/turns", {**turn, "stream": "delta"}, headers=lines),
+        await client.request("POST", f"{session.path}/turns", raw=b"{", headers=lines),
         await nobody.request("GET", "/meta", headers=lines),
-        await face.request("GET", "/sessions/x", headers=lines),
-        await face.request("GET", "/nowhere", headers=lines),
-        await face.request("PUT", "/meta", headers=lines),
-        await face.request("POST", "/sessions", raw=b"x", headers={**lines, "content-type": "text/plain"}),
-        await face.request("DELETE", session.path, headers=lines),
+        await client.request("GET", "/sessions/x", headers=lines),
+        await client.request("GET", "/nowhere", headers=lines),
+        await client.request("PUT", "/meta", headers=lines),
+        await client.request("POST", "/sessions", raw=b"x", headers={**lines, "content-type": "text/plain"}),
+        await client.request("DELETE", session.path, headers=lines),
     ]
     assert [reply.status for reply in replies] == [200, 201, 200, 200, 400, 401, 404, 404, 405, 415, 204]
     assert [reply.headers.get("access-control-allow-origin") for reply in replies] == ["*"] * len(replies)
@@ -271,12 +271,12 @@ async def test_every_answer_carries_the_allowed_origin_whatever_its_status(app_s
 
 @requirement("aap:cors:origins-setting")
 async def test_configured_origins_are_allowed_and_others_are_not(open_app_server: AppServerFactory) -> None:
-    async with open_app_server(cors_origins=[ORIGIN]) as house:
-        face = house.aap_client("alice")
-        allowed = await face.request("GET", "/meta", headers={"origin": ORIGIN})
+    async with open_app_server(cors_origins=[ORIGIN]) as server:
+        client = server.aap_client("alice")
+        allowed = await client.request("GET", "/meta", headers={"origin": ORIGIN})
         assert allowed.headers["access-control-allow-origin"] == ORIGIN
         assert "origin" in allowed.headers["vary"].lower()
-        refused = await face.request("GET", "/meta", headers={"origin": "https://evil.example"})
+        refused = await client.request("GET", "/meta", headers={"origin": "https://evil.example"})
         assert "access-control-allow-origin" not in refused.headers
 
 
@@ -293,11 +293,11 @@ async def test_a_server_without_keys_allows_no_origin_by_default(keyless_server:
 async def test_a_server_without_keys_refuses_foreign_origins_and_hosts(
     keyless_server: AppServer, lines: dict[str, str]
 ) -> None:
-    face = AapClient(keyless_server.connection)
-    session = await face.create()
+    client = AapClient(keyless_server.connection)
+    session = await client.create()
     async with assert_unchanged(session):
         for method, path in ENDPOINTS:
-            assert_refusal(await send_request(face, method, path, session.id, **lines), 403, "forbidden")
+            assert_refusal(await send_request(client, method, path, session.id, **lines), 403, "forbidden")
 
 
 # --- content types, methods, paths ------------------------------------------------------------------------------------

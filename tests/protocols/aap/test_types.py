@@ -31,8 +31,8 @@ THINKING = {"type": "thinking", "thinking": "hm"}
 TOOL_USE = {"type": "tool_use", "toolCallId": "t1", "name": "add", "input": {}}
 
 
-async def agents_of(face: AapClient) -> dict[str, dict[str, Any]]:
-    return {agent["name"]: agent for agent in (await face.get("/meta")).json["agents"]}
+async def agents_of(client: AapClient) -> dict[str, dict[str, Any]]:
+    return {agent["name"]: agent for agent in (await client.get("/meta")).json["agents"]}
 
 
 # --- agents -----------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ async def test_only_open_paths_answer_without_a_key() -> None:
     assert await send_request("GET", "/nowhere", "wrong") == (401, {"detail": "this key is not known here"})
 
 
-@requirement("blade:rest:failures-tell-nothing")
+@requirement("blade:rest:failures-without-details")
 async def test_a_failure_of_the_server_shows_only_the_reference_under_which_it_is_logged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -399,7 +399,7 @@ async def test_a_picture_in_an_answer_is_a_note_with_its_attachment(alice: RestC
         folded.feed(event)
 
 
-@requirement("blade:sessions:other-doors")
+@requirement("blade:sessions:other-protocols")
 async def test_a_tool_of_the_applications_shows_as_pending_in_a_session_that_waits(alice: RestClient) -> None:
     paint = {"name": "paint", "description": "", "parameters": {"type": "object"}}
     async with httpx2.AsyncClient(base_url=alice.url, verify=False) as http:
