@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.openai.client import OpenAiClient, approval, function, output, script
+from tests.protocols.openai.client import OpenAiClient, approval, call, function, output, script
 from tests.protocols.openai.stream import text_of
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -369,6 +369,15 @@ async def test_cancelling_stops_a_response_and_leaves_one_that_is_over(alice: Op
     assert await alice.post(path, {}) == cancelled
     over = await alice.respond("hello")
     assert await alice.post(f"/responses/{over['id']}/cancel", {}) == over
+
+
+@requirement("openai:cancel:waiting")
+async def test_cancelling_a_response_that_waits_closes_its_calls(alice: OpenAiClient) -> None:
+    asked = await alice.respond(script(call("stamp", text="paid"), {"say": "{result}"}))
+    (request,) = asked["output"]
+    assert await alice.post(f"/responses/{asked['id']}/cancel", {}) == asked
+    late = {"input": [approval(request, approve=True)], "previous_response_id": asked["id"]}
+    assert (await alice.refused("POST", "/responses", late))[1] == "no_pending_call"
 
 
 @requirement("openai:idempotency:key")

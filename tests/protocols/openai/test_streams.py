@@ -149,6 +149,13 @@ async def test_a_declared_question_is_a_call_with_an_output(alice: OpenAiClient)
     assert text_of(await alice.respond([chosen], previous_response_id=asked["id"])) == "To Staging."
 
 
+@requirement("openai:items:question-declared")
+async def test_a_question_that_is_declared_without_parameters_is_no_tool_for_the_model(alice: OpenAiClient) -> None:
+    declared = {"type": "function", "name": "AskUserQuestion"}
+    for tool, offered in ((declared, []), (function("AskUserQuestion"), ["AskUserQuestion"])):
+        assert json.loads(text_of(await alice.respond("tools", model="mirror", tools=[tool]))) == offered
+
+
 @requirement("openai:items:media")
 async def test_pictures_are_markdown_parts_and_data_is_left_out(alice: OpenAiClient) -> None:
     response = await (await alice.stream("media", model="mirror")).end()

@@ -16,7 +16,7 @@ from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.question_text import choice_from_text
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
-from dragoman.core.tools import ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
 from dragoman.protocols.openai import ids, requests
 from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.requests import CreateResponse, InputItem, RunFields
@@ -246,7 +246,10 @@ def submit_from(fields: CreateResponse, given: NewInput, *, keeps_unlisted: bool
 
 
 def _offered_tools(fields: CreateResponse) -> tuple[ToolSpec, ...]:
-    """The tools that the model may call, as far as `tool_choice` limits them."""
+    """The tools that the model may call, as far as `tool_choice` limits them.
+
+    A declared `AskUserQuestion` without parameters only says that the client shows questions itself.
+    """
     choice = fields.tool_choice
     allowed = {tool.name for tool in fields.tools}
     if choice == "none":
@@ -260,7 +263,7 @@ def _offered_tools(fields: CreateResponse) -> tuple[ToolSpec, ...]:
             parameters=tool.parameters or {"type": "object", "properties": {}},
         )
         for tool in fields.tools
-        if tool.name in allowed
+        if tool.name in allowed and not (tool.name == ASK_USER_QUESTION and tool.parameters is None)
     )
 
 

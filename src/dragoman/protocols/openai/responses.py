@@ -135,11 +135,13 @@ class ResponseHandlers(OpenAiHandlers):
 
     @endpoint("POST", "/responses/{response}/cancel")
     async def cancel(self, request: Request) -> wire.Response:
-        """Stop a response. One that is over stays as it is."""
+        """Stop a response. One that is over stays as it is, but the calls that it left open are cancelled."""
         async with self._find(request) as handle:
             run = handle.session.state.run
             if run is not None and run.run_id == handle.run_id:
                 await self._engine.stop_run(handle.session, handle.run_id)
+            else:
+                await self._engine.cancel_waiting_calls(handle.session, handle.run_id)
             return await self._state(handle)
 
     @endpoint("GET", "/responses/{response}/input_items", parameters=PAGING)

@@ -119,6 +119,8 @@ class ResponseEvents:
         """The items by index; None while one is open."""
         self._calls = dict(earlier or {})
         self._open: _Open | None = None
+        self._step: tuple[MessageId | None, int] = (None, 0)
+        """The newest model step that said something, and the index of its first item."""
         self._open_calls: dict[CallId, tuple[int, wire.McpCall]] = {}
         self._announced: list[tuple[int, wire.OutputItem]] = []
         """Calls of the open step that somebody else acts on."""
@@ -316,11 +318,13 @@ class ResponseEvents:
             return opened
         self._finish_item()
         index, item_id = self._next("msg" if kind == "message" else "rs")
+        if self._step[0] != step:
+            self._step = (step, index)
         self._add(index, wire.Message(id=item_id) if kind == "message" else wire.Reasoning(id=item_id))
         self._open = _Open(item_id, index, kind, step)
         return self._open
 
-    def _finish_item(self, status: wire.ItemStatus = "completed") -> None:
+    def _finish_item(self, status: wire.ItemStatus = "completed", **more: object) -> None:
         """Send the end of the open message or reasoning, if there is one."""
         opened, self._open, self._is_end_pending, self._block = self._open, None, False, None
         if opened is None:
@@ -329,14 +333,15 @@ class ResponseEvents:
             self._close_part(opened)
         kind = wire.Message if opened.kind == "message" else wire.Reasoning
         parts = {"content" if opened.kind == "message" else "summary": tuple(opened.parts)}
-        self._finish(opened.index, kind(id=opened.id, status=status, **parts))  # type: ignore[arg-type]  # by kind
+        self._finish(opened.index, kind(id=opened.id, status=status, **parts), **more)  # type: ignore[arg-type]  # by kind
 
     def _close_step(self, closed: MessageClosed) -> None:
         self._block = None
         if closed.status == "completed":
             self._is_end_pending = self._open is not None
         else:
-            self._finish_item("incomplete")
+            repeated = {"repeated_from": self._step[1]} if closed.status == "cut" else {}
+            self._finish_item("incomplete", **repeated)
         self._finish_announced()
 
     # --- calls ----------------------------------------------------------------------------------------------------
@@ -434,9 +439,9 @@ class ResponseEvents:
     def _add(self, index: int, item: wire.OutputItem) -> None:
         self._emit("response.output_item.added", output_index=index, item=item)
 
-    def _finish(self, index: int, item: wire.OutputItem) -> None:
+    def _finish(self, index: int, item: wire.OutputItem, **more: object) -> None:
         self._output[index] = item
-        self._emit("response.output_item.done", output_index=index, item=item)
+        self._emit("response.output_item.done", output_index=index, item=item, **more)
 
     def _emit(self, kind: str, **fields: object) -> None:
         """Number an event, and encode it unless the reader already has it."""
