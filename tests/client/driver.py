@@ -1,4 +1,4 @@
-"""The conversation suite's driver for the client library: one for all four protocols.
+"""The conversation suite's driver for the client library: one for all protocols.
 
 Connections are cut and servers restart underneath; the driver just keeps iterating.
 """
@@ -41,6 +41,7 @@ FEATURES: dict[ClientProtocol, frozenset[c.Feature]] = {
     "ag-ui": EVERYTHING - {"delete"},
     "agentscope": EVERYTHING - {"delete", "history"},
     "blade": EVERYTHING - {"client tools"},
+    "openai": EVERYTHING,
 }
 OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
     "aap": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
@@ -53,6 +54,7 @@ OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
     "blade": frozenset(
         {c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult, c.ObservedPlan}
     ),
+    "openai": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
 }
 
 

@@ -13,15 +13,17 @@ import uvicorn
 from tests.asgi_client import DEADLINE_S, App, Message, Receive, Send
 from tests.servers import AppServer, NotifyingServer, build
 
-EXTENSION_PATHS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$")
+EXTENSION_PATHS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$|^/v1/(conversations|responses/)")
+"""And what many servers with Responses lack: Conversations, and the retrieval of a response."""
 ID = re.compile(rb"^id: .*\n", re.MULTILINE)
-DATA = re.compile(rb"^data: (.*)$", re.MULTILINE)
+DATA = re.compile(rb"^data: (\{.*)$", re.MULTILINE)
 
 
 def without_extensions(value: Any) -> Any:
     """The JSON value without extensions."""
     if isinstance(value, Mapping):
-        return {name: without_extensions(each) for name, each in value.items() if name != "_meta"}
+        plain = {name: without_extensions(each) for name, each in value.items() if name != "_meta"}
+        return plain | {"owned_by": "somebody"} if "owned_by" in plain else plain
     return [without_extensions(each) for each in value] if isinstance(value, list) else value
 
 

@@ -29,14 +29,16 @@ from dragoman.client.agui import AguiCodec
 from dragoman.client.blade import answer_payload, message_payload
 from dragoman.client.codec import SessionHandle, Turn, UserInput
 from dragoman.client.events import Event, Option, QuestionItem, ToolCall, ToolResult
+from dragoman.client.openai import OpenAiCodec
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.content import Image as CoreImage
 from dragoman.core.content import Text as CoreText
-from dragoman.core.events import BlockClosed, CallOpened, CallSettled, LoggedEvent, RunStopped
+from dragoman.core.events import BlockClosed, CallOpened, CallSettled, LoggedEvent, RunStarted, RunStopped
 from dragoman.core.ids import CallId
 from dragoman.core.inputs import Decision
 from dragoman.core.inputs import Result as CoreResult
 from dragoman.core.inputs import UserInput as CoreUserInput
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.aap import translate as aap
@@ -48,6 +50,9 @@ from dragoman.protocols.agui.translate import Translator
 from dragoman.protocols.agui.wire import decode_run
 from dragoman.protocols.blade.wire import chat as blade_wire
 from dragoman.protocols.kit.decoding import convert_value
+from dragoman.protocols.openai import inputs as openai_inputs
+from dragoman.protocols.openai.requests import decode_request
+from dragoman.protocols.openai.translate import ResponseEvents as OpenAiEvents
 from tests.protocols.agentscope.test_translate import REASONS, RUN, SESSION, STEPS, records_of
 
 Json = Any
@@ -73,12 +78,23 @@ def agentscope_bytes(records: Sequence[Record], turn: Turn) -> bytes:
     return b"".join(map(ResponseEvents(RUN, SESSION, "scribe", skip=int(after) + 1 if after else 0).feed, records))
 
 
+IN_BACKGROUND = RunStarted(run_id=RUN, protocol="openai", metadata=RunMetadata(protocol={"background": True}))
+
+
+def openai_bytes(records: Sequence[Record], turn: Turn) -> bytes:
+    first, *others = records
+    started = msgspec.structs.replace(first, event=IN_BACKGROUND)
+    _, _, after = turn.request.path.partition("&starting_after=")
+    return b"".join(map(OpenAiEvents(RUN, SESSION, "a", skip=int(after) + 1 if after else 0).feed, (started, *others)))
+
+
 HANDLE = SessionHandle(id=SESSION, agent="a")
 SERVERS: dict[str, tuple[Any, Callable[[Sequence[Record], Turn], bytes]]] = {
     "aap delta": (AapCodec(), aap_bytes("delta")),
     "aap message": (AapCodec(), aap_bytes("message")),
     "ag-ui": (AguiCodec(), agui_bytes),
     "agentscope": (AgentScopeCodec(), agentscope_bytes),
+    "openai": (OpenAiCodec(), openai_bytes),
 }
 
 
@@ -112,6 +128,19 @@ def expected_events(records: Sequence[Record], *, images: bool) -> list[Event]:
                 assert isinstance(result.content, str)
                 events.append(ToolResult(call_id=result.call_id, name="add", text=result.content))
     return joined(events)
+
+
+def with_call_numbers(events: Sequence[Event]) -> list[Event]:
+    """Number the calls instead of their ids, which OpenAI's API derives from the log."""
+    ids = [each.id for each in events if isinstance(each, ToolCall)]
+    return [
+        msgspec.structs.replace(each, id=str(ids.index(each.id)))
+        if isinstance(each, ToolCall)
+        else msgspec.structs.replace(each, call_id=str(ids.index(each.call_id)))
+        if isinstance(each, ToolResult)
+        else each
+        for each in events
+    ]
 
 
 def with_unique_positions(records: Iterable[Record]) -> list[Record]:
@@ -155,7 +184,8 @@ def test_a_run_is_decoded_as_it_was_encoded_wherever_its_stream_was_cut(
         if kind == "text"
         for text in texts
     )
-    assert joined(before) == expected_events(records, images=not server.startswith("aap"))
+    expected = expected_events(records, images=not server.startswith("aap"))
+    assert with_call_numbers(joined(before)) == with_call_numbers(expected)
     stop = next(each.event for each in records if isinstance(each, LoggedEvent) and isinstance(each.event, RunStopped))
     assert isinstance(end, Ended)
     # Nothing is pending here. AAP expresses "cancelled" by an error code; the Agent API has "length" for messages only.
@@ -301,6 +331,28 @@ def test_the_agent_api_server_decodes_the_clients_messages_and_answers() -> None
         ("mcp_approval_response", {"approval_request_id": "c3", "approve": False, "reason": "no"}),
     ]
     assert (kind, msgspec.json.decode(choice["output"])) == ("function_call_output", CHOSEN)
+
+
+def test_the_openai_server_decodes_the_clients_messages_and_answers() -> None:
+    codec, handle = OpenAiCodec(), handle_with_pending_calls()
+    codec.agents().decode(b'{"data":[{"id":"a","owned_by":"dragoman"}]}')
+    handle.server_keeps_history = True
+    parsed = decode_request(codec.turn(handle, UserInput(text="look", images=(IMAGE,)), "once").request.body or b"")
+    assert (parsed.fields.model, parsed.fields.conversation) == ("a", "conv_0199f2a0000070008000000000000001")
+    submit = openai_inputs.submit_from(parsed.fields, openai_inputs.new_input(parsed.items))
+    assert [each.name for each in submit.client_tools or ()] == ["paint"]
+    assert submit.messages == (CoreUserInput(content=(CoreText("look"), CoreImage(IMAGE))),)
+    turn = codec.turn(handle, ANSWERS, "once")
+    assert turn.request.headers["Idempotency-Key"] == "once"
+    *others, choice = openai_inputs.new_input(decode_request(turn.request.body or b"").items).answers
+    assert others == [
+        CoreResult(call_id=CallId("c1"), content="red"),
+        Decision(call_id=CallId("c2"), granted=True),
+        Decision(call_id=CallId("c3"), granted=False, reason="no"),
+    ]
+    assert isinstance(choice, CoreResult)
+    assert isinstance(choice.content, str)
+    assert msgspec.json.decode(choice.content) == CHOSEN
 
 
 def test_the_blade_server_decodes_the_clients_messages_and_answers() -> None:

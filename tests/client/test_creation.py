@@ -21,6 +21,20 @@ async def test_a_session_begins_with_a_title_labels_and_the_history_of_another(c
     assert (await session.ask(script({"recall": "user"}))).text == "add 1 and 2 | think"
 
 
+@pytest.mark.parametrize("protocol", ["openai"])
+async def test_a_conversation_begins_with_labels_and_the_history_of_another(client: AsyncClient) -> None:
+    source = await client.create("rehearsal")
+    for number in range(8):
+        await source.ask(f"add {number} and 2")
+    history = await source.history()
+    session = await client.create("rehearsal", labels={"team": "blue"}, history=history)
+    assert [(each.role, each.text) for each in await session.history()] == [(each.role, each.text) for each in history]
+    assert (await session.info()).labels == {"team": "blue"}
+    assert (await session.ask(script({"recall": "user"}))).text.endswith("add 6 and 2 | add 7 and 2")
+    with pytest.raises(Unsupported, match="AAP can"):
+        await client.create("rehearsal", title="Sums")
+
+
 @pytest.mark.parametrize("protocol", ["blade"])
 async def test_a_session_begins_with_a_title(client: AsyncClient) -> None:
     assert (await (await client.create("rehearsal", title="Sums")).info()).title == "Sums"

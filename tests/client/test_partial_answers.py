@@ -8,7 +8,7 @@ from dragoman.client.pending import UnmatchedAnswer
 from dragoman.client.transports import ClientProtocol
 from tests.conversations import call, calls, script
 
-ALL: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "blade"]
+ALL: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "blade", "openai"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 TWO_STAMPS = script(calls(("stamp", {"text": "a"}), ("stamp", {"text": "b"})), {"say": "{results}"})
 
@@ -63,7 +63,7 @@ async def test_stopping_cancels_a_partly_answered_request(client: AsyncClient) -
     )
 
 
-@pytest.mark.parametrize("protocol", ["aap", "ag-ui"])
+@pytest.mark.parametrize("protocol", ["aap", "ag-ui", "openai"])
 async def test_what_was_answered_is_no_longer_pending_after_a_look_at_the_session(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     first, second = (await session.ask(TWO_STAMPS)).end.pending

@@ -40,8 +40,8 @@ from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import call, calls, script
 from tests.servers import SocketServer, running_socket_server
 
-ALL: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "blade"]
-WITH_TOOLS: list[ClientProtocol] = ["aap", "ag-ui", "agentscope"]
+ALL: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "blade", "openai"]
+WITH_TOOLS: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "openai"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 FOREVER = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 
@@ -102,7 +102,7 @@ async def test_a_call_of_a_declared_tool_waits_for_its_result(client: AsyncClien
     assert session.pending == ()
 
 
-@pytest.mark.parametrize("protocol", ["aap", "ag-ui"])
+@pytest.mark.parametrize("protocol", ["aap", "ag-ui", "openai"])
 async def test_a_client_that_opens_a_session_can_answer_with_its_own_tools(client: AsyncClient) -> None:
     maker = await client.create("rehearsal", tools=[Tool(name="paint", parameters={"type": "object"})])
     await maker.ask(script(call("paint", colour="red"), {"say": "{result}"}))
@@ -321,7 +321,7 @@ async def test_sessions_are_listed_newest_first_over_all_pages(
             await client.open(created[0])
 
 
-@pytest.mark.parametrize("protocol", ["aap", "blade"])
+@pytest.mark.parametrize("protocol", ["aap", "blade", "openai"])
 async def test_a_session_whose_deletion_was_not_acknowledged_is_deleted_once(
     socket_server: SocketServer, protocol: ClientProtocol
 ) -> None:
@@ -355,7 +355,7 @@ async def test_a_session_is_the_same_through_every_protocol(socket_server: Socke
     assert replies == [f"You said: over {protocol}" for protocol in ALL]
 
 
-@pytest.mark.parametrize("protocol", ["aap", "ag-ui", "agentscope", "blade"])
+@pytest.mark.parametrize("protocol", ALL)
 async def test_images_are_sent_from_paths(client: AsyncClient, tmp_path: Path) -> None:
     path = tmp_path / "dot.png"
     path.write_bytes(bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"))
@@ -419,6 +419,8 @@ async def test_a_refusal_has_the_servers_status_and_code(socket_server: SocketSe
         ("agentscope", "sessions", "the Agent API cannot list sessions"),
         ("agentscope", "history", "the Agent API has no history"),
         ("agentscope", "delete", "the Agent API cannot delete a session"),
+        ("openai", "sessions", "OpenAI's API cannot list conversations; AAP can list the same sessions"),
+        ("openai", "trust", "OpenAI's API cannot select or trust tools"),
         ("blade", "tools", "Blade has no client tools"),
         ("blade", "trust", "Blade cannot select or trust tools"),
     ],

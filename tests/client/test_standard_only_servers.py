@@ -18,7 +18,7 @@ from tests.client.cutting_proxy import cutting_proxy
 from tests.client.standard_only_server import standard_only_server
 from tests.conversations import call, script
 
-PROTOCOLS: list[ClientProtocol] = ["aap", "ag-ui", "agentscope"]
+PROTOCOLS: list[ClientProtocol] = ["aap", "ag-ui", "agentscope", "openai"]
 STAMP = script({"say": "Wait. "}, call("paint", colour="red"), call("stamp", text="x"), {"say": "so: {results}"})
 
 

@@ -121,7 +121,7 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
 
 # --- client commands --------------------------------------------------------------------------------------------------
 
-PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade"])
+PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade", "openai"])
 
 
 @commands.command()

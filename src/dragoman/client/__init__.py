@@ -1,4 +1,4 @@
-"""The Python client for AAP, AG-UI, the Agent API and Blade.
+"""The Python client for AAP, AG-UI, the Agent API, Blade and OpenAI's API.
 
 `AsyncClient`, and `Client` for programs without an event loop.
 """

@@ -85,6 +85,8 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     """Whether the client tools must be sent with the next turn."""
     pending: tuple[Pending, ...] = ()
     run_id: str = ""
+    last_response_id: str = ""
+    """The newest response over OpenAI's API that this client has seen."""
     tool_names: dict[str, str] = {}
     """Tool names by call id."""
     messages: list[JsonObject] = []

@@ -66,7 +66,7 @@ class RunFailed(ClientError):
         self.reply = reply
 
 
-BUSY_CODES = {"turn_in_progress", "thread_busy", "session_busy"}
+BUSY_CODES = {"turn_in_progress", "thread_busy", "session_busy", "conversation_busy", "conversation_locked"}
 """Error codes that mean `Busy`, in lower case. Other refusals have the same status."""
 
 

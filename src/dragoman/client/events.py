@@ -1,4 +1,4 @@
-"""Events, messages and answers: one set of types for the four protocols. Pure values.
+"""Events, messages and answers: one set of types for all protocols. Pure values.
 
 A run is a sequence of events that ends with exactly one `Ended`; a history is a list of messages, whose blocks are of
 the same types. A decision for a person arrives as `Permission` or `Question` and is answered with `Allow`, `Deny` or

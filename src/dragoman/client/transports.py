@@ -14,8 +14,10 @@ from dragoman.client.codec import Codec, SessionConfig, SessionHandle, TurnInput
 from dragoman.client.connection import ServerConnection, Timeouts
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
+from dragoman.client.openai import OpenAiCodec
+from dragoman.client.openai_transport import OpenAiTransport
 
-ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade"]
+ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai"]
 
 
 class Transport(Protocol):
@@ -154,6 +156,9 @@ def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeou
         case "blade":
             rest = BladeCodec(f"{path}/api" if path else BASE)
             return BladeTransport(ServerConnection(origin, key, rest, timeouts), rest, origin + path, key)
+        case "openai":
+            responses = OpenAiCodec(path) if path else OpenAiCodec()
+            return OpenAiTransport(ServerConnection(origin, key, responses, timeouts), responses)
         case _:
-            raise ClientError(f"expected a protocol (aap, ag-ui, agentscope or blade), got {protocol!r}")
+            raise ClientError(f"expected a protocol (aap, ag-ui, agentscope, blade or openai), got {protocol!r}")
     return HttpTransport(ServerConnection(origin, key, codec, timeouts), codec)
