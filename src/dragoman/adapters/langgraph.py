@@ -8,7 +8,6 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.errors import GraphRecursionError
 from langgraph.graph import StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
@@ -21,7 +20,7 @@ from dragoman.adapters.langgraph_interrupts import may_go_on, resume_values, wai
 from dragoman.adapters.langgraph_messages import output_text, to_human, to_langchain
 from dragoman.adapters.langgraph_place import Place, Places
 from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver
-from dragoman.adapters.model_errors import model_error
+from dragoman.adapters.model_errors import end_of_run
 from dragoman.adapters.run_info import RunInfo, value_for
 from dragoman.core.agent import AgentError, Run
 from dragoman.core.answers import STOPPED_RESULT
@@ -159,15 +158,11 @@ class LangGraphAgent(FrameworkAgent):
         token = CURRENT.set(player)
         try:
             return await self._play(player, turn)
-        except GraphRecursionError:
-            return "max_steps"
         except AgentError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # of the framework, a model or the author: one table says which
             await player.calls.fail_started(error)
-            if (known := model_error(error)) is not None:
-                raise known from error
-            raise
+            return end_of_run(error)
         finally:
             CURRENT.reset(token)
 

@@ -5,35 +5,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar, Unpack
 
-from agents import Agent, AgentsException, FunctionTool, RunConfig, RunContextWrapper, Tool
-from agents.exceptions import (
-    InputGuardrailTripwireTriggered,
-    MaxTurnsExceeded,
-    ModelBehaviorError,
-    ModelRefusalError,
-    OutputGuardrailTripwireTriggered,
-    ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrailTripwireTriggered,
-)
+from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, Tool
 
 from dragoman.adapters.base import FrameworkAgent, WrapperOptions, count
 from dragoman.adapters.frameworks import OPENAI_AGENTS, own_runtime
-from dragoman.adapters.model_errors import NO_USABLE_ANSWER, model_error
+from dragoman.adapters.model_errors import end_of_run
 from dragoman.adapters.openai_agents_clone import AnyAgent, reachable_agents, targets
 from dragoman.adapters.openai_agents_play import Play
 from dragoman.adapters.run_info import RunInfo, value_for
 from dragoman.agents.mcp import StartFailed
-from dragoman.core.agent import AgentError, Run
+from dragoman.core.agent import Run
 from dragoman.core.events import StopReason
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
-
-REFUSALS = (
-    InputGuardrailTripwireTriggered,
-    ModelRefusalError,
-    OutputGuardrailTripwireTriggered,
-    ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrailTripwireTriggered,
-)
 
 
 def as_agent(value: object, name: str) -> FrameworkAgent | None:
@@ -119,7 +102,7 @@ class OpenAIAgentsAgent(FrameworkAgent):
                         self._mcp_tools[id(agent)] = await agent.get_mcp_tools(RunContextWrapper(context=None))
                 self._declare()
                 self._exit_stack = connected.pop_all()
-        except Exception as error:
+        except Exception as error:  # a server's own class, or another package's transport, may raise anything
             self._starts = 0
             raise StartFailed(f"agent {self.name}: an MCP server is not available: {error}") from error
 
@@ -157,11 +140,8 @@ class OpenAIAgentsAgent(FrameworkAgent):
         )
         try:
             return await play.play(context)
-        except Exception as error:
-            reason = play.cut_off or _stop_reason(error)
-            if reason is None:
-                raise
-            return reason
+        except Exception as error:  # noqa: BLE001  # of the SDK, a model or the author: one table says which
+            return play.cut_off or end_of_run(error)
 
 
 def _function_tools(tools: Iterable[Tool]) -> Iterator[FunctionTool]:
@@ -172,23 +152,3 @@ def _declaration(tool: FunctionTool) -> ServerTool:
     spec = ToolSpec(name=tool.name, description=tool.description, parameters=tool.params_json_schema)
     # A rule about arguments is asked for each call.
     return ServerTool(spec=spec, policy=ToolPolicy(needs_approval=tool.needs_approval is True))
-
-
-def _stop_reason(error: Exception) -> StopReason | None:
-    """How a run ends after an error; None if it is a failure of the agent.
-
-    Raises:
-        AgentError: the error is the model's.
-    """
-    if isinstance(error, AgentError):
-        return None
-    if isinstance(error, MaxTurnsExceeded):
-        return "max_steps"
-    if isinstance(error, REFUSALS):
-        return "refusal"
-    if isinstance(error, ModelBehaviorError):
-        raise NO_USABLE_ANSWER from error
-    failure = None if isinstance(error, AgentsException) else model_error(error)
-    if failure is not None:
-        raise failure from error
-    return None

@@ -128,7 +128,7 @@ class Clones:
             async def run() -> object:
                 try:
                     return await body(context, arguments)
-                except Exception as error:
+                except Exception as error:  # whatever a tool raises, the SDK may make words of it
                     words = None
                     if bind is not None:
                         words = await maybe_invoke_function_tool_failure_error_function(

@@ -21,8 +21,8 @@ from pydantic_core import to_json
 
 from dragoman.adapters.base import FrameworkAgent, WrapperOptions
 from dragoman.adapters.frameworks import PYDANTIC_AI, needs_argument, no_model, own_runtime
+from dragoman.adapters.model_errors import end_of_run
 from dragoman.adapters.pydantic_ai_capability import Bridge, StreamingBridge, add_result, settle
-from dragoman.adapters.pydantic_ai_errors import ending_of
 from dragoman.adapters.pydantic_ai_history import History, read_history, value_of
 from dragoman.adapters.run_info import RunInfo, value_for
 from dragoman.core.agent import Agent, AgentError, Recorded, Run
@@ -151,14 +151,9 @@ class PydanticAIAgent(FrameworkAgent):
             )
         except AgentError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # of the framework, a model or the author: one table says which
             await bridge.close_step()
-            ending = ending_of(error)
-            if ending is None:
-                raise
-            if isinstance(ending, AgentError):
-                raise ending from error
-            return ending
+            return end_of_run(error)
         output = result.output
         if isinstance(output, DeferredToolRequests):
             bridge.wait_for(output)

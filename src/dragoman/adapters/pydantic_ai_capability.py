@@ -206,7 +206,7 @@ class Bridge(AbstractCapability[Any]):
         except ToolFailedError as error:
             await self._done(call.tool_call_id, error.tool_failed.model_response_str(wrap_if_error=False), "failed")
             raise
-        except Exception as error:
+        except Exception as error:  # whatever the author's tool raises ends the run; the log knows why the call ended
             await self._done(call.tool_call_id, failed_result(type(error).__name__), "failed")
             raise
         returned = value.return_value if isinstance(value, ToolReturn) else value
