@@ -14,10 +14,11 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.runtime import Runtime
+from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
@@ -26,6 +27,7 @@ from dragoman.adapters.run_info import RunInfo
 from dragoman.core.content import AssistantMessage, Image, Text
 from dragoman.core.events import CallSettled
 from dragoman.core.inputs import Choice, Decision
+from dragoman.core.tools import SecretOption, TextOption
 from tests.adapters.langgraph_models import ScriptedChatModel, calls, in_turn
 from tests.agents.agent_harness import Session, agent_harness
 
@@ -45,6 +47,10 @@ def said(*answers: Any, **fields: Any) -> ScriptedChatModel:
     """A model that gives these answers in each turn."""
     made = [AIMessage(each) if isinstance(each, str) else each for each in answers]
     return ScriptedChatModel(script=in_turn(*made), **fields)
+
+
+def read_all(folder: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in folder.rglob("*") if each.is_file())
 
 
 async def lines_of(session: Session) -> list[str]:
@@ -80,6 +86,46 @@ async def test_a_graph_reads_the_context_that_its_wrapper_gives_it_for_the_run(t
         session = await harness.session()
         assert await session.send_and_wait("hello") == "end_turn"
         assert await lines_of(session) == ["user: hello", "assistant: Dear ann, warm"]
+
+
+@pytest.mark.parametrize("checkpointer", ["dragoman", "own"])
+async def test_a_secret_option_reaches_the_graph_and_is_in_no_checkpoint(tmp_path: Path, checkpointer: Any) -> None:
+    secret = "pin-7382-pin"
+    configured: list[tuple[str | None, str]] = []
+
+    def read(config: RunnableConfig) -> None:
+        assert get_runtime(Caller).context.tone == secret
+        configured.append((config["configurable"].get("pin"), config["configurable"]["tone"]))
+
+    def inner(state: MessagesState, config: RunnableConfig) -> Any:
+        read(config)
+        return {"messages": [AIMessage(f"You said {interrupt('Sure?')}")]}
+
+    def outer(state: MessagesState, config: RunnableConfig) -> Any:
+        read(config)
+        return {}
+
+    part = StateGraph(MessagesState, context_schema=Caller).add_node(inner).add_edge(START, "inner").compile()
+    whole = StateGraph(MessagesState, context_schema=Caller).add_node(outer).add_node("part", part)
+    saver = InMemorySaver()
+    agent = LangGraphAgent(
+        whole.add_edge(START, "outer").add_edge("outer", "part").compile(checkpointer=saver),
+        name="safe",
+        checkpointer=checkpointer,
+        options=[SecretOption(name="pin"), TextOption(name="tone", default="warm")],
+        context=lambda info: Caller(info.user, info.options["pin"]),
+    )
+    async with agent_harness(tmp_path, agent) as harness:
+        session = await harness.session(options={"pin": secret})
+        assert await session.send_and_wait("hello") == "tool_use"
+        files = read_all(tmp_path)
+        assert await session.choose(custom_text="yes") == "end_turn"
+        assert (await lines_of(session))[-1] == "assistant: You said yes"
+        files += read_all(tmp_path)
+        assert secret[::-1].encode() in files, "the option is stored encrypted: what is searched is the data"
+        assert secret.encode() not in files
+        assert secret not in repr([each.metadata async for each in saver.alist(None)])
+        assert set(configured) == {(secret if checkpointer == "dragoman" else None, "warm")}
 
 
 # --- words and pictures -----------------------------------------------------------------------------------------------

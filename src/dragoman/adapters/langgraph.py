@@ -27,6 +27,7 @@ from dragoman.core.answers import STOPPED_RESULT
 from dragoman.core.content import Json, Message, UserMessage, text_of
 from dragoman.core.events import StopReason
 from dragoman.core.ids import SessionId
+from dragoman.core.tools import SecretOption
 
 DEFAULT_NAME = "LangGraph"
 """The name of every graph that has none."""
@@ -171,7 +172,9 @@ class LangGraphAgent(FrameworkAgent):
         info = RunInfo.of(run)
         places = Places(run, self._own_saver or self._saver)
         place, before = await places.find(turn)
-        config: RunnableConfig = {"configurable": {**info.options, "thread_id": place.thread, "user_id": info.user}}
+        config: RunnableConfig = {
+            "configurable": {**self._configurable(info), "thread_id": place.thread, "user_id": info.user}
+        }
         state: StateSnapshot = await self._graph.aget_state(config)
         structured = _structured(state)
         is_new = await places.head(place.thread) == place.head
@@ -221,6 +224,15 @@ class LangGraphAgent(FrameworkAgent):
             if answers is None:
                 return None
             given = Command(resume=answers)  # the session trusts all that was asked about
+
+    def _configurable(self, info: RunInfo) -> Mapping[str, str]:
+        """The session's options for nodes that read their config. Other savers than ours store what they find there,
+        so with one of those the secrets are only in the graph's context.
+        """
+        if self._own_saver is None:
+            return info.options
+        shown = {option.name for option in self.spec.options if not isinstance(option, SecretOption)}
+        return {name: value for name, value in info.options.items() if name in shown}
 
     async def _given(
         self, turn: Sequence[Message], before: Iterable[Message], state: StateSnapshot, info: RunInfo

@@ -5,7 +5,7 @@ in one commit with the writes of that task (`RunSaver`), so the log and the grap
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,6 +14,7 @@ from langchain_core.messages import ToolMessage as LangChainResult
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import CheckpointMetadata
 
 from dragoman.adapters.langgraph_calls import Calls, Rules
 from dragoman.adapters.langgraph_messages import images_of, messages_in, usage_of, words_of
@@ -44,6 +45,15 @@ class RunSaver(Saver):
         async with player.lock:
             await player.take([message for _, value in writes for message in messages_in(value)], names)
             await super().aput_writes(config, writes, task_id, task_path)
+
+    def metadata_to_store(self, config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """A checkpoint's metadata without the session's options, because some of them are secret."""
+        options = CURRENT.get().run.options
+        without: RunnableConfig = {
+            "metadata": _without(config.get("metadata"), options),
+            "configurable": _without(config.get("configurable"), options),
+        }
+        return super().metadata_to_store(without, metadata)
 
 
 def _keeper(_: str | None) -> Keeper:
@@ -239,6 +249,10 @@ class Player:
                 self.calls.record(tool.name, visible, call["id"])
                 await self.run.end_step()
         return await self.calls.run_tool(tool, call, config, options)
+
+
+def _without(values: Mapping[str, Any] | None, names: Container[str]) -> dict[str, Any]:
+    return {name: value for name, value in (values or {}).items() if name not in names}
 
 
 def _nodes(namespace: Iterable[str]) -> set[str]:

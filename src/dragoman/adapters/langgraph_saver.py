@@ -185,7 +185,7 @@ class Saver(BaseCheckpointSaver[str]):
             checkpoint["id"],
             get_checkpoint_id(config),
             self._dump(bare),
-            self._dump(get_checkpoint_metadata(config, metadata)),
+            self._dump(self.metadata_to_store(config, metadata)),
         )
         writes = {
             _key(thread, namespace, "b", channel, str(version)): _encode(self._dump(values[channel]))
@@ -194,6 +194,10 @@ class Saver(BaseCheckpointSaver[str]):
         }
         await _keep(self._of(thread), {**writes, _key(thread, namespace, "c", stored.id): _encode(stored)})
         return _config(thread, namespace, stored.id)
+
+    def metadata_to_store(self, config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """A checkpoint's metadata, with the texts and numbers of its config, as all savers store it."""
+        return get_checkpoint_metadata(config, metadata)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
