@@ -37,6 +37,7 @@ from tests.engine.world import (
     answer_request,
     open_session,
     play,
+    reload,
     running_world,
     send,
     wait_for_end,
@@ -372,6 +373,56 @@ async def test_an_agent_that_is_a_tool_waits_for_the_approval_of_its_own_calls()
         assert await it.answer(grant) == [
             "answer: cashier True", "starts: cashier", "done: cashier paid", "text: done", "step", "end: end_turn"
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ids", "order", "restarts", "denied"),
+    [
+        (["1", "2", "3", "4"], ["a", "b"], True, ""),
+        (["1", "2", "3", "4"], ["ab"], False, "a"),
+        (["1", "2", "pay:0", "pay:0"], ["b", "a"], True, "a"),  # of providers that number the calls of a response
+        (["0", "1", "0", "0"], ["ab"], True, ""),
+    ],
+)
+async def test_two_agents_that_are_tools_wait_at_the_same_time_and_each_gets_its_answer(
+    ids: list[str], order: list[str], restarts: bool, denied: str
+) -> None:
+    paid: list[int] = []
+
+    @function_tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    def build(model: PlayedModel) -> Agent[Any]:
+        cashier = Agent[Any](name="Cashier", model=model, tools=[pay])
+        return Agent(name="Desk", model=model, tools=[cashier.as_tool("a", "Pays."), cashier.as_tool("b", "Pays.")])
+
+    scripts = {
+        "hi": [[CallOf("a", {"input": "one"}, ids[0]), CallOf("b", {"input": "two"}, ids[1])], ["done"]],
+        "one": [[CallOf("pay", {"amount": 1}, ids[2])], ["a is done"]],
+        "two": [[CallOf("pay", {"amount": 2}, ids[3])], ["b is done"]],
+    }
+    async with talk(scripts, agent=build) as it:
+        lines = await it.say("hi")
+        assert [line for line in lines if line.startswith("waits")] == [
+            "waits: a permission {'calls': [{'name': 'pay', 'input': {'amount': 1}}]}",
+            "waits: b permission {'calls': [{'name': 'pay', 'input': {'amount': 2}}]}",
+        ]
+        for names in order:
+            if restarts:
+                it.engine = await it.world.restart(it.engine)
+                it.live = await reload(it.engine, it.live)
+            waiting = {each.call.name: each for each in it.live.state.waiting_calls()}
+            answers = [deny(waiting[name]) if name in denied else grant(waiting[name]) for name in names]
+            lines = await it.say(answer_request(*answers))
+            left = {each.call.name for each in it.live.state.waiting_calls()}
+            assert left == {"a", "b"} - set("".join(order[: order.index(names) + 1]))
+        assert lines[-3:] == ["text: done", "step", "end: end_turn"]
+        done = [line for line in await it.shape() if line.startswith(("done", "failed", "denied"))]
+        assert sorted(done) == ["done: a a is done", "done: b b is done"]
+        assert sorted(paid) == [amount for amount, name in ((1, "a"), (2, "b")) if name not in denied]
 
 
 async def test_a_remote_servers_request_for_approval_waits() -> None:

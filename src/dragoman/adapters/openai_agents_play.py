@@ -22,7 +22,7 @@ from agents import (
     RunState,
     UserError,
 )
-from agents.agent_tool_state import drop_agent_tool_run_result, get_agent_tool_state_scope, peek_agent_tool_run_result
+from agents.agent_tool_state import drop_agent_tool_run_result, get_agent_tool_state_scope
 from agents.items import ToolApprovalItem
 from agents.run_internal.tool_execution import function_needs_approval
 from agents.tool_context import ToolContext
@@ -39,6 +39,7 @@ from dragoman.adapters.openai_agents_items import (
     result_value,
     returned_again,
 )
+from dragoman.adapters.openai_agents_nested import pending_approvals
 from dragoman.adapters.openai_agents_stream import CallRecord, StreamFollower, origin_of
 from dragoman.core.agent import Recorded, Run
 from dragoman.core.answers import INTERRUPTED_RESULT, denied_result, not_found_result
@@ -309,7 +310,9 @@ class Play:
         record, origin = self._record, context.tool_call_id
         known = record.results.get(origin)
         if known is not None:
-            if _pending_approvals(context) and context.tool_call is not None:  # of an agent that a crash interrupted
+            if context.tool_call is not None and await pending_approvals(
+                tool, context
+            ):  # of an agent that a crash interrupted
                 drop_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
             return returned_again(known)
         call = record.calls.get(origin)
@@ -329,7 +332,7 @@ class Play:
             if raised.words is None and raised.__cause__ is not None:
                 raise raised.__cause__ from None
             return raised.words
-        if record.note_nested(origin, _pending_approvals(context)):
+        if record.note_nested(origin, await pending_approvals(tool, context, record.used_ids(origin))):
             return value
         if tool.tool_output_guardrails:
             record.settled_late.add(origin)  # with what the guardrails make of it
@@ -360,7 +363,7 @@ class Play:
             else:
                 await call.start()
                 agent = self._clones.of(await invoke())
-        except Exception as error:
+        except Exception as error:  # the application's callback may raise anything, and its call must have an end
             await self._record.settle(origin, str(error) or type(error).__name__, outcome="failed")
             raise
         await self._record.settle(origin, handoff.get_transfer_message(agent), agent=agent.name)
@@ -386,14 +389,6 @@ def client_tool(spec: ToolSpec) -> FunctionTool:
         on_invoke_tool=invoke,
         strict_json_schema=False,
     )
-
-
-def _pending_approvals(context: ToolContext[Any]) -> Sequence[ToolApprovalItem]:
-    """The approvals that an agent which ran as a tool waits for."""
-    if context.tool_call is None:
-        return ()
-    pending = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
-    return getattr(pending, "interruptions", None) or ()
 
 
 def _approval(request: str) -> Item:

@@ -159,6 +159,10 @@ class CallRecord:
             if origin in self._native and call.state == "new":
                 await call.start()
 
+    def used_ids(self, origin: str) -> set[str]:
+        """The ids of all calls of the step, and of those that wait inside agents other than that of one call."""
+        return {*self.calls, *self.results, *(each for each, outer in self.nested.items() if outer != origin)}
+
     def note_nested(self, origin: str, approvals: Sequence[ToolApprovalItem]) -> bool:
         """Note the approvals that an agent which is a tool waits for. Returns whether there are any."""
         for item in approvals:
@@ -169,7 +173,7 @@ class CallRecord:
     def ask_for_nested(self, state: RunState[Any, Any]) -> None:
         """Let the calls of agents that have stopped for an approval wait for it."""
         items = state.get_interruptions()
-        for origin in self._paused:
+        for origin in [each for each in self.calls if each in self._paused]:
             inner = [item for item in items if self.nested.get(origin_of(item.raw_item)) == origin]
             note = {"calls": [{"name": item.tool_name, "input": arguments_of(item.arguments)} for item in inner]}
             self.calls[origin].wait("permission", note=note)

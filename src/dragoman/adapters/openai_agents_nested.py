@@ -1,0 +1,58 @@
+"""Approvals inside agents that are tools.
+
+The SDK identifies the calls of a run, and of all agents inside it, by their ids alone. Some providers number the calls
+of each response, so that two agents that work at the same time have calls of the same id; one of them gets another.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from agents import FunctionTool, RunState
+from agents.agent_tool_state import (
+    drop_agent_tool_run_result,
+    get_agent_tool_state_scope,
+    peek_agent_tool_run_result,
+    record_agent_tool_run_result,
+)
+from agents.items import ToolApprovalItem
+from agents.run_state import _SerializedAgentToolRunResult
+from agents.tool_context import ToolContext
+
+from dragoman.adapters.openai_agents_stream import origin_of
+from dragoman.core.content import Json
+
+
+async def pending_approvals(
+    tool: FunctionTool, context: ToolContext[Any], used_ids: Collection[str] = ()
+) -> Sequence[ToolApprovalItem]:
+    """The approvals that the agent behind a tool waits for; none of them has an id that is used."""
+    call, scope = context.tool_call, get_agent_tool_state_scope(context)
+    if call is None:
+        return ()
+    pending: Any = peek_agent_tool_run_result(call, scope_id=scope)  # a result, or what stands for one
+    approvals: Sequence[ToolApprovalItem] = getattr(pending, "interruptions", None) or ()
+    new_ids = {each: f"call_{uuid4().hex}" for item in approvals if (each := origin_of(item.raw_item)) in used_ids}
+    if not new_ids:
+        return approvals
+    encoded = pending.to_state().to_json(context_serializer=lambda _: {})
+    agent = tool._agent_instance
+    assert agent is not None, "only agents wait for approvals in a tool"
+    state: RunState[Any, Any] = await RunState.from_json(agent, _renamed(encoded, new_ids))
+    drop_agent_tool_run_result(call, scope_id=scope)
+    restored: Any = _SerializedAgentToolRunResult(state)  # as the SDK itself restores it
+    record_agent_tool_run_result(call, restored, scope_id=scope)
+    return state.get_interruptions()
+
+
+def _renamed(value: Json, names: Mapping[str, str]) -> Any:  # noqa: ANN401  # JSON of the same shape
+    """JSON in which whole texts and keys are replaced by others."""
+    match value:
+        case str():
+            return names.get(value, value)
+        case list():
+            return [_renamed(each, names) for each in value]
+        case dict():
+            return {names.get(key, key): _renamed(each, names) for key, each in value.items()}
+        case _:
+            return value
