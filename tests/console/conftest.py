@@ -1,14 +1,13 @@
 """The console in a real browser, with a real server that has the rehearsal agents."""
 
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from dragoman.asgi.console import FOLDER
-from tests.browser import Browser, browser
+from tests.browser import Browser, browser, http_server
 from tests.console.console_page import ConsolePage
 from tests.servers import SocketServer, running_socket_server
 
@@ -54,13 +53,8 @@ class ForeignOrigin:
 @pytest.fixture
 def foreign_origin() -> Iterator[ForeignOrigin]:
     requests: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _recording(requests.append))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield ForeignOrigin(f"http://127.0.0.1:{server.server_address[1]}", requests)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http_server(_recording(requests.append)) as url:
+        yield ForeignOrigin(url, requests)
 
 
 def _recording(record: Callable[[str], None]) -> type[BaseHTTPRequestHandler]:

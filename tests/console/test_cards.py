@@ -1,16 +1,15 @@
 """User interfaces of tools and agents: they cannot access the console or reach other servers."""
 
 import asyncio
-import threading
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser import TIMEOUT_S, Browser
+from tests.browser import TIMEOUT_S, Browser, http_server
 from tests.console.conftest import ForeignOrigin
 from tests.console.console_page import ConsolePage
 from tests.console.sessions import PICTURE, play_session
@@ -235,13 +234,8 @@ def embedding_origin() -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Application)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http_server(Application) as url:
+        yield url
 
 
 async def test_an_action_goes_to_the_embedding_page_once_the_user_allows_it(

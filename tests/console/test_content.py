@@ -13,7 +13,7 @@ from tests.browser import Browser, Json
 from tests.console.conftest import SCREENSHOTS, ForeignOrigin
 from tests.console.console_page import ConsolePage
 from tests.conversations import script
-from tests.protocols.agui.official_clients import node
+from tests.nodejs import node
 from tests.servers import SocketServer, running_socket_server
 
 WEB = Path(__file__).parents[2] / "web"

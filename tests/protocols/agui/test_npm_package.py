@@ -1,7 +1,6 @@
 """The npm package `@dragoman/ag-ui` (`web/packages/ag-ui`), on top of both generations of the official client."""
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,6 +9,7 @@ import pytest
 
 from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import script
+from tests.nodejs import bundle
 from tests.protocols.agui.official_clients import (
     CLIENTS,
     VERSIONS,
@@ -17,7 +17,6 @@ from tests.protocols.agui.official_clients import (
     OfficialClients,
     Version,
     check,
-    node,
     official_clients,
     user,
 )
@@ -35,25 +34,17 @@ both = pytest.mark.parametrize("version", VERSIONS)
 @pytest.fixture(scope="module")
 async def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[Version, Path]:
     """The package, bundled as applications do it, for each generation."""
-    if not (CLIENTS / "node_modules" / "esbuild").is_dir():
-        pytest.skip("the official clients are not installed: run `make clients`")
-    folder, bundled = tmp_path_factory.mktemp("package"), dict[Version, Path]()
-    for version in VERSIONS:
-        bundled[version] = folder / f"{version}.mjs"
-        process = await asyncio.create_subprocess_exec(
-            node(),
-            CLIENTS / "node_modules" / "esbuild" / "bin" / "esbuild",
+    folder = tmp_path_factory.mktemp("package")
+    return {
+        version: await bundle(
             PACKAGE,
-            "--bundle",
-            "--format=esm",
+            folder / f"{version}.mjs",
+            CLIENTS,
             "--platform=node",
             f"--alias:@ag-ui/client=ag-ui-{version}",
-            "--log-level=warning",
-            f"--outfile={bundled[version]}",
-            env={**os.environ, "NODE_PATH": str(CLIENTS / "node_modules")},
         )
-        assert await process.wait() == 0
-    return bundled
+        for version in VERSIONS
+    }
 
 
 class Pages:

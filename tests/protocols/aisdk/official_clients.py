@@ -1,18 +1,14 @@
 """The official AI SDK clients, in one Node process that answers lines of JSON (`clients/driver.mjs`)."""
 
 import asyncio
-import itertools
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
-
 from tests.asgi_client import DEADLINE_S
-from tests.protocols.agui.official_clients import node
+from tests.nodejs import NodeDriver, require_package, running_driver
 
 Json = Any
 Message = dict[str, Json]
@@ -20,7 +16,6 @@ Part = dict[str, Json]
 Version = Literal["5", "6.0", "6", "7"]
 
 CLIENTS = Path(__file__).parent / "clients"
-LINE_LIMIT = 64 * 1024 * 1024
 
 
 @dataclass
@@ -97,24 +92,12 @@ class OfficialChat:
         await self._official.send_command("cut", chat=self.name, after=after)
 
 
-@dataclass
-class OfficialClients:
+class OfficialClients(NodeDriver):
     """The process. Its chats have names."""
 
-    process: asyncio.subprocess.Process
-    console: list[str] = field(default_factory=list)
-    _pending: "dict[int, asyncio.Future[Json]]" = field(default_factory=dict)
-    _chats: dict[str, OfficialChat] = field(default_factory=dict)
-    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-
-    async def send_command(self, do: str, **command: Json) -> Json:
-        """Send a command and wait for its answer."""
-        number = next(self._numbers)
-        self._pending[number] = answer = asyncio.get_running_loop().create_future()
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"id": number, "do": do, **command}).encode() + b"\n")
-        async with asyncio.timeout(DEADLINE_S):
-            return await answer
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__(process)
+        self._chats: dict[str, OfficialChat] = {}
 
     async def open(
         self,
@@ -128,7 +111,7 @@ class OfficialClients:
         **options: Json,
     ) -> OfficialChat:
         """A new chat, as a page makes one. `url` is that of the server, `chat` the chat's id."""
-        opened = OfficialChat(self, f"chat-{next(self._numbers)}")
+        opened = OfficialChat(self, f"chat-{next(self.numbers)}")
         self._chats[opened.name] = opened
         await self.send_command(
             "open",
@@ -147,41 +130,13 @@ class OfficialClients:
         roles: list[str] = await self.send_command("check", version=version, messages=messages)
         return roles
 
-    async def listen(self) -> None:
-        """Take what the process says, until it ends."""
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            said = json.loads(line)
-            if "console" in said:
-                self.console.append(f"{said['console']}: {said['text']}")
-            elif "failure" in said:
-                self._pending.pop(said["id"]).set_exception(RuntimeError(said["failure"]))
-            elif "id" in said:
-                self._pending.pop(said["id"]).set_result(said["result"])
-            else:
-                self._chats[said["chat"]].on_text(said["text"])
+    def on_event(self, said: Json) -> None:
+        self._chats[said["chat"]].on_text(said["text"])
 
 
 @asynccontextmanager
 async def official_clients() -> AsyncIterator[OfficialClients]:
     """The process, from its start to its end."""
-    if not (CLIENTS / "node_modules" / "ai6").is_dir():
-        pytest.skip("the official clients are not installed: run `make clients`")
-    process = await asyncio.create_subprocess_exec(
-        node(),
-        "driver.mjs",
-        cwd=CLIENTS,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_LIMIT,
-    )
-    official = OfficialClients(process)
-    listening = asyncio.create_task(official.listen())
-    try:
+    require_package(CLIENTS, "ai6")
+    async with running_driver(OfficialClients, CLIENTS) as official:
         yield official
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        async with asyncio.timeout(DEADLINE_S):
-            await process.wait()
-            await listening

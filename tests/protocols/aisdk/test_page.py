@@ -1,20 +1,15 @@
 """The example page in a real browser: `examples/use_chat`, with index.html and chat.jsx as they stand there."""
 
-import asyncio
-import os
 import shutil
-import threading
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from tests.browser import Page, browser
+from tests.browser import Page, browser, web_site
 from tests.conversations import call, script
-from tests.protocols.agui.official_clients import node
+from tests.nodejs import bundle
 from tests.protocols.aisdk.official_clients import CLIENTS
 from tests.requirements import requirement
 from tests.servers import SocketServer
@@ -23,39 +18,19 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "use_chat"
 SLOW = script({"say": "It begins. "}, {"wait_ms": 1500}, {"say": "It ends."})
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
-        pass
-
-
 @pytest.fixture
 async def built(tmp_path: Path) -> Path:
     """The page, built as its README says, with the packages that the tests have."""
-    if not (CLIENTS / "node_modules" / "esbuild").is_dir():
-        pytest.skip("the official clients are not installed: run `make clients`")
+    await bundle(EXAMPLE / "chat.jsx", tmp_path / "dist" / "chat.js", CLIENTS, "--jsx=automatic")
     shutil.copy(EXAMPLE / "index.html", tmp_path)
-    process = await asyncio.create_subprocess_exec(
-        node(),
-        CLIENTS / "node_modules" / "esbuild" / "bin" / "esbuild",
-        EXAMPLE / "chat.jsx",
-        *("--bundle", "--format=esm", "--jsx=automatic", "--log-level=warning"),
-        f"--outfile={tmp_path / 'dist' / 'chat.js'}",
-        env={**os.environ, "NODE_PATH": str(CLIENTS / "node_modules")},
-    )
-    assert await process.wait() == 0
     return tmp_path
 
 
 @pytest.fixture
 def site(built: Path) -> Iterator[str]:
     """Where the page is, which is another origin than Dragoman's."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(built)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/index.html"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with web_site(built) as url:
+        yield f"{url}/index.html"
 
 
 @pytest.fixture

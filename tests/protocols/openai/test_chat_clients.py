@@ -1,8 +1,6 @@
 """Chat Completions with the clients that people use: OpenAI's own, LangChain's, and Pydantic AI's."""
 
-import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.asgi_client import DEADLINE_S
+from tests.nodejs import run_node
 from tests.protocols.openai.client import call, script
 from tests.requirements import requirement
 from tests.servers import SocketServer
@@ -166,23 +164,10 @@ async def test_pydantic_ai_runs_its_tools_in_a_loop(client: AsyncOpenAI) -> None
         assert await streamed.get_output() == GREETING
 
 
-@pytest.mark.skipif(
-    shutil.which("node") is None or not (CLIENTS / "node_modules").exists(),
-    reason="`make clients` installs the clients",
-)
 @requirement("openai-chat:answer:stream", "openai-chat:session:calls", "openai-chat:session:disconnect")
 async def test_openais_client_for_javascript_and_the_ai_sdk(socket_server: SocketServer) -> None:
-    node = await asyncio.create_subprocess_exec(
-        "node",
-        str(CLIENTS / "chat.mjs"),
-        f"{socket_server.connection.url}/v1",
-        socket_server.key("alice"),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        printed, errors = await node.communicate()
-    assert node.returncode == 0, errors.decode()
+    url = f"{socket_server.connection.url}/v1"
+    printed = await run_node(CLIENTS / "chat.mjs", url, socket_server.key("alice"))
     assert json.loads(printed) == {
         "deltas": ["First:", "it is painted red"],
         "tools": "it is painted red",

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tests.asgi_client import DEADLINE_S
+from tests.nodejs import run_node
 from tests.protocols.openai.client import call, function, output, script
 from tests.requirements import requirement
 from tests.servers import SocketServer
@@ -24,10 +24,6 @@ from tests.servers import SocketServer
 Json = Any
 CLIENTS = Path(__file__).parent / "clients"
 PICK = script(call("pick", n=1), {"say": "got {result}"})
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not (CLIENTS / "node_modules").exists(),
-    reason="`make clients` installs the clients",
-)
 
 
 class Point(BaseModel):
@@ -104,22 +100,15 @@ async def test_the_example_of_the_documentation_runs_as_it_is_printed(
     assert capsys.readouterr().out == "You said: What is 20 + 22?\nYou said: And twice that?"
 
 
-async def run_node(server: SocketServer, scenario: str) -> Json:
+async def run_scenario(server: SocketServer, scenario: str) -> Json:
     """What a scenario of `client.mjs` saw."""
-    arguments = (str(CLIENTS / "client.mjs"), f"{server.connection.url}/v1", server.key("alice"), scenario)
-    node = await asyncio.create_subprocess_exec(
-        "node", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        printed, errors = await node.communicate()
-    assert node.returncode == 0, errors.decode()
-    return json.loads(printed)
+    script = CLIENTS / "client.mjs"
+    return json.loads(await run_node(script, f"{server.connection.url}/v1", server.key("alice"), scenario))
 
 
-@needs_node
 @requirement("openai:clients:javascript")
 async def test_the_javascript_client_does_the_same(socket_server: SocketServer) -> None:
-    seen = await run_node(socket_server, "javascript")
+    seen = await run_scenario(socket_server, "javascript")
     types = seen.pop("types")
     assert (types[0], types[-1]) == ("response.created", "response.completed")
     assert seen == {
@@ -135,7 +124,6 @@ async def test_the_javascript_client_does_the_same(socket_server: SocketServer) 
     }
 
 
-@needs_node
 @requirement("openai:clients:ai-sdk")
 @pytest.mark.parametrize(
     ("scenario", "more"),
@@ -148,7 +136,7 @@ async def test_the_javascript_client_does_the_same(socket_server: SocketServer) 
     ],
 )
 async def test_the_ai_sdk_has_turns_tools_and_approvals(socket_server: SocketServer, scenario: str, more: Json) -> None:
-    assert await run_node(socket_server, scenario) == {
+    assert await run_scenario(socket_server, scenario) == {
         "one": "You said: one",
         "two": "You said: two",
         "recalled": "one | two",
