@@ -211,8 +211,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 10.0
     mcp_approvals: Annotated[
-        Literal["elicit", "elsewhere"],
-        doc("whether MCP hosts ask their user for approvals; with `elsewhere` they are given in other clients only"),
+        Literal["elicit", "other_clients"],
+        doc("who answers approvals in sessions of MCP hosts: the host's user, in a form, or `other_clients` only"),
     ] = "elicit"
     mcp_disconnect: Annotated[
         Literal["cancel", "continue"],

@@ -83,9 +83,9 @@ REQUIREMENTS = (
         "mcp §6, §10; shared rules, 20",
     ),
     Requirement("mcp:forms:one-by-one", "Several calls are asked for one by one", "mcp §6.2"),
-    Requirement("mcp:forms:elsewhere", "An answer over another protocol goes on with the call", "mcp §6"),
+    Requirement("mcp:forms:other-protocol", "An answer over another protocol goes on with the call", "mcp §6"),
     Requirement("mcp:forms:absent", "Clients without forms are told how to go on", "mcp §6"),
-    Requirement("mcp:forms:setting", "Approvals can be kept out of hosts", "mcp §13"),
+    Requirement("mcp:forms:setting", "Approvals can be left to other clients; no host answers them then", "mcp §13"),
     # --- broken streams -----------------------------------------------------------------------------------------------
     Requirement("mcp:resume:priming", "From 2025-11-25 on a stream begins with an id", "2025-11-25, Streamable HTTP"),
     Requirement(

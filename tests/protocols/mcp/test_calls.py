@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, calls, script
-from tests.protocols.mcp.client import FORMS, CallStream, Json, McpClient
+from tests.protocols.mcp.client import FORMS, NEW, TASKS, CallStream, Json, McpClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server, server_process
 
@@ -331,7 +332,7 @@ async def test_several_calls_are_asked_for_one_by_one(alice_at_host: McpClient) 
     assert (await stream.result())["structuredContent"]["text"] == "stamped a, Tool call denied"
 
 
-@requirement("mcp:forms:elsewhere")
+@requirement("mcp:forms:other-protocol")
 async def test_an_answer_over_another_protocol_goes_on_with_the_call(
     app_server: AppServer, alice_at_host: McpClient
 ) -> None:
@@ -363,15 +364,29 @@ async def test_without_forms_a_message_answers_a_question_and_never_approves(
 
 
 @requirement("mcp:forms:setting")
-async def test_approvals_can_be_kept_out_of_hosts(tmp_path: Path) -> None:
-    async with running_server(tmp_path, mcp_approvals="elsewhere", public_url="https://agents.example") as server:
+async def test_approvals_can_be_left_to_other_clients(tmp_path: Path) -> None:
+    """The host is asked nothing, and what it answers all the same approves nothing, in either era."""
+    async with running_server(tmp_path, mcp_approvals="other_clients", public_url="https://agents.example") as server:
         alice = McpClient(server.connection, server.key("alice"), capabilities=FORMS)
         await alice.initialize()
         result = await alice.call(STAMP)
-        assert result["structuredContent"]["status"] == "input_required"
+        waiting = result["structuredContent"]
+        assert waiting["status"] == "input_required"
         assert "https://agents.example" in result["content"][0]["text"]
+        (pending,) = waiting["pending"]
+        session_id, call_id = waiting["session_id"], pending["call_id"]
+        allowed = {"action": "accept", "content": {"decision": "allow"}}
+        assert await alice.answer_form({"id": f"q-{session_id}-{call_id}"}, "accept", decision="allow") == 202
+        tasks = {**FORMS, "extensions": {TASKS: {}}}
+        at_new_host = McpClient(server.connection, alice.key, version=NEW, capabilities=tasks)
+        task = {"taskId": waiting["run_id"]}
+        await at_new_host.request("tasks/update", {**task, "inputResponses": {call_id: allowed}})
+        assert (await at_new_host.request("tasks/get", task))["result"]["structuredContent"]["pending"] == [pending]
+        turn = {"messages": [{"role": "tool_permission", "toolCallId": call_id, "granted": True}]}
+        assert (await server.aap_client("alice").post(f"/sessions/{session_id}/turns", turn)).status == 200
+        assert (await alice.said("", session_id=session_id))["text"] == "then: stamped x"
         stream = await alice.open("ask me")
-        assert await stream.until("elicitation/create")
+        assert await stream.until("elicitation/create"), "questions are still asked"
 
 
 # --- broken streams ---------------------------------------------------------------------------------------------------
@@ -502,12 +517,20 @@ async def test_the_same_request_again_joins_the_running_call_and_another_one_is_
     assert (await third.result())["structuredContent"]["text"] == "Hello! I am the rehearsal agent."
 
 
+async def open_streams(server: AppServer) -> float:
+    """The open streams of the protocol in this process, as the metrics count them."""
+    metrics = (await (await server.connection.open("GET", "/metrics")).read()).decode()
+    (line,) = re.findall(r'^dragoman_streams_open{protocol="mcp"} (.*)$', metrics, re.MULTILINE)
+    return float(line)
+
+
 @requirement("mcp:errors:limits")
 async def test_more_runs_than_a_user_may_have_are_refused_and_leave_nothing_behind(tmp_path: Path) -> None:
     async with running_server(tmp_path, max_runs_per_user=1, max_streams_per_user=1) as server:
         alice = McpClient(server.connection, server.key("alice"))
         await alice.initialize()
-        stream = await alice.open(SLOW, token=1)
+        before = await open_streams(server)
+        stream = await alice.open(SLOW, token=1, request_id="slow")
         await stream.next()
         call_tool = alice.message("tools/call", {"name": "rehearsal", "arguments": {"message": "hello"}})
         refused = await alice.post(call_tool)
@@ -519,6 +542,13 @@ async def test_more_runs_than_a_user_may_have_are_refused_and_leave_nothing_behi
         wait = {"message": "", "session_id": only["uri"].rpartition("/")[2]}
         refused = await alice.post(alice.message("tools/call", {"name": "rehearsal", "arguments": wait}))
         assert refused.status == 429
+        again = {"name": "rehearsal", "arguments": {"message": SLOW}}
+        refused = await alice.post(alice.message("tools/call", again, request_id="slow"))
+        assert refused.status == 429, "joining a call is a stream, too"
+        assert (await alice.resume(stream.ids[-1])).stream.status == 429
+        assert await open_streams(server) - before == 2
+        await waiting.stream.disconnect()
+        assert await (await alice.resume(stream.ids[-1])).until("notifications/progress")
 
 
 # --- resources --------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
-from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.app import AdmitStream, admit_all
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.mcp import wire
@@ -187,8 +187,7 @@ class Calls:
     async def _wait(self, request: CallRequest, session: SessionView) -> FollowedTurn:
         await session.until_durable(session.state.seq)
         first = await self._turns.newest(session)
-        release = self._admit_stream(request.principal)
-        return FollowedTurn(session, first.run_id, first.first_seq, session.durable_cursor, release=release)
+        return FollowedTurn(session, first.run_id, first.first_seq, session.durable_cursor)
 
     async def _submit(
         self,
@@ -238,6 +237,8 @@ class Calls:
         asked_again: bool = False,
     ) -> OpenAnswer:
         client = request.client
+        # A stream that began a run counts as that run.
+        release = (self._admit_stream if turn.began is None else admit_all)(request.principal)
         answered = AnsweredRequest(client, request.id, request.token, digest, shows_forms, asked_again)
         summary = TurnSummary(turn.run_id)
         frames = CallFrames(turn.session, summary, answered, self._options, live_from=turn.live_from)
@@ -246,7 +247,7 @@ class Calls:
 
         def on_close(has_left: bool) -> None:
             frames.release()
-            turn.release()
+            release()
             if self._open.get((client.session, request.id)) is frames:
                 del self._open[client.session, request.id]
             is_given_up = has_left and client.is_new and not frames.is_over
@@ -262,7 +263,6 @@ class Calls:
         turn = await self._turns.find(principal, RunId(position.run_id), stack)
         if turn is None:
             return None
-        turn = turn._replace(release=self._admit_stream(principal))
         return self._follow(CallRequest(principal, client, position.request_id, position.token, None), turn)
 
     # --- answers and cancelling -----------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Calls:
         result = wire.ElicitResult(action="cancel")
         if message.error is msgspec.UNSET:
             result = convert_value(message.result, wire.ElicitResult, "result")
-        meant = answer_from(call, result)
+        meant = answer_from(call, result, self._options.approvals)
         if not isinstance(meant, str):
             try:
                 await self.submit_answers(principal, session, (meant,))

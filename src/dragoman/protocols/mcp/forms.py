@@ -13,6 +13,7 @@ from dragoman.core.inputs import Answer, Choice, Decision
 from dragoman.core.question_text import NO_ANSWER
 from dragoman.core.session import OpenCall
 from dragoman.protocols.mcp import wire
+from dragoman.protocols.mcp.options import Approvals
 from dragoman.protocols.mcp.translate import pending_call
 
 ARGUMENT_CHARS = 2000
@@ -68,8 +69,8 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
     return {"mode": "form", **params} if version in (wire.NEW_VERSION, wire.OLD_VERSIONS[0]) else params
 
 
-def may_ask(call: OpenCall, approvals: Literal["elicit", "elsewhere"]) -> bool:
-    """Whether a host may ask its user about a call."""
+def may_ask(call: OpenCall, approvals: Approvals) -> bool:
+    """Whether a host may ask its user about a call, and answer it."""
     return approvals == "elicit" or pending_call(call).kind != "approval"
 
 
@@ -100,9 +101,11 @@ def _choices(question: Question, version: str) -> JsonObject:
     return {"type": "array", "items": {"type": "string", "enum": labels}}
 
 
-def answer_from(call: OpenCall, result: wire.ElicitResult) -> FormAnswer:
-    """What a form's result means for a call."""
+def answer_from(call: OpenCall, result: wire.ElicitResult, approvals: Approvals) -> FormAnswer:
+    """What a form's result means for a call. One about which no host may ask is left open."""
     call_id, content = call.call.call_id, result.content or {}
+    if not may_ask(call, approvals):
+        return "leave"
     if result.action == "decline":
         return Decision(call_id=call_id, granted=False)
     if result.action != "accept":

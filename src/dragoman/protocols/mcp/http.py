@@ -79,7 +79,7 @@ def app(
     admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
-    turns = Turns(engine)
+    turns = Turns(engine, options)
     calls, tasks = Calls(engine, options, turns, admit_stream), Tasks(engine, options, turns)
     handlers = _Handlers(engine, options, SessionTokens(key), calls, tasks)
     protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=_write_error)

@@ -1,6 +1,5 @@
 """Turns as MCP works on them: found by the run that began them, answered, and stopped."""
 
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -11,11 +10,7 @@ from dragoman.core.content import Json
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import (
-    Conflict,
-    Invalid,
-    InvalidAnswer,
-)
+from dragoman.core.refusals import Conflict, Invalid, InvalidAnswer
 from dragoman.core.stream import Cursor
 from dragoman.core.turns import TurnRun
 from dragoman.engine.engine import Engine
@@ -24,6 +19,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.errors import InvalidParams
 from dragoman.protocols.mcp.forms import answer_from
+from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.translate import PROTOCOL
 
 
@@ -35,8 +31,6 @@ class FollowedTurn(NamedTuple):
     first_seq: int
     live_from: Cursor
     began: RunId | None = None
-    release: Callable[[], None] = lambda: None
-    """Gives back the stream's place under the caller's limit."""
 
 
 class TakenResponses(NamedTuple):
@@ -50,8 +44,9 @@ class TakenResponses(NamedTuple):
 class Turns:
     """The turns of an engine's sessions."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, options: McpOptions) -> None:
         self._engine = engine
+        self._options = options
 
     async def find(self, principal: Principal, run_id: RunId, stack: AsyncExitStack) -> FollowedTurn | None:
         """The turn of a run of the caller's; None if there is none."""
@@ -93,7 +88,7 @@ class Turns:
         if is_busy(state) or not is_open(turn.session) or (await self.newest(turn.session)).run_id != turn.run_id:
             return TakenResponses(turn)
         meant = [
-            answer_from(call, _elicit_result(responses[call.call.call_id]))
+            answer_from(call, _elicit_result(responses[call.call.call_id]), self._options.approvals)
             for call in state.waiting_calls()
             if responses and call.call.call_id in responses
         ]
