@@ -79,6 +79,9 @@ REQUIREMENTS = (
         ("background:cancelled", "`cancel` stops a response, and leaves one that is over as it is"),
         ("cancel:waiting", "`cancel` closes the calls that a response left open"),
         ("idempotency:key", "The same key and body get the first response again; another body is 409"),
+        ("compact:continues", "A compacted conversation continues in a new session, with the summary as its past"),
+        ("compact:up-to", "A response is compacted with what precedes it in its branch"),
+        ("compact:refused", "What cannot be compacted is refused, and `param` names the field"),
         ("busy:conflict", "A session that runs is 409 with `Retry-After`"),
     ),
     *_of(
@@ -113,7 +116,6 @@ REQUIREMENTS = (
         ("websocket:close", "Closing stops the response, unless it is to continue; a revoked key closes"),
         ("websocket:limit", "After 60 minutes the connection ends with `websocket_connection_limit_reached`"),
     ),
-    _gap("8.2", "compact", "`POST /responses/compact`", "not there yet; the server compacts by itself"),
     _gap(
         "2",
         "max-tool-calls",

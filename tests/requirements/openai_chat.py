@@ -36,6 +36,7 @@ REQUIREMENTS = (
         ("session:key", "A session key names a kept, listed session of the owner, whichever header brings it"),
         ("session:passing", "Without a key nothing is listed or left behind"),
         ("session:disconnect", "Closing the connection stops the run"),
+        ("session:idempotency", "The same idempotency key and body get the first answer again; another body is 409"),
         ("session:list", "The list is compared with the log: next turn, edit, again, or aside"),
         ("session:agent", "Another agent than the session's is 400 `model_mismatch`"),
         ("session:busy", "A turn while a run is active is 409; a request aside is answered"),

@@ -209,6 +209,32 @@ async def test_a_busy_session_refuses_turns_answers_requests_aside_and_is_free_w
     assert [role for role, _ in await history(app_server, session)] == ["user", "assistant"] * 3
 
 
+@requirement("openai-chat:session:idempotency", "openai-chat:session:passing", "openai-chat:answer:approval")
+async def test_the_same_idempotency_key_gets_the_first_answer_again(chat: ChatClient, app_server: AppServer) -> None:
+    before = await listed(app_server)
+    headers = {"idempotency-key": "chat"}
+    first = await chat.send(user("hello"), headers=headers)
+    assert (await chat.send(user("hello"), headers=headers)).json == first.json
+    assert await chat.refused(user("x"), headers=headers) == (409, "idempotency_key_reused", "")
+    assert await chat.refused(user("hello"), headers={"idempotency-key": ""}) == (400, "invalid_value", "")
+    streams = [await chat.stream(user("hello"), headers={"idempotency-key": "stream"}) for _ in range(2)]
+    assert await streams[0].end() == await streams[1].end()
+    assert streams[0].chunks == streams[1].chunks
+
+    asked = user(script(call("paint", c=1), {"say": "got {result}"}))
+    calling = {"tools": [PAINT], "headers": {"idempotency-key": "asked"}}
+    message = (await chat.complete(asked, **calling))["message"]
+    assert (await chat.complete(asked, **calling))["message"] == message
+    sent = [asked, message, tool_result(message["tool_calls"][0], "red")]
+    answering = {"tools": [PAINT], "headers": {"idempotency-key": "answered"}}
+    assert [await chat.say(*sent, **answering) for _ in range(2)] == ["got red"] * 2
+
+    denied = await chat.send(STAMP, headers={"idempotency-key": "denied"})
+    assert "nobody can be asked in this run" in denied.json["choices"][0]["message"]["content"]
+    assert "x-dragoman-session" not in denied.headers
+    assert await listed(app_server) == before
+
+
 @requirement("openai-chat:session:agent")
 async def test_a_session_keeps_its_agent_but_any_agent_answers_aside(kept: ChatClient) -> None:
     await kept.send(user("hello"))

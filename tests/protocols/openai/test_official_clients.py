@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,10 @@ async def test_the_python_client_creates_streams_parses_and_calls_tools(client: 
     answers: Json = [output(asked.output[0].call_id, "it")]
     done = await client.responses.create(model="rehearsal", input=answers, previous_response_id=asked.id)
     assert done.output_text == "got it"
+    compacted = await client.responses.compact(model="rehearsal", previous_response_id=final.id)
+    window: Json = [each.model_dump(exclude_unset=True, warnings=False) for each in compacted.output]
+    window.append({"role": "user", "content": "recall"})
+    assert (await client.responses.create(model="rehearsal", input=window)).output_text == "one | recall"
     with pytest.raises(openai.NotFoundError) as refused:
         await client.responses.create(model="nix", input="x")
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
@@ -93,7 +98,7 @@ async def test_the_example_of_the_documentation_runs_as_it_is_printed(
     socket_server: SocketServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[3] / "docs/protocols/openai.md").read_text(encoding="utf-8")
-    code = page.partition("```python\n")[2].partition("```")[0]
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     code = code.replace("http://127.0.0.1:8000", socket_server.connection.url).replace('"assistant"', '"rehearsal"')
     code = code.replace("sk-dragoman-…", socket_server.key("alice"))
     await asyncio.to_thread(exec, f"{code}\nclient.close()", {})

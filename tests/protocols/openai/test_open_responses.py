@@ -1,5 +1,6 @@
 """OpenAI's API, section 9: what the compliance suite of Open Responses sends, to an agent that reads plain English."""
 
+import json
 from typing import Any
 
 import pytest
@@ -91,3 +92,38 @@ async def test_a_tool_is_called_after_a_thought_and_its_output_continues(alice: 
         answer, model="forecast", tools=[TOOL], tool_choice=choice, previous_response_id=asked["id"]
     )
     assert (answered["status"], text_of(answered)) == ("completed", "The tool says: sunny")
+
+
+@requirement("openai:open-responses", "openai:compact:continues")
+async def test_a_compacted_conversation_is_the_beginning_of_another(alice: OpenAiClient) -> None:
+    """`compact-response`, `compact-missing-model`, and `websocket-compact-new-chain` over HTTP."""
+    said = [message("user", "We launch on Tuesday."), message("assistant", "Understood.")]
+    compacted = await alice.post("/responses/compact", {"model": "rehearsal", "prompt_cache_key": "k", "input": said})
+    first, summary = compacted["output"]
+    assert compacted == {
+        "id": compacted["id"],
+        "object": "response.compaction",
+        "created_at": compacted["created_at"],
+        "output": [first, summary],
+        "usage": compacted["usage"],
+    }
+    assert first == {
+        "type": "message",
+        "id": first["id"],
+        "status": "completed",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "We launch on Tuesday."}],
+    }
+    assert summary == {"type": "compaction", "id": summary["id"], "encrypted_content": summary["encrypted_content"]}
+    assert compacted["usage"].keys() == {
+        *("input_tokens", "input_tokens_details", "output_tokens", "output_tokens_details", "total_tokens")
+    }
+    continued = [*compacted["output"], message("user", "history")]
+    response = await alice.respond(continued, model="mirror", store=False, tools=[])
+    assert json.loads(text_of(response)) == [
+        ["UserMessage", "We launch on Tuesday."],
+        ["SystemMessage", summary["encrypted_content"]],
+        ["UserMessage", "history"],
+    ]
+    refused = await alice.refused("POST", "/responses/compact", {"input": said})
+    assert refused == (400, "missing_required_parameter", "model")

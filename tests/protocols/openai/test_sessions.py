@@ -391,6 +391,9 @@ async def test_the_same_key_gets_the_first_response_again(alice: OpenAiClient) -
         *(409, "idempotency_key_reused"),
         "false",
     )
+    unstored, keyed = {**body, "store": False}, {"idempotency-key": "not stored"}
+    first = await alice.request("POST", "/responses", unstored, headers=keyed)
+    assert (await alice.request("POST", "/responses", unstored, headers=keyed)).json == first.json
     streamed = {**body, "stream": True}
     keyed = {"idempotency-key": "twice"}
     once = await (await alice.follow("POST", "/responses", streamed, headers=keyed)).end()

@@ -12,10 +12,10 @@ from dragoman.protocols.kit.endpoints import endpoint, request_header
 from dragoman.protocols.openai import chat_wire
 from dragoman.protocols.openai.chat_events import ChatEvents
 from dragoman.protocols.openai.chat_requests import ParsedChat, decode_chat
-from dragoman.protocols.openai.chat_runs import ChatRuns
+from dragoman.protocols.openai.chat_runs import ChatRequest, ChatRuns
 from dragoman.protocols.openai.delivery import Delivery, session_headers
 from dragoman.protocols.openai.errors import InvalidParameter, RunFailed
-from dragoman.protocols.openai.handlers import OpenAiHandlers, OpenAiOptions
+from dragoman.protocols.openai.handlers import IDEMPOTENCY_KEY, OpenAiHandlers, OpenAiOptions, idempotency_key
 
 SESSION_HEADER = "X-Dragoman-Session"
 _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,255}")
@@ -34,7 +34,10 @@ class ChatHandlers(OpenAiHandlers):
         "/chat/completions",
         body=chat_wire.ChatRequest,
         example={"model": "assistant", "messages": [{"role": "user", "content": "Hello!"}]},
-        parameters=(request_header(SESSION_HEADER, "Names a session that is kept, with all runs of this name in it."),),
+        parameters=(
+            request_header(SESSION_HEADER, "Names a session that is kept, with all runs of this name in it."),
+            IDEMPOTENCY_KEY,
+        ),
         streams="Server-sent events: chunks, and `[DONE]`.",
         errors={500: "The run failed. `x-should-retry: false` tells clients not to repeat it."},
     )
@@ -43,9 +46,11 @@ class ChatHandlers(OpenAiHandlers):
 
         Disconnecting stops the run.
         """
-        chat = decode_chat(await read_json_body(request, self._options.body_limit))
-        model, key = chat.fields.model or "", self._session_key(request, chat)
-        async with self._runs.start(principal_of(request).user, chat, key) as handle:
+        raw = await read_json_body(request, self._options.body_limit)
+        chat = decode_chat(raw)
+        model, session_key = chat.fields.model or "", self._session_key(request, chat)
+        wanted = ChatRequest(principal_of(request).user, chat, session_key, idempotency_key(request, raw))
+        async with self._runs.start(wanted) as handle:
             events = ChatEvents(handle.run_id, model, is_stream=chat.fields.stream, include_usage=chat.include_usage)
             headers = session_headers(handle.session)
             if chat.fields.stream:

@@ -9,6 +9,8 @@ Source: sections 6.3, 6.4.
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +19,7 @@ from dragoman.core.ids import SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitReached, SessionNotFound
 from dragoman.engine.engine import Engine
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.openai import chat_history, ids, inputs
 from dragoman.protocols.openai.chat_requests import ParsedChat
@@ -24,12 +27,28 @@ from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import OtherItem
-from dragoman.protocols.openai.runs import RunHandle, Runs, translated_errors
+from dragoman.protocols.openai.runs import POLLED_FOR_S, RunHandle, Runs, is_passing, translated_errors
 from dragoman.protocols.openai.translate import PROTOCOL
 
 MAX_WAITING_SESSIONS = 1000
 """Passing sessions of a user whose calls wait for the application."""
 DAY_S, HOUR_S = 86400, 3600
+
+
+class ChatRequest(NamedTuple):
+    """A user's request for a completion.
+
+    Attributes:
+        owner: the user.
+        chat: its body.
+        session_key: the name of the session that it belongs to.
+        idempotency_key: its idempotency key.
+    """
+
+    owner: UserId
+    chat: ParsedChat
+    session_key: str | None
+    idempotency_key: IdempotencyKey | None
 
 
 class ChatRuns:
@@ -38,33 +57,38 @@ class ChatRuns:
     def __init__(self, engine: Engine, runs: Runs, options: OpenAiOptions) -> None:
         self._engine = engine
         self._runs = runs
-        self._passing = Lifetime(idle_s=0, waiting_s=options.wait_hours * HOUR_S)
-        self._kept = Lifetime(idle_s=options.keep_days * DAY_S, waiting_s=options.keep_days * DAY_S)
+        self._wait_s = options.wait_hours * HOUR_S
+        self._keep_s = options.keep_days * DAY_S
         self._waiting: dict[UserId, dict[SessionId, float]] = {}
         """The passing sessions whose calls wait, with the time until which they do."""
 
     @asynccontextmanager
-    async def start(self, owner: UserId, chat: ParsedChat, key: str | None) -> AsyncIterator[RunHandle]:
-        """Start the run that a request asks for; `key` is its session key.
+    async def start(self, request: ChatRequest) -> AsyncIterator[RunHandle]:
+        """Start the run that a request asks for, or find the one that its idempotency key started before.
 
         Raises:
             ModelNotFound, Invalid, SessionBusy, LimitReached: nothing was stored.
+            ResponseNotFound: what the idempotency key started is not there any more.
         """
-        agent = self._runs.agent_named(chat.fields.model or "")
+        agent = self._runs.agent_named(request.chat.fields.model or "")
         async with AsyncExitStack() as stack:
-            session = await self._session_that_waits(owner, chat)
-            if session is not None:
-                stack.enter_context(self._engine.lease(session))
-                given = inputs.new_input(chat.items, len(chat.items) - len(chat.tool_results))
-                yield await self._run(session, owner, chat, given, agent=agent)
-                return
-            handle = None if key is None else await self._start_with_key(stack, owner, chat, key, agent)
-            yield handle or await self._start_new(stack, owner, chat, self._without_key(owner, chat, agent))
+            start = partial(self._start, stack, request, agent)
+            yield await self._runs.start_once(stack, request.owner, request.idempotency_key, start)
+
+    async def _start(self, stack: AsyncExitStack, request: ChatRequest, agent: str) -> RunHandle:
+        chat = request.chat
+        session = await self._session_that_waits(request.owner, chat)
+        if session is not None:
+            stack.enter_context(self._engine.lease(session))
+            given = inputs.new_input(chat.items, len(chat.items) - len(chat.tool_results))
+            return await self._run(session, request, given, agent=agent)
+        handle = None if request.session_key is None else await self._start_with_key(stack, request, agent)
+        return handle or await self._start_new(stack, request, self._without_key(request, agent))
 
     def on_answered(self, session: SessionView) -> None:
         """Count a passing session whose calls now wait for the application."""
         state = session.state
-        if state.settings.is_passing and (until := state.expires_at()) is not None and state.status() == "waiting":
+        if is_passing(session) and (until := state.expires_at()) is not None and state.status() == "waiting":
             self._waiting.setdefault(state.owner, {})[state.session_id] = until.timestamp()
 
     # --- which session --------------------------------------------------------------------------------------------
@@ -78,83 +102,86 @@ class ChatRuns:
                 return handle.session
         return None
 
-    async def _start_with_key(
-        self, stack: AsyncExitStack, owner: UserId, chat: ParsedChat, key: str, agent: str
-    ) -> RunHandle | None:
+    async def _start_with_key(self, stack: AsyncExitStack, request: ChatRequest, agent: str) -> RunHandle | None:
         """Start a run in the session of a name; None if the request is aside from its conversation."""
+        owner, name = request.owner, request.session_key or ""
         with suppress(SessionNotFound):
-            return await self._continue(stack, owner, chat, await self._engine.find_session(owner, key), agent)
-        session_id = parse_session_id(key)
+            return await self._continue(stack, request, await self._engine.find_session(owner, name), agent)
+        session_id = parse_session_id(name)
         if session_id is not None and await self._engine.exists_for_other_owner(owner, session_id):
             session_id = None  # to this user only a name
-        create = Create(protocol=PROTOCOL, agent=agent, session_id=session_id, name=None if session_id else key)
+        create = Create(protocol=PROTOCOL, agent=agent, session_id=session_id, name=None if session_id else name)
         with suppress(IdTaken):
-            return await self._start_new(stack, owner, chat, create)
-        return await self._continue(stack, owner, chat, await self._engine.find_session(owner, key), agent)
+            return await self._start_new(stack, request, create)
+        return await self._continue(stack, request, await self._engine.find_session(owner, name), agent)
 
     async def _continue(
-        self, stack: AsyncExitStack, owner: UserId, chat: ParsedChat, session: SessionView, agent: str
+        self, stack: AsyncExitStack, request: ChatRequest, session: SessionView, agent: str
     ) -> RunHandle | None:
         stack.enter_context(self._engine.lease(session))
         await self._runs.abandoned.until_stopped(session)
         await session.until_durable(session.state.seq)
         events = await self._engine.history.events(session, 0)
         visible = [each for each in events if session.state.is_visible(each.seq)]
-        found = chat_history.compare(chat.items, visible)
+        found = chat_history.compare(request.chat.items, visible)
         if found is None:
             return None
-        new = [item if index in found.items else OtherItem() for index, item in enumerate(chat.items)]
-        return await self._run(session, owner, chat, inputs.new_input(new), agent=agent, before_seq=found.before_seq)
+        new = [item if index in found.items else OtherItem() for index, item in enumerate(request.chat.items)]
+        return await self._run(session, request, inputs.new_input(new), agent=agent, before_seq=found.before_seq)
 
-    def _without_key(self, owner: UserId, chat: ParsedChat, agent: str) -> Create:
+    def _without_key(self, request: ChatRequest, agent: str) -> Create:
         """A session that no list shows."""
-        if not chat.fields.store:
+        idle_s = self._keep_s
+        if not request.chat.fields.store:
             now = self._engine.clock.now().timestamp()
-            waiting = {each: until for each, until in self._waiting.pop(owner, {}).items() if until > now}
+            waiting = {each: until for each, until in self._waiting.pop(request.owner, {}).items() if until > now}
             if waiting:
-                self._waiting[owner] = waiting
+                self._waiting[request.owner] = waiting
             if len(waiting) >= MAX_WAITING_SESSIONS:
                 raise LimitReached(f"{len(waiting)} answers wait for the results of tools", retry_after_s=60)
-        change = SettingsChange(unlisted=True, lifetime=self._kept if chat.fields.store else self._passing)
+            idle_s = 0 if request.idempotency_key is None else POLLED_FOR_S
+        waiting_s = self._keep_s if request.chat.fields.store else self._wait_s
+        change = SettingsChange(unlisted=True, lifetime=Lifetime(idle_s=idle_s, waiting_s=waiting_s))
         return Create(protocol=PROTOCOL, agent=agent, change=change)
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    async def _start_new(self, stack: AsyncExitStack, owner: UserId, chat: ParsedChat, create: Create) -> RunHandle:
-        with _places_of(chat):
-            given = inputs.past_and_input(chat.items, self._engine.ids.new)
+    async def _start_new(self, stack: AsyncExitStack, request: ChatRequest, create: Create) -> RunHandle:
+        with _places_of(request.chat):
+            given = inputs.past_and_input(request.chat.items, self._engine.ids.new)
         create = msgspec.structs.replace(create, tools="all", seeds=given.seeds, claims_calls=True)
-        session = await self._engine.create(owner, create)
+        session = await self._engine.create(request.owner, create)
         await stack.enter_async_context(self._engine.first_request(session, is_new=True))
-        return await self._run(session, owner, chat, given, agent=create.agent, is_first=True)
+        return await self._run(session, request, given, agent=create.agent, is_first=True)
 
     async def _run(
         self,
         session: SessionView,
-        owner: UserId,
-        chat: ParsedChat,
+        request: ChatRequest,
         given: NewInput,
         *,
         agent: str,
         before_seq: int | None = None,
         is_first: bool = False,
     ) -> RunHandle:
-        state = session.state
+        state, chat = session.state, request.chat
         if agent != state.agent:
             raise AgentNotChangeable(f"this session's agent is {state.agent!r} and cannot change", path="model")
         if before_seq is None:
             given = inputs.with_question_answered(given, state)
-        submit = inputs.submit_from(chat.fields, given, keeps_unlisted=is_first)
+        submit = inputs.submit_from(chat.fields, given, keeps_unlisted=is_first or is_passing(session))
         submit = msgspec.structs.replace(
             submit,
             requires_all_answers=bool(given.answers),
             parameters={**submit.parameters, **chat.parameters},
-            metadata=msgspec.structs.replace(submit.metadata, denies_approvals=state.settings.is_passing),
+            metadata=msgspec.structs.replace(submit.metadata, denies_approvals=is_passing(session)),
         )
         with _places_of(chat), translated_errors(given):
-            result = await self._engine.start_run(session, submit, by=owner, before_seq=before_seq)
+            result = await self._engine.start_run(
+                session, submit, by=request.owner, idempotency_key=request.idempotency_key, before_seq=before_seq
+            )
         assert result.run_id is not None, "all calls are answered, and nothing is queued"
-        self._waiting.get(owner, {}).pop(state.session_id, None)
+        self._waiting.get(request.owner, {}).pop(state.session_id, None)
         return RunHandle(session, result.run_id, result.seq, is_new=True)
 
 

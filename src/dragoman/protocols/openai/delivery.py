@@ -12,7 +12,7 @@ from dragoman.protocols.kit.app import AdmitStream, admit_all, principal_of
 from dragoman.protocols.kit.body import header, while_connected
 from dragoman.protocols.kit.sse import FrameEncoder, open_stream, read_to_end
 from dragoman.protocols.openai.handlers import OpenAiOptions
-from dragoman.protocols.openai.runs import RunHandle, Runs
+from dragoman.protocols.openai.runs import RunHandle, Runs, is_passing
 
 
 class Delivery:
@@ -85,4 +85,4 @@ class Delivery:
 
 def session_headers(session: SessionView) -> dict[str, str]:
     """The header that names a session that is kept."""
-    return {} if session.state.settings.is_passing else {"X-Dragoman-Session": session.state.session_id}
+    return {} if is_passing(session) else {"X-Dragoman-Session": session.state.session_id}

@@ -12,6 +12,7 @@ from dragoman.protocols.kit.errors import UnknownPath
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.openai.chat import ChatHandlers
 from dragoman.protocols.openai.chat_runs import ChatRuns
+from dragoman.protocols.openai.compaction import CompactionHandlers
 from dragoman.protocols.openai.conversations import ConversationHandlers
 from dragoman.protocols.openai.delivery import Delivery
 from dragoman.protocols.openai.errors import ERRORS
@@ -21,8 +22,8 @@ from dragoman.protocols.openai.responses import ResponseHandlers
 from dragoman.protocols.openai.runs import Runs
 from dragoman.protocols.openai.sockets import ResponseSockets
 
-NOT_SERVED = ("responses/compact", "responses/input_tokens")
-"""Paths of OpenAI's that would otherwise be taken for the ids of responses, and so for paths that exist."""
+NOT_SERVED = "responses/input_tokens"
+"""A path of OpenAI's that would otherwise be taken for the id of a response, and so for a path that exists."""
 
 
 def app(
@@ -39,12 +40,13 @@ def app(
     delivery = Delivery(runs, expired, options, admit_stream)
     areas = (
         ResponseHandlers(engine, runs, delivery, options, admit_stream),
+        CompactionHandlers(engine, runs, options),
         ConversationHandlers(engine, runs, options),
         ChatHandlers(ChatRuns(engine, runs, options), delivery, options),
         ModelHandlers(engine),
     )
     routes = [route for area in areas for route in area.routes()]
-    routes += [Route(method, path, _refuse) for path in NOT_SERVED for method in ("GET", "POST", "DELETE")]
+    routes += [Route(method, NOT_SERVED, _refuse) for method in ("GET", "POST", "DELETE")]
     requests = ProtocolApp("openai", routes, ERRORS, authenticate, write_error=write_error)
     sockets = ResponseSockets(runs, delivery, authenticate, authenticator, options, admit_stream)
 
@@ -58,4 +60,6 @@ async def _refuse(request: Request) -> Response:
     raise UnknownPath
 
 
-OPENAPI_ROUTES = DESCRIPTION.routes(ResponseHandlers, ConversationHandlers, ChatHandlers, ModelHandlers)
+OPENAPI_ROUTES = DESCRIPTION.routes(
+    ResponseHandlers, CompactionHandlers, ConversationHandlers, ChatHandlers, ModelHandlers
+)

@@ -134,6 +134,9 @@ def seeds_from(items: Sequence[InputItem], new_id: Callable[[], str]) -> tuple[c
                 content = _joined(content_from(item.output, path))
                 message_id, name = MessageId(new_id()), names[call_id]
                 seeds.append(core.ToolMessage(id=message_id, call_id=CallId(call_id), name=name, content=content))
+            case requests.Compaction(encrypted_content=summary):
+                flush()
+                seeds.append(core.SystemMessage(id=MessageId(new_id()), content=summary))
             case requests.Message(role="assistant"):
                 flush()
                 blocks.append(core.Text(core.text_of(content_from(item.content, path))))

@@ -99,8 +99,8 @@ class SessionItems:
                     yield self._closed_call(result, earlier, f"mcp_{owner}_i{index}")
             case core.ToolMessage():
                 yield self._output(sent, owner, index)
-            case core.UserMessage(content=content):
-                yield _message(f"msg_{owner}_i{index}", "user", *_parts(content))
+            case core.UserMessage():
+                yield user_message(f"msg_{owner}_i{index}", sent)
             case core.SystemMessage(content=content, origin="seed"):
                 part = wire.InputText(text=content)
                 yield _message(f"msg_{owner}_i{index}", "system", part)
@@ -135,6 +135,11 @@ class SessionItems:
         earlier = self._calls.get(result.call_id)
         call_id = ids.call_id(None if earlier is None else earlier.run_id, result.call_id)
         return wire.FunctionCallOutput(id=f"fco_{owner}_i{index}", call_id=call_id, output=core.text_of(result.content))
+
+
+def user_message(item_id: str, message: core.UserMessage) -> wire.Message:
+    """A user's message as an item."""
+    return _message(item_id, "user", *_parts(message.content))
 
 
 def _message(item_id: str, role: Literal["user", "assistant", "system"], *parts: wire.Part) -> wire.Message:

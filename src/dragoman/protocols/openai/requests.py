@@ -92,6 +92,13 @@ class McpApprovalResponse(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary of what precedes the items behind it."""
+
+    encrypted_content: str
+    id: str | None = None
+
+
 class ItemReference(msgspec.Struct, frozen=True, kw_only=True):
     """An item of the caller's, by its id."""
 
@@ -104,17 +111,17 @@ class OtherItem(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
-InputItem = Message | FunctionCall | FunctionCallOutput | McpApprovalResponse | ItemReference | OtherItem
+InputItem = Message | FunctionCall | FunctionCallOutput | McpApprovalResponse | Compaction | ItemReference | OtherItem
 _ITEMS: dict[str, Any] = {
     "message": Message,
     "function_call": FunctionCall,
     "function_call_output": FunctionCallOutput,
     "mcp_approval_response": McpApprovalResponse,
+    "compaction": Compaction,
     "item_reference": ItemReference,
     **dict.fromkeys(
         (
             "reasoning",
-            "compaction",
             "mcp_call",
             "mcp_list_tools",
             "mcp_approval_request",

@@ -8,9 +8,9 @@
 Source: section 4.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from dragoman.core.content import Message
@@ -37,13 +37,13 @@ from dragoman.protocols.openai import ids, inputs
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ModelNotFound, ResponseNotFound
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.inputs import NewInput
-from dragoman.protocols.openai.requests import CreateResponse, InputItem, ItemReference, ParsedResponse
+from dragoman.protocols.openai.requests import InputItem, ItemReference, ParsedResponse
 from dragoman.protocols.openai.translate import ALL, PROTOCOL, ResponseEvents, run_fields
 
 MAX_CHECKED_RUNS = 200
 """Of a history that comes back, the newest runs that are looked up."""
-POLLED_FOR = timedelta(minutes=10)
-"""How long after its end a background response that is not stored can be retrieved."""
+POLLED_FOR_S = 600
+"""How long an answer that is not stored can still be had: in the background, or by repeating an idempotency key."""
 
 
 class RunHandle(NamedTuple):
@@ -112,6 +112,15 @@ class Runs:
         with self._engine.lease(handle.session):
             yield handle
 
+    async def find_previous(self, owner: UserId, response_id: str) -> RunHandle:
+        """Find the run of the response that a request names as the previous one. Raises InvalidParameter."""
+        try:
+            async with self.find(owner, response_id) as handle:
+                return handle
+        except ResponseNotFound as error:
+            message = "there is no such response, or it was not stored"
+            raise InvalidParameter("previous_response_not_found", message, "previous_response_id") from error
+
     async def find_run(self, owner: UserId, run_id: RunId) -> RunHandle | None:
         """The owner's run with an id, or the owner's session with it, for a response that started no run."""
         row = await self._engine.history.run_row(owner, run_id)
@@ -133,7 +142,7 @@ class Runs:
             return fields.store
         response = (await self.events_so_far(handle)).response
         ended_at = None if response is None else response.completed_at
-        return ended_at is None or self._engine.clock.now().timestamp() < ended_at + POLLED_FOR.total_seconds()
+        return ended_at is None or self._engine.clock.now().timestamp() < ended_at + POLLED_FOR_S
 
     def lease(self, handle: RunHandle) -> AbstractContextManager[None]:
         """Keep a run's session, in memory and from its end, until the block is left."""
@@ -187,20 +196,32 @@ class Runs:
         agent = None if model is None else self.agent_named(model)
         request = RunRequest(owner, parsed, agent, key, unstored)
         async with AsyncExitStack() as stack:
-            if key is None:
-                yield await self._submit(stack, request)
-                return
-            async with self._engine.reserve_key(owner, key) as record:
-                if record is None:
-                    handle = await self._submit(stack, request)
-                    await handle.session.until_durable(handle.first_seq)
-                else:
-                    found = await self.find_run(owner, record.run_id or RunId(record.session_id))
-                    if found is None:
-                        raise ResponseNotFound
-                    stack.enter_context(self._engine.lease(found.session))
-                    handle = found
-            yield handle
+            yield await self.start_once(stack, owner, key, partial(self._submit, stack, request))
+
+    async def start_once(
+        self,
+        stack: AsyncExitStack,
+        owner: UserId,
+        key: IdempotencyKey | None,
+        start: Callable[[], Awaitable[RunHandle]],
+    ) -> RunHandle:
+        """Start a run, or find the one that its idempotency key started before.
+
+        Raises:
+            ResponseNotFound: what the key started was deleted since.
+        """
+        if key is None:
+            return await start()
+        async with self._engine.reserve_key(owner, key) as record:
+            if record is None:
+                handle = await start()
+                await handle.session.until_durable(handle.first_seq)
+                return handle
+            found = await self.find_run(owner, record.run_id or RunId(record.session_id))
+            if found is None:
+                raise ResponseNotFound
+            stack.enter_context(self._engine.lease(found.session))
+            return found
 
     def agent_named(self, model: str) -> str:
         """The name of the agent that a request asks for by its name or an alias. Raises ModelNotFound."""
@@ -238,7 +259,7 @@ class Runs:
         session, fields = place.session, request.parsed.fields
         before_seq, hidden_before = None, None
         if place.behind is not None and not given.answers and not _is_newest(place.behind):
-            before_seq, hidden_before = await self._branch_behind(place.behind)
+            before_seq, hidden_before = await self.branch_behind(place.behind)
         elif not given.answers:
             given = inputs.with_question_answered(given, session.state)
         submit = inputs.submit_from(fields, given, keeps_unlisted=is_first and fields.conversation is None)
@@ -256,7 +277,7 @@ class Runs:
             return RunHandle(session, RunId(session.state.session_id), 0, request=submit)
         return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
 
-    async def _branch_behind(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
+    async def branch_behind(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
         """The event before which a run's branch goes on, and what that branch hides before it."""
         events = await self.events_so_far(handle)
         if not events.is_over:
@@ -281,12 +302,8 @@ class Runs:
                 unstored = await self.find_run(owner, request.unstored)
                 if unstored is not None:
                     return _Place(unstored.session, unstored if unstored.first_seq else None)
-            try:
-                async with self.find(owner, fields.previous_response_id) as handle:
-                    return _Place(handle.session, handle if handle.first_seq else None)
-            except ResponseNotFound as error:
-                message = "there is no such response, or it was not stored"
-                raise InvalidParameter("previous_response_not_found", message, "previous_response_id") from error
+            handle = await self.find_previous(owner, fields.previous_response_id)
+            return _Place(handle.session, handle if handle.first_seq else None)
         return await self._recognise(owner, request.parsed.items)
 
     async def find_conversation(self, owner: UserId, conversation_id: str) -> SessionView:
@@ -317,22 +334,23 @@ class Runs:
     # --- new sessions ---------------------------------------------------------------------------------------------
 
     async def _create(self, request: RunRequest, seeds: tuple[Message, ...]) -> SessionView:
-        fields = request.parsed.fields
         create = Create(
             protocol=PROTOCOL,
             agent=request.agent or self._engine.default_agent,
             tools="all",
             seeds=seeds,
             claims_calls=True,
-            change=SettingsChange(unlisted=True, lifetime=self._lifetime(fields)),
+            change=SettingsChange(unlisted=True, lifetime=self._lifetime(request)),
         )
         return await self._engine.create(request.owner, create)
 
-    def _lifetime(self, fields: CreateResponse) -> Lifetime:
+    def _lifetime(self, request: RunRequest) -> Lifetime:
+        fields = request.parsed.fields
         kept_s, waiting_s = self._options.keep_days * 86_400, self._options.wait_hours * 3600
         if fields.store:
             return Lifetime(idle_s=kept_s, waiting_s=kept_s)
-        return Lifetime(idle_s=int(POLLED_FOR.total_seconds()) if fields.background else 0, waiting_s=waiting_s)
+        is_repeatable = fields.background or request.key is not None
+        return Lifetime(idle_s=POLLED_FOR_S if is_repeatable else 0, waiting_s=waiting_s)
 
     async def create_draft(
         self,
@@ -370,6 +388,12 @@ class Runs:
             labels=state.settings.labels,
             seeds=seeds,
         )
+
+
+def is_passing(session: SessionView) -> bool:
+    """Whether a session is there for one answer only, although that may be repeated for a while."""
+    settings = session.state.settings
+    return settings.unlisted and settings.lifetime is not None and settings.lifetime.idle_s <= POLLED_FOR_S
 
 
 def is_draft(session: SessionView) -> bool:

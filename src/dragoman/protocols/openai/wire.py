@@ -118,6 +118,13 @@ class McpApprovalRequest(_Tagged, frozen=True, tag="mcp_approval_request"):
     arguments: str
 
 
+class Compaction(_Tagged, frozen=True, tag="compaction"):
+    """The summary of a conversation. The name of its content is OpenAI's; it is the summary itself."""
+
+    id: str
+    encrypted_content: str
+
+
 OutputItem = Message | Reasoning | FunctionCall | McpCall | McpApprovalRequest
 
 
@@ -239,6 +246,16 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     usage: Usage | None = None
     user: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class CompactedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation in fewer items. The usage is an estimate."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    created_at: int
+    output: tuple[Message | Compaction, ...]
+    usage: Usage
 
 
 class DeletedResponse(msgspec.Struct, frozen=True):
