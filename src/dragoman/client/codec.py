@@ -149,8 +149,8 @@ class Codec(RefusalDecoder, Protocol):
     def sessions(self, after: str) -> TypedRequest[tuple[tuple[SessionInfo, ...], str]]:
         """Fetch a page of the session list and the next page's cursor, which is empty at the end."""
 
-    def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]]:
-        """Fetch all messages."""
+    def history(self, handle: SessionHandle) -> TypedRequest[tuple[Message, ...]] | tuple[Message, ...]:
+        """Fetch all messages. Returns them if the client has them."""
 
     def delete(self, handle: SessionHandle) -> TypedRequest[None]:
         """Delete the session and everything in it."""

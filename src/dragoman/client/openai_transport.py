@@ -120,7 +120,8 @@ class OpenAiTransport:
             if error.status not in MISSING_STATUSES or error.code.endswith("_not_found"):
                 raise
             raise Unsupported(
-                f"this server has no Responses at {turn.request.path} (it answered {error.status}: {error})",
+                f"this server has no Responses at {turn.request.path} (it answered {error.status}: {error}); "
+                "it may have Chat Completions: protocol='openai-chat'",
                 status=error.status,
             ) from error
 

@@ -15,9 +15,10 @@ from dragoman.client.connection import ServerConnection, Timeouts
 from dragoman.client.errors import ClientError, RequestRefused, Unsupported
 from dragoman.client.events import Agent, Event, Message, SessionInfo
 from dragoman.client.openai import OpenAiCodec
+from dragoman.client.openai_chat import OpenAiChatCodec
 from dragoman.client.openai_transport import OpenAiTransport
 
-ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai"]
+ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat"]
 
 
 class Transport(Protocol):
@@ -109,7 +110,8 @@ class HttpTransport:
 
     async def history(self, handle: SessionHandle) -> tuple[Message, ...]:
         """Fetch all messages."""
-        return await self._connection.send(self._codec.history(handle))
+        history = self._codec.history(handle)
+        return history if isinstance(history, tuple) else await self._connection.send(history)
 
     async def delete(self, handle: SessionHandle) -> None:
         """Delete the session and everything in it."""
@@ -159,6 +161,10 @@ def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeou
         case "openai":
             responses = OpenAiCodec(path) if path else OpenAiCodec()
             return OpenAiTransport(ServerConnection(origin, key, responses, timeouts), responses)
+        case "openai-chat":
+            codec = OpenAiChatCodec(path) if path else OpenAiChatCodec()
         case _:
-            raise ClientError(f"expected a protocol (aap, ag-ui, agentscope, blade or openai), got {protocol!r}")
+            raise ClientError(
+                f"expected a protocol (aap, ag-ui, agentscope, blade, openai or openai-chat), got {protocol!r}"
+            )
     return HttpTransport(ServerConnection(origin, key, codec, timeouts), codec)
