@@ -20,11 +20,14 @@ CODE := src tests tools $(wildcard bench examples)
 # their order: sorted by the number of tests, the few long ones of the crash suite would come last and run alone.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
+# The tests start hundreds of servers, each of which would compile the code without its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 # make run HOST=… PORT=… DATA=… EXTRAS="models mcp" ARGS="app.py --no-auth"
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help run test check static format bench lock clean clients console
+.PHONY: help run test check ready static format bench lock clean clients console
 .DELETE_ON_ERROR:
 
 help: ## list the commands
@@ -33,11 +36,16 @@ help: ## list the commands
 run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman console ## serve the embedded model on 127.0.0.1:8000
 	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
 
-test: static clients console ## format, lint, types and all tests (ARGS="…" for pytest)
+test: ready ## format, lint, types and all tests (ARGS="…" for pytest, FULL=1 for the long form of campaigns)
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-check: static clients console ## the same without the slow tests, in under two minutes
+check: ready ## the same without the slow tests, in under two minutes
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
+
+# The type checker and npm take about a minute each, mostly on one core.
+ready: $(INSTALLED)-test $(INSTALLED)-dragoman
+	@$(MAKE) --no-print-directory clients console & clients=$$!; \
+	$(MAKE) --no-print-directory static; status=$$?; wait $$clients; exit $$status
 
 static: $(INSTALLED)-test $(INSTALLED)-dragoman
 	$(BIN)/ruff format --check .

@@ -38,8 +38,8 @@ def repeat_started_tools() -> None:
     from dragoman.core.session import OpenCall
     from dragoman.engine.runs.calls import CallingLoop, CallRunner
 
-    def forget(runner: CallRunner, run: CallingLoop, call: OpenCall) -> None:
-        pass
+    def forget(runner: CallRunner, run: CallingLoop) -> list[OpenCall]:
+        return []
 
     CallRunner._settle_after_crash = forget  # type: ignore[method-assign, assignment]  # a function is a method here
 

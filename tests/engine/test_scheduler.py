@@ -628,10 +628,13 @@ PLANS = (
 
 
 def expected(zone: str, cron: str) -> list[datetime]:
-    """The times of the year by another way than the code's: every minute is asked what the clock on the wall shows."""
+    """The times of the year by another way than the code's: every quarter-hour is compared with the local time.
+
+    The minutes of all expressions and the offsets of all time zones are multiples of 15 minutes.
+    """
     where, found, matched_days = ZoneInfo(zone), [], set()
     minute, hour, days, months, weekdays = cron.split()
-    for number in range(365 * 24 * 60):
+    for number in range(0, 365 * 24 * 60, 15):
         now = YEAR + number * MINUTE
         wall = now.astimezone(where)
         fits = (
