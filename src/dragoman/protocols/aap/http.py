@@ -16,9 +16,9 @@ from starlette.types import ASGIApp
 from dragoman.core.flat_calls import flatten
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import Submit
-from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, InvalidCursor, NotFound
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
@@ -35,6 +35,7 @@ from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.session_pages import session_page
 from dragoman.protocols.kit.sse import open_stream, read_to_end, resume_stream
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
@@ -125,23 +126,18 @@ class _Handlers(Handlers):
     )
     async def sessions(self, request: Request) -> wire.Sessions:
         """List the caller's sessions, newest first."""
-        limit = _page_size(request)
-        after = request.query_params.get("after")
-        before = None if after is None else parse_page_cursor(after)
-        states = await self._engine.page(principal_of(request).user, before, limit + 1)
-        page = states[:limit]
-        infos = tuple(translate.session_info(state, self._engine.find_spec(state.agent)) for state in page)
-        await self._engine.until_durable([(state.session_id, state.seq) for state in page])
-        last = page[-1] if len(states) > limit else None
-        following = None if last is None else page_cursor(last.created_at, last.session_id)
+        limit, after, owner = _page_size(request), request.query_params.get("after"), principal_of(request).user
+        infos, following = await session_page(self._engine, owner, after, limit, self._session_info)
         return wire.Sessions(sessions=infos, next=following)
+
+    def _session_info(self, state: SessionState) -> wire.SessionInfo:
+        return translate.session_info(state, self._engine.find_spec(state.agent))
 
     @endpoint("GET", "/sessions/{session}", returns="The session, with secrets masked.")
     async def session(self, request: Request) -> wire.SessionInfo:
         """Get a session's settings and state."""
         async with self._session(request) as session:
-            state, seq = session.state, session.state.seq
-            info = translate.session_info(state, self._engine.find_spec(state.agent))
+            info, seq = self._session_info(session.state), session.state.seq
             await session.until_durable(seq)
             return info
 

@@ -109,7 +109,7 @@ class ProtocolApp:
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001  # the root of a request: every failure is answered
-            response = self._respond_to_error(error)
+            response = self._write_error(counted_error(self._name, self._errors, error))
         finally:
             release_body(scope)
         await response(scope, receive, send)
@@ -141,6 +141,3 @@ class ProtocolApp:
         principal.require(required)
         scope["principal"] = principal
         CALLER.set(principal.user)
-
-    def _respond_to_error(self, error: Exception) -> Response:
-        return self._write_error(counted_error(self._name, self._errors, error))

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dragoman.core.ids import UserId
-from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.refusals import Invalid, InvalidCursor, SessionNotFound
 from dragoman.core.time_zones import is_zone
 from dragoman.core.upload_links import CONTENT_PATH
@@ -30,6 +29,7 @@ from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint,
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import COMMON_ERRORS
 from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.session_pages import session_page
 
 
 def app(
@@ -126,15 +126,12 @@ class _Handlers(Handlers):
         limit = parse_whole_number(query.get("limit", str(wire.PAGE_DEFAULT)), 1, wire.PAGE_HIGHEST)
         if limit is None:
             raise Invalid(f"limit must be an integer from 1 to {wire.PAGE_HIGHEST}")
+        owner, after = principal_of(request).user, query.get("after")
         try:
-            before = None if "after" not in query else parse_page_cursor(query["after"])
+            threads, following = await session_page(self._engine, owner, after, limit, thread_info)
         except InvalidCursor as error:
             raise Invalid(str(error)) from error
-        states = await self._engine.page(principal_of(request).user, before, limit + 1)
-        page = states[:limit]
-        await self._engine.until_durable([(state.session_id, state.seq) for state in page])
-        following = page_cursor(page[-1].created_at, page[-1].session_id) if len(states) > limit else None
-        return wire.ThreadPage(threads=tuple(map(thread_info, page)), next=following)
+        return wire.ThreadPage(threads=threads, next=following)
 
     @endpoint("DELETE", "/sessions/{thread_id}")
     async def delete(self, request: Request) -> None:
