@@ -101,6 +101,11 @@ def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@cache
+def syntax_tree(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
 def lines_with(pattern: str) -> Iterator[str]:
     for path in files():
         text = path.read_text(encoding="utf-8", errors="replace")  # pictures too
@@ -155,7 +160,7 @@ def is_struct(node: ast.ClassDef) -> bool:
 
 def large_classes() -> Iterator[tuple[str, ast.ClassDef]]:
     for path in source_files():
-        for node in ast.walk(ast.parse(text_of(path))) if path.suffix == ".py" else ():
+        for node in ast.walk(syntax_tree(path)) if path.suffix == ".py" else ():
             if not isinstance(node, ast.ClassDef):
                 continue
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -191,7 +196,7 @@ def has_code(module: ast.Module) -> bool:
 def package_inits() -> Iterator[tuple[str, ast.Module]]:
     for path in python_files():
         if path.name == "__init__.py":
-            yield relative_path(path), ast.parse(text_of(path))
+            yield relative_path(path), syntax_tree(path)
 
 
 def test_packages_reexport_nothing() -> None:
@@ -215,7 +220,7 @@ def module_name(path: Path) -> str:
 def pure_modules() -> frozenset[str]:
     """The modules that declare themselves pure, and those of packages that do."""
     docstrings = {
-        module_name(path): ast.get_docstring(ast.parse(text_of(path))) or ""
+        module_name(path): ast.get_docstring(syntax_tree(path)) or ""
         for path in python_files()
         if relative_path(path).startswith("src/")
     }
@@ -325,7 +330,7 @@ REPLACED_WORDS = {
 def identifiers_of(path: Path) -> set[str]:
     """All names that a Python file defines or uses, and its own name."""
     names = {path.stem}
-    for node in ast.walk(ast.parse(text_of(path))):
+    for node in ast.walk(syntax_tree(path)):
         found = (getattr(node, member, None) for member in ("id", "attr", "name", "arg"))
         names.update(each for each in found if isinstance(each, str))
     return names
@@ -368,7 +373,7 @@ def nodes_of_tests(*words: str) -> Iterator[tuple[str, ast.AST]]:
     """The syntax nodes of test files that contain one of these words: parsing all files takes seconds."""
     for path in python_files():
         if relative_path(path).startswith("tests/") and any(word in text_of(path) for word in words):
-            for node in ast.walk(ast.parse(text_of(path))):
+            for node in ast.walk(syntax_tree(path)):
                 yield f"{relative_path(path)}:{getattr(node, 'lineno', 0)}", node
 
 

@@ -89,24 +89,20 @@ async def test_the_terminal_shows_the_words_that_a_kill_cut_off_on_a_line_of_the
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_the_words_of_a_run_that_is_stopped_stay(tmp_path: Path, protocol: ClientProtocol) -> None:
-    async with (
-        server_process(tmp_path) as server,
-        AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client,
-    ):
-        session = await client.create("rehearsal")
-        events: list[Event] = []
-        async with session.run(script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})) as run:
-            async for event in run:
-                events.append(event)
-                if isinstance(event, Text):
-                    await session.stop()
-        assert isinstance(events[-1], Ended)
-        assert events[-1].reason == "cancelled"
-        assert Reply(events=tuple(events)).text == "one "
-        if "history" in FEATURES[protocol]:
-            (message,) = (await session.history())[1:]
-            assert (message.text, message.interrupted, message.cut) == ("one ", True, False)
+async def test_the_words_of_a_run_that_is_stopped_stay(client: AsyncClient, protocol: ClientProtocol) -> None:
+    session = await client.create("rehearsal")
+    events: list[Event] = []
+    async with session.run(script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})) as run:
+        async for event in run:
+            events.append(event)
+            if isinstance(event, Text):
+                await session.stop()
+    assert isinstance(events[-1], Ended)
+    assert events[-1].reason == "cancelled"
+    assert Reply(events=tuple(events)).text == "one "
+    if "history" in FEATURES[protocol]:
+        (message,) = (await session.history())[1:]
+        assert (message.text, message.interrupted, message.cut) == ("one ", True, False)
 
 
 def said(events: list[Event]) -> str:

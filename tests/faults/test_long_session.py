@@ -1,4 +1,4 @@
-"""A session of 100,000 events: opened, paged, resumed and deleted. Case 52."""
+"""A session of 100,000 events (40,000 unless all is played): opened, paged, resumed and deleted. Case 52."""
 
 import asyncio
 import sqlite3
@@ -18,9 +18,10 @@ from dragoman.ports.log import Append
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.engine.world import ANN, World, play, running_world
+from tests.extent import extent
 from tests.requirements import requirement
 
-EVENTS = 100_000
+EVENTS = extent(100_000, 40_000)
 PART = 20_000
 MEBIBYTE = 1024 * 1024
 DEADLINE_S = 30.0
@@ -68,7 +69,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @requirement("faults:52:memory", "faults:52:deleted")
 @pytest.mark.slow
-async def test_a_session_of_100_000_events_is_opened_paged_resumed_and_deleted_in_bounded_memory(
+async def test_a_long_session_is_opened_paged_resumed_and_deleted_in_bounded_memory(
     world: World, tmp_path: Path
 ) -> None:
     session_id = await stored(world)

@@ -13,12 +13,13 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.log_checker import check_session
+from tests.extent import extent
 from tests.protocols.aap.client import AapClient, Session
 from tests.requirements import requirement
 from tests.servers import ServerProcess, server_process
 from tests.stores.postgres import server
 
-KILLS = 6
+KILLS = extent(12, 3)
 CLIENTS = 3
 WORDS = 12
 DEADLINE_S = 15.0
