@@ -10,7 +10,7 @@ from dragoman.core.content import AssistantMessage, Thinking
 from dragoman.core.events import BlockClosed, LoggedEvent, MessageClosed
 from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT
-from dragoman.core.refusals import SessionNotFound
+from dragoman.core.refusals import SessionNotFound, ShuttingDown
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand
 from dragoman.engine.sessions import reader as reader_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
@@ -321,6 +321,21 @@ async def test_readers_that_leave_leave_nothing_behind(world: World) -> None:
         task.cancel()
         await asyncio.wait([task])
     assert (live.reference_count, len(live.replay_buffer._wakers), len(engine._readers)) == (0, 0, 0)
+
+
+async def test_a_reader_that_comes_while_the_server_stops_gets_what_is_there_and_ends(world: World) -> None:
+    """A client connects again as soon as its stream has ended, to the server that still listens."""
+    world.scripts["go"] = ["words"]
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    await engine.drain(0)
+    with engine.follow(live, START) as reader:
+        async with asyncio.timeout(DEADLINE_S):
+            seen = await reader.next()
+            with pytest.raises(ShuttingDown):
+                await reader.next()
+    assert reasons(list(seen)) == ["end_turn"]
 
 
 async def test_a_deleted_session_ends_its_readers_after_what_they_may_see(any_world: World) -> None:

@@ -36,6 +36,7 @@ class ReaderRegistry:
         )  # the first check may come at the moment at which the silence begins
         self._readers: set[Reader] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._end_reason: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -44,8 +45,10 @@ class ReaderRegistry:
         return iter(tuple(self._readers))
 
     def add(self, reader: "Reader") -> None:
-        """Add a reader."""
+        """Add a reader. One that comes after the end, of a client that connects again, ends with what is durable."""
         self._readers.add(reader)
+        if self._end_reason is not None:
+            reader.end(self._end_reason)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check_silence)
 
@@ -62,6 +65,7 @@ class ReaderRegistry:
         with suppress(TimeoutError):
             async with asyncio.timeout(FINAL_COMMIT_TIMEOUT_S):
                 await asyncio.gather(*written, return_exceptions=True)  # readers raise a failed session's error
+        self._end_reason = why
         for reader in self:
             reader.end(why)
 
