@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 
 from dragoman.cli.main import commands, main
 from dragoman.server.bootstrap_key import curl_line
-from dragoman.settings import all_settings
+from dragoman.settings import SUBJECTS, all_settings
 from tests.requirements import requirement
 
 DEADLINE_S = 20
@@ -369,6 +369,22 @@ def test_an_error_is_one_line_and_an_exit_code(
 
 
 # --- help and settings ------------------------------------------------------------------------------------------------
+
+
+def test_help_fits_a_terminal() -> None:
+    lines = invoke("--help", COLUMNS="80").output.splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    shown = {line.split()[0] for line in lines if line.startswith("  ") and line.split()}
+    assert commands.commands.keys() <= shown
+    assert not any(line.endswith("...") for line in lines[1:]), "the texts of commands are whole"
+
+
+def test_flags_are_grouped_by_subject() -> None:
+    output = invoke("serve", "--help").output
+    places = [output.index(f"\n{title}:\n") for title in ("Options", *SUBJECTS.values())]
+    assert places == sorted(places)
+    assert output.index("\nAccess:") < output.index("--auth / --no-auth") < output.index("\nLimits:")
 
 
 def test_help_names_every_setting_and_its_default() -> None:

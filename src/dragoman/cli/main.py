@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from dragoman.cli.help import ProgramGroup, SettingFlag, SettingsCommand
 from dragoman.settings import (
     LoadedSettings,
     SettingInfo,
@@ -63,10 +64,10 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="dragoman", message="dragoman %(version)s")
 def commands() -> None:
-    """Dragoman, an agent server: write an agent once, and every application can talk to it."""
+    """An agent server: write an agent once, every application can talk to it."""
 
 
 def settings_flags(*only: str) -> Callable[[F], F]:
@@ -86,7 +87,10 @@ def _flag(setting: SettingInfo) -> Callable[[F], F]:
     name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
     default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
     text = setting.description.replace("`", "")
-    return click.option(name, setting.name, default=None, help=text + default, metavar=None if is_switch else "VALUE")
+    metavar = None if is_switch else "VALUE"
+    return click.option(
+        name, setting.name, default=None, help=text + default, metavar=metavar, cls=SettingFlag, setting=setting
+    )
 
 
 def _load(flags: Mapping[str, object]) -> LoadedSettings:
@@ -99,7 +103,7 @@ def _load(flags: Mapping[str, object]) -> LoadedSettings:
 # --- serve ------------------------------------------------------------------------------------------------------------
 
 
-@commands.command()
+@commands.command(cls=SettingsCommand)
 @click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
 @settings_flags()
 def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
@@ -119,12 +123,34 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
         raise CliError(str(error)) from error
 
 
+@commands.command(short_help="Serve agents while you write them; saved files are served at once.")
+@click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
+@click.option("--no-open", is_flag=True, help="do not open the console in the browser")
+@settings_flags("host", "port", "data", "default_agent", "default_model", "rehearsal", "auth", "log_level")
+def dev(agents: tuple[str, ...], no_open: bool, **flags: FlagValue) -> None:
+    """Serve agents while you write them: files are loaded again when you save.
+
+    Without a file, app.py. Conversations go on in the new version. Errors of agents and models are shown in full. All
+    other settings come from the environment or from dragoman.toml.
+    """
+    loaded = _load({**flags, "agents": agents or None})
+    if not loaded.settings.agents:
+        loaded = _load({**flags, "agents": ("app.py",)})
+    from dragoman.server.dev import development_settings, run
+    from dragoman.server.runner import CannotStart
+
+    try:
+        run(development_settings(loaded), os.environ, opens_console=not no_open)
+    except CannotStart as error:
+        raise CliError(str(error)) from error
+
+
 # --- client commands --------------------------------------------------------------------------------------------------
 
 PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade", "openai"])
 
 
-@commands.command()
+@commands.command(short_help="Talk to an agent in the terminal.")
 @click.argument("url", required=False)
 @click.option("--protocol", type=PROTOCOLS, default="aap", show_default=True, help="protocol to use")
 @click.option("--agent", metavar="NAME", default="", help="agent to talk to  [the server's first]")
@@ -187,7 +213,7 @@ def chat(
         _exit_quietly()
 
 
-@commands.command()
+@commands.command(short_help="Write a first agent and its test.")
 @click.argument("file", default="app.py", type=click.Path(path_type=Path))
 def init(file: Path) -> None:
     """Write a first agent to FILE (app.py), and print how to serve it and talk to it."""
@@ -213,7 +239,7 @@ def _program_command() -> list[str]:
     return [str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)]
 
 
-@commands.group()
+@commands.group(short_help="List, show and export sessions.")
 def sessions() -> None:
     """List, show and export sessions of a server: as text in a terminal, as lines of JSON in a pipe."""
 
@@ -298,7 +324,7 @@ def _exit_quietly() -> NoReturn:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-@commands.group()
+@commands.group(short_help="Create, list and revoke API keys.")
 def keys() -> None:
     """Create, list and revoke API keys, whether a server is running or not."""
 
@@ -354,7 +380,7 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-@commands.group()
+@commands.group(short_help="Set time zones and languages of users.")
 def users() -> None:
     """Manage user profiles, whether a server is running or not."""
 
@@ -414,7 +440,7 @@ def _format_minute(at: datetime | None) -> str:
 # --- databases --------------------------------------------------------------------------------------------------------
 
 
-@commands.command()
+@commands.command(short_help="Migrate the database without serving.")
 @settings_flags("data", "database")
 def migrate(**flags: FlagValue) -> None:
     """Migrate the database without serving, for example as a separate step of an upgrade."""
@@ -430,7 +456,7 @@ def migrate(**flags: FlagValue) -> None:
     click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
 
 
-@commands.command()
+@commands.command(short_help="Check that the database is intact.")
 @settings_flags("data", "database")
 @click.option("--accept-loss", is_flag=True, help="continue without what a damaged write-ahead log does not give back")
 def check(accept_loss: bool, **flags: FlagValue) -> None:
@@ -454,7 +480,7 @@ def check(accept_loss: bool, **flags: FlagValue) -> None:
         raise CliError(f"{len(report.problems)} problems: restore a backup, or delete the damaged sessions")
 
 
-@commands.command()
+@commands.command(short_help="Copy everything to another database.")
 @click.option("--from", "source", metavar="STORE", required=True, help="data folder, or address of a database")
 @click.option("--to", "target", metavar="STORE", required=True, help="the same; must be empty")
 @click.option("--from-blobs", metavar="ADDRESS", help="bucket with the source's attachments, s3://…")
@@ -490,7 +516,7 @@ def config() -> None:
     """Show the settings."""
 
 
-@config.command("show")
+@config.command("show", cls=SettingsCommand)
 @settings_flags()
 def config_show(**flags: FlagValue) -> None:
     """Show the settings in force, as TOML, each with its source."""

@@ -205,6 +205,8 @@ class ConsoleRenderer:
 
 
 def _format_value(value: Any) -> str:  # noqa: ANN401  # whatever was logged
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return ",".join(map(_format_value, value))
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return msgspec.json.encode(text).decode() if not text or " " in text or '"' in text else text
 

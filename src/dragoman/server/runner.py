@@ -82,6 +82,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
     """
     configure_logging(settings.log_format, settings.log_level)
     _run(settings, environ, None)
+    log.info("stopped")
 
 
 def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -91,6 +92,7 @@ def serve_worker(worker: Worker, settings: Settings, environ: Mapping[str, str])
         CannotStart: the worker could not start.
     """
     _run(settings, environ, worker)
+    log.info("stopped")
 
 
 def serve_socket(listening: socket.socket, settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
@@ -152,10 +154,14 @@ async def _serve(
         gc.freeze()  # objects that exist now live as long as the process: exclude them from collections
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
-        server = Server(uvicorn_config(app.asgi_app, settings), app.drain, partial(announce, app))
+        server = Server(
+            uvicorn_config(app.asgi_app, settings),
+            app.drain,
+            partial(announce, app),
+            waits_for_runs=settings.drain_s > 0,
+        )
         with LoopWatchdog():
             await server.serve(sockets=[listening])
-    log.info("stopped")
 
 
 def _to_startup_error(error: Exception, settings: Settings) -> Exception:
@@ -271,6 +277,8 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         drain: Callable[[float | None], Awaitable[None]],
         announce: Callable[[], Awaitable[None]],
+        *,
+        waits_for_runs: bool = True,
     ) -> None:
         super().__init__(config)
         self._drain = drain
@@ -278,6 +286,7 @@ class Server(uvicorn.Server):
         self._drain_task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._signal_count = 0
+        self._waits_for_runs = waits_for_runs
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, and announce it."""
@@ -294,7 +303,8 @@ class Server(uvicorn.Server):
 
     def _stop(self) -> None:
         if self._drain_task is None:
-            log.info("stopping", hint="waiting for running runs; a second signal stops them at once")
+            if self._waits_for_runs:
+                log.info("stopping", hint="waiting for running runs; a second signal stops them at once")
             self._drain_task = self._loop.create_task(self._drain_and_exit())
         else:
             self._drain_task.cancel()

@@ -409,6 +409,8 @@ class Runner:
         stopped = RunStopped(run_id=run_id, reason=reason, code=code, message=message, usage=usage)
         live.append((stopped,), run_id)
         RUNS_STOPPED.labels(reason=reason).inc()
+        facts = {"code": code} if code else {}
+        log.debug("run ended", agent=live.state.agent, reason=reason, session_id=live.state.session_id, **facts)
         self._start_queued(live)
 
     def _end_run(

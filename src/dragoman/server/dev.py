@@ -1,0 +1,306 @@
+"""`dragoman dev`: serves agents, and serves them anew when their files are saved.
+
+    this process: socket, watcher ──spawns──► server: imports the files, opens the stores, serves on the socket
+
+The next server is there in advance, with everything imported but the agents' files. It imports those while the last one
+still serves, which therefore stays if they have an error. The socket is never closed: requests wait while the servers
+change places, which takes some tenths of a second. Runs are parked and go on in the next server, as at every stop of
+a server.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import time
+import webbrowser
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import structlog
+from watchfiles import PythonFilter, watch
+
+from dragoman import protocols
+from dragoman.server.app import Application
+from dragoman.server.logging import configure_logging
+from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
+from dragoman.settings import LoadedSettings, Settings
+
+CHECK_INTERVAL_MS = 200
+"""How often the watcher is interrupted, to see whether the server still lives."""
+STOP_TIMEOUT_S = 10.0
+"""How long a server may take to stop."""
+
+DEVELOPMENT = {"first_key": True, "log_format": "console", "log_level": "debug", "drain_s": 0.0}
+"""Settings that `dragoman dev` has unless they are given. Only for clients on this machine it also shows errors."""
+
+log = structlog.get_logger(__name__)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a server reports to the watching process."""
+
+    state: Literal["loaded", "ready", "failed"]
+    text: str = ""
+    """Of `ready` the console's address, of `failed` the reason."""
+    files: frozenset[str] = frozenset()
+    """Of `loaded` the files of all imported modules."""
+
+
+def development_settings(loaded: LoadedSettings) -> Settings:
+    """The settings in force, where they are not given with the defaults for development."""
+    settings = loaded.settings
+    changes = {**DEVELOPMENT, "agent_error_details": True} if settings.is_loopback else DEVELOPMENT
+    given = {name for name, source in loaded.sources.items() if source != "default"}
+    return msgspec.structs.replace(settings, **{name: value for name, value in changes.items() if name not in given})
+
+
+def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) -> None:
+    """Serve until Ctrl-C or a signal.
+
+    Args:
+        settings: from `development_settings`, with at least one file in `agents`.
+        environ: where models find their providers' keys.
+        opens_console: open the console in the browser when the first server is ready.
+
+    Raises:
+        CannotStart: a file does not exist, or the address is not available.
+    """
+    configure_logging(settings.log_format, settings.log_level)
+    files = [_path_of(each) for each in settings.agents]
+    listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    servers = _Servers(listening, settings, environ)
+    with listening:
+        try:
+            has_begun = False
+            for changes in watch(  # from before the first import, so that no change is missed
+                *{file.parent for file in files},
+                watch_filter=PythonFilter(ignore_paths=[settings.folder.resolve()]),
+                raise_interrupt=True,
+                yield_on_timeout=True,
+                rust_timeout=CHECK_INTERVAL_MS,
+            ):
+                changed = servers.used({path for _, path in changes})
+                if changed:
+                    log.info("changed", files=sorted(_relative(Path(path)) for path in changed))
+                elif has_begun:
+                    servers.check()
+                    continue
+                has_begun = True
+                console_url = servers.replace()
+                if console_url and opens_console and settings.console:
+                    _open_browser(console_url, settings.folder)
+                    opens_console = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the servers have their deadline
+            servers.stop()
+    log.info("stopped")
+
+
+class _Servers:
+    """The server that serves, and the one that replaces it."""
+
+    def __init__(self, listening: socket.socket, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._arguments = (listening, settings, dict(environ))
+        self._current: _Server | None = None
+        self._next: _Server | None = None
+        self._is_first = True
+        self._files: frozenset[str] | None = None
+        """The files that the newest version consists of; None if it could not be imported."""
+
+    def used(self, paths: set[str]) -> set[str]:
+        """Those of some files that matter: the imported ones, or all if an import has failed."""
+        return paths if self._files is None else paths & self._files
+
+    def replace(self) -> str | None:
+        """Start a server with the files as they are now, in place of the present one.
+
+        If the files cannot be imported, or the server cannot start, the reason is printed.
+
+        Returns:
+            The console's address; None if there is no new server.
+        """
+        began_at = time.monotonic()
+        if self._next is None or not self._next.is_alive:
+            self._next = _Server(*self._arguments)
+        self._next.proceed()
+        report = self._next.report()
+        self._files = report.files if report.state == "loaded" else None
+        if report.state == "loaded":
+            if self._current is not None:
+                self._current.stop()
+            self._current = self._next
+            self._current.proceed(is_first=self._is_first)
+            report = self._current.report()
+        if report.state == "failed":
+            self._next.stop()
+            if self._next is self._current:
+                self._current = self._files = None
+            _print_failure(report.text, is_serving=self._current is not None)
+        elif not self._is_first:
+            log.info("serving the new files", seconds=round(time.monotonic() - began_at, 2))
+        self._next = _Server(*self._arguments)
+        self._is_first = self._is_first and report.state == "failed"
+        return report.text if report.state == "ready" else None
+
+    def check(self) -> None:
+        """Say so if the server has died."""
+        if self._current is not None and not self._current.is_alive:
+            self._current.stop()
+            _print_failure(f"the server exited with {self._current.exit_code}", is_serving=False)
+            self._current = None
+
+    def stop(self) -> None:
+        """Stop all servers."""
+        for server in (self._next, self._current):
+            if server is not None:
+                server.stop()
+
+
+class _Server:
+    """A server process."""
+
+    def __init__(self, listening: socket.socket, settings: Settings, environ: dict[str, str]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_load_and_serve, args=(theirs, listening, settings, environ), name="dragoman-dev-server"
+        )
+        self._process.start()
+        theirs.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.is_alive()
+
+    @property
+    def exit_code(self) -> int | None:
+        """The process's exit code."""
+        return self._process.exitcode
+
+    def report(self) -> Report:
+        """Wait for the next report."""
+        try:
+            report = self._connection.recv()
+        except (EOFError, ConnectionError):
+            self._process.join(STOP_TIMEOUT_S)
+            return Report("failed", f"the server exited with {self._process.exitcode}")
+        assert isinstance(report, Report), "a server sends nothing else"
+        return report
+
+    def proceed(self, *, is_first: bool = False) -> None:
+        """Let the server import its files, or serve if it has.
+
+        Args:
+            is_first: whether it is the first one, which says where it serves.
+        """
+        with suppress(ConnectionError):  # it has died, which `report` notices
+            self._connection.send(is_first)
+
+    def stop(self) -> None:
+        """Stop the server and wait for its end."""
+        self._process.terminate()
+        self._process.join(STOP_TIMEOUT_S)
+        if self._process.is_alive():
+            log.warning("the server did not stop in time, killing it")
+            self._process.kill()
+            self._process.join()
+        self._connection.close()
+
+
+def _load_and_serve(
+    connection: Connection, listening: socket.socket, settings: Settings, environ: dict[str, str]
+) -> None:
+    """Import the agents' files, and serve, each when the other process says so. Runs in a process of its own."""
+    os.setpgrp()  # Ctrl-C is for the watching process, which stops this one
+    sys.dont_write_bytecode = True  # a file saved twice in a second would be taken from the cache
+    configure_logging(settings.log_format, settings.log_level)
+    from dragoman.agents import serving
+    from dragoman.agents.loading import LoadError, load_all
+    from dragoman.agents.parameters import DeclarationError
+
+    for package in pkgutil.walk_packages(protocols.__path__, f"{protocols.__name__}."):
+        import_module(package.name)
+    is_first = False
+
+    async def announce(app: Application) -> None:
+        loop = asyncio.get_running_loop()
+
+        def on_parent_exit() -> None:
+            loop.remove_reader(connection.fileno())
+            signal.raise_signal(signal.SIGTERM)
+
+        loop.add_reader(connection.fileno(), on_parent_exit)
+        url = url_of(settings.host, listening.getsockname()[1])
+        console_url = f"{url}/"
+        if is_first:
+            sys.stdout.write(f"ready {url}\n")
+            sys.stdout.flush()
+            log.info(
+                "serving", url=url, agents=list(app.engine.agents), hint="saved files are served at once; Ctrl-C stops"
+            )
+            if settings.first_key:
+                console_url = await print_first_steps(app, url)
+        connection.send(Report("ready", console_url))
+
+    try:
+        connection.recv()
+        serving.check(load_all(settings.agents))
+        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        connection.send(Report("loaded", files=frozenset(str(Path(file).resolve()) for file in files if file)))
+        is_first = connection.recv()
+        serve_socket(listening, settings, environ, announce)
+    except (LoadError, DeclarationError, CannotStart) as error:
+        trace = error.__cause__ if isinstance(error, LoadError) else None
+        if trace is not None and not isinstance(trace, SyntaxError):
+            log.error("a file cannot be imported", exc_info=trace)
+        connection.send(Report("failed", str(error)))
+    except EOFError:  # the watching process has exited
+        pass
+
+
+def _path_of(location: str) -> Path:
+    """The file of `FILE.py` or `FILE.py:NAME`."""
+    path = Path(location).expanduser()
+    if not path.exists():
+        path = Path(location.rpartition(":")[0] or location).expanduser()
+    if not path.is_file():
+        raise CannotStart(f"{path}: no such file. `dragoman init {path.name}` writes a first agent")
+    return path.resolve()
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _print_failure(reason: str, *, is_serving: bool) -> None:
+    log.error(reason)
+    state = "the last version is still served" if is_serving else "nothing is served"
+    log.error(state, hint="mend the file and save it")
+
+
+def _open_browser(url: str, folder: Path) -> None:
+    """Open the console in the browser of this desktop, if there is one.
+
+    The address contains the key, and everybody on the machine can see the arguments of programs. So the browser gets a
+    file that leads to it.
+    """
+    has_desktop = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not (has_desktop and sys.stderr.isatty()):
+        return
+    file = folder / "open-console.html"
+    file.touch(mode=0o600)
+    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
+    webbrowser.open(file.resolve().as_uri())
