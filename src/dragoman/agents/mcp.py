@@ -1,18 +1,25 @@
 """MCP servers as tools, through the official SDK, which is imported when a server is started.
 
-Each connection has its own task, because the SDK's streams belong to the task that opened them. When a server dies, the
-next call reconnects. A call that was in progress is repeated only if its tool may be repeated.
+When a server dies, the next call reconnects. A call that was in progress is repeated only if its tool may be repeated.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import structlog
 
 from dragoman.agents.builtins import UNPARSED_ARGUMENTS
+from dragoman.agents.mcp_connection import (
+    START_TIMEOUT_S,
+    Connect,
+    Connection,
+    http_client_of,
+    reason_of,
+    stdio_client_of,
+)
 from dragoman.agents.mcp_mapping import is_repeatable, to_tool_result, to_tool_spec
 from dragoman.agents.options import reject_unknown_options
 from dragoman.agents.parameters import DeclarationError
@@ -21,29 +28,15 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ServerTool, ToolPolicy
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp import Client, Tool
-    from mcp.client.stdio import StdioServerParameters
 
-START_TIMEOUT_S = 30.0
-CLOSE_TIMEOUT_S = 10.0
-"""Longer than the SDK waits for a server process to exit."""
 RETRY_DELAY_S = 5.0
 """Delay before the first attempt to reach an optional server again; it doubles up to the maximum."""
 MAX_RETRY_DELAY_S = 60.0
 MAX_CONNECTIONS = 64
 """Maximum number of connections to a server for users with headers of their own, unless more are in use."""
-MAX_PAGES = 100
-HTTP_HINTS = {
-    401: "the server wants credentials, or rejects those in its headers",
-    403: "the credentials in the headers do not suffice",
-    404: "there is no MCP endpoint at this address",
-}
 SESSION_TERMINATED = "Session terminated"
 """The SDK's message for an HTTP server that no longer knows the session. Such a call had no effect."""
-
-Connect = Callable[["_Connection"], AbstractAsyncContextManager["Client"]]
-"""Opens the client of a connection."""
 
 UserHeaders = Callable[[ToolContext], Mapping[str, str]]
 """Returns the HTTP headers of a user's calls, such as the user's own token."""
@@ -107,7 +100,7 @@ class McpServer:
         self._tools: tuple[McpTool, ...] = ()
         self._reference_count = 0
         self._user_headers: UserHeaders | None = None
-        self._connections: dict[frozenset[tuple[str, str]], _Connection] = {}
+        self._connections: dict[frozenset[tuple[str, str]], Connection] = {}
         """By the headers of the users; the server's own connection has none."""
         self._connect_lock = asyncio.Lock()
         self._has_changed = asyncio.Event()
@@ -135,11 +128,11 @@ class McpServer:
             options: see `McpOptions`.
         """
 
-        def connect(connection: _Connection) -> AbstractAsyncContextManager["Client"]:
+        def connect(connection: Connection) -> AbstractAsyncContextManager["Client"]:
             from mcp.client.stdio import StdioServerParameters
 
             variables = None if env is None else dict(env)
-            return _stdio_client(
+            return stdio_client_of(
                 StdioServerParameters(command=command, args=list(arguments), env=variables, cwd=cwd), connection
             )
 
@@ -168,7 +161,7 @@ class McpServer:
         common = dict(headers or {})
 
         def connect(further: Mapping[str, str]) -> Connect:
-            return lambda connection: _http_client(url, {**common, **further}, connection)
+            return lambda connection: http_client_of(url, {**common, **further}, connection)
 
         server = cls(label, connect, **options)
         server._user_headers = user_headers
@@ -221,7 +214,7 @@ class McpServer:
             connection = await self._ensure_connected({})
             tools = await connection.list_tools()
         except Exception as error:  # the boundary to another program: any failure means that there are no tools
-            raise StartFailed(f"MCP server {self.label}: {_reason(error)}") from error
+            raise StartFailed(f"MCP server {self.label}: {reason_of(error)}") from error
         missing = (self._tool_names or frozenset()) - {tool.name for tool in tools}
         if missing:
             raise StartFailed(f"MCP server {self.label} has no tool {', '.join(sorted(missing))}")
@@ -263,7 +256,7 @@ class McpServer:
             try:
                 connection = await self._ensure_connected(headers)
             except Exception as error:  # as in `start`; the next call tries again
-                raise ToolFailed(f"cannot reach the MCP server {self.label}: {_reason(error)}") from error
+                raise ToolFailed(f"cannot reach the MCP server {self.label}: {reason_of(error)}") from error
             try:
                 with connection.in_use():
                     return to_tool_result(await connection.client.call_tool(name, arguments))
@@ -292,7 +285,7 @@ class McpServer:
         )
         return ServerTool(spec=to_tool_spec(tool, self._options["prefix"]), policy=policy, server=self.label)
 
-    async def _ensure_connected(self, headers: Mapping[str, str]) -> "_Connection":
+    async def _ensure_connected(self, headers: Mapping[str, str]) -> Connection:
         """The current connection with these headers of a user, or a new one if it has ended."""
         key = frozenset(headers.items())
         async with self._connect_lock:
@@ -305,7 +298,7 @@ class McpServer:
             idle = [each for each, used in self._connections.items() if each and not used.use_count]
             for each in idle[: max(0, len(self._connections) - MAX_CONNECTIONS + 1)]:
                 await self._connections.pop(each).close()
-            connection = _Connection(self.label, self._connect(headers), self._has_changed if not key else None)
+            connection = Connection(self.label, self._connect(headers), self._has_changed if not key else None)
             try:
                 async with asyncio.timeout(START_TIMEOUT_S):
                     await connection.opened
@@ -342,187 +335,9 @@ class McpTool:
         return await self._server.call(self._name, arguments, context, may_repeat=may_repeat)
 
 
-class _Connection:
-    """A connection, kept open by its own task until `close`. `tools_changed` is set when the server says so."""
-
-    def __init__(self, label: str, connect: Connect, tools_changed: asyncio.Event | None) -> None:
-        self.client: Client
-        self.use_count = 0
-        """The calls in progress."""
-        self.http_error: str | None = None
-        """The newest error status that the server answered with, in words."""
-        self._tools_changed = tools_changed
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the client can be used; fails if it cannot be opened."""
-        self._stream_ended = asyncio.Event()
-        self._may_close = asyncio.Event()
-        self._task = asyncio.create_task(self._keep_open(connect), name=f"MCP server {label}")
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the connection can no longer be used."""
-        return self._stream_ended.is_set() or self._task.done()
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the connection open during a call."""
-        self.use_count += 1
-        try:
-            yield
-        finally:
-            self.use_count -= 1
-
-    async def on_message(self, message: object) -> None:
-        """Note that the list of tools has changed. Servers of earlier protocol versions send a notification."""
-        from mcp_types import ToolListChangedNotification
-
-        if isinstance(getattr(message, "root", message), ToolListChangedNotification):
-            self.note_change()
-
-    def note_change(self) -> None:
-        """Have the list of tools read again."""
-        if self._tools_changed is not None:
-            self._tools_changed.set()
-
-    async def on_response(self, response: "httpx2.Response") -> None:
-        """Note an error status: the SDK does not say which it was."""
-        if response.is_error:
-            hint = HTTP_HINTS.get(response.status_code)
-            words = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
-            self.http_error = f"{words}: {hint}" if hint else words
-        else:
-            self.http_error = None
-
-    async def _listen(self) -> None:
-        """Wait for changes of the list of tools. Older servers send notifications instead, or have no changes."""
-        try:
-            async with self.client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self.note_change()
-        except Exception as error:  # noqa: BLE001  # a task's root; calls do not depend on it
-            log.debug("MCP server announces no changes", error=_reason(error))
-
-    def mark_ended(self) -> None:
-        """Do not use this connection any more."""
-        self._stream_ended.set()
-
-    async def list_tools(self) -> list["Tool"]:
-        """All tools of the server."""
-        tools: list[Tool] = []
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self.client.list_tools(cursor=cursor)
-            tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        return tools
-
-    async def close(self) -> None:
-        """Close the connection and end the server's process."""
-        self._may_close.set()
-        if not self.opened.done():
-            self._task.cancel()
-        _, pending = await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
-        if pending:
-            self._task.cancel()
-        if self.opened.done() and not self.opened.cancelled():
-            self.opened.exception()  # mark as retrieved: if nobody awaited the failure, it need not be reported
-
-    async def _keep_open(self, connect: Connect) -> None:
-        try:
-            async with connect(self) as client:
-                self.client = client
-                if not self.opened.done():
-                    self.opened.set_result(None)
-                listening = asyncio.create_task(self._listen()) if self._tools_changed is not None else None
-                try:
-                    await self._may_close.wait()
-                finally:
-                    if listening is not None:
-                        listening.cancel()
-                        await asyncio.wait([listening])
-        except Exception as error:  # noqa: BLE001  # a task's root; whoever awaits `opened` gets the error
-            if self.opened.done():
-                log.debug("MCP connection ended", error=_reason(error))
-            else:
-                self.opened.set_exception(error)
-
-
-@asynccontextmanager
-async def _stdio_client(parameters: "StdioServerParameters", connection: _Connection) -> AsyncIterator["Client"]:
-    from mcp import Client
-    from mcp.client.stdio import stdio_client
-
-    @asynccontextmanager
-    async def end_detecting_client() -> AsyncIterator[tuple[Any, Any]]:
-        async with stdio_client(parameters) as (reader, writer):
-            yield _EndDetectingStream(reader, connection.mark_ended), writer
-
-    async with Client(end_detecting_client(), message_handler=connection.on_message) as client:
-        yield client
-
-
-@asynccontextmanager
-async def _http_client(url: str, headers: dict[str, str], connection: _Connection) -> AsyncIterator["Client"]:
-    from mcp import Client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
-        http.event_hooks["response"].append(connection.on_response)
-        transport = streamable_http_client(url, http_client=http)
-        yield await stack.enter_async_context(Client(transport, message_handler=connection.on_message))
-
-
-class _EndDetectingStream:
-    """Tells when a stream of the SDK ends, so that no call is sent to a process that has exited."""
-
-    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:  # noqa: ANN401  # an anyio stream of SDK messages
-        self._stream = stream
-        self._on_end = on_end
-
-    async def receive(self) -> Any:  # noqa: ANN401  # as above
-        return await self._stream.receive()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> "_EndDetectingStream":
-        return self
-
-    async def __anext__(self) -> Any:  # noqa: ANN401  # as above
-        try:
-            return await self._stream.__anext__()
-        except BaseException:
-            self._on_end()
-            raise
-
-    async def __aenter__(self) -> "_EndDetectingStream":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
 def _applies_to(names: bool | Collection[str], name: str) -> bool:
     if isinstance(names, bool):
         return names
     if isinstance(names, str):
         raise DeclarationError(f"expected a list of tool names, got the string {names!r}")
     return name in names
-
-
-def _reason(error: BaseException) -> str:
-    """A description of the error, taken out of the exception groups that the SDK wraps around it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, ConnectionRefusedError) and error.errno is None:
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return f"no answer within {START_TIMEOUT_S:g} s"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

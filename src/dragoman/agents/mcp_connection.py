@@ -1,0 +1,211 @@
+"""Connections to MCP servers, through the official SDK, which is imported when a server is started.
+
+Each connection has its own task, because the SDK's streams belong to the task that opened them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp import Client, Tool
+    from mcp.client.stdio import StdioServerParameters
+
+START_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 10.0
+"""Longer than the SDK waits for a server process to exit."""
+MAX_PAGES = 100
+HTTP_HINTS = {
+    401: "the server wants credentials, or rejects those in its headers",
+    403: "the credentials in the headers do not suffice",
+    404: "there is no MCP endpoint at this address",
+}
+
+Connect = Callable[["Connection"], AbstractAsyncContextManager["Client"]]
+"""Opens the client of a connection."""
+
+log = structlog.get_logger(__name__)
+
+
+class Connection:
+    """A connection, kept open by its own task until `close`. `tools_changed` is set when the server says so."""
+
+    def __init__(self, label: str, connect: Connect, tools_changed: asyncio.Event | None) -> None:
+        self.client: Client
+        self.use_count = 0
+        """The calls in progress."""
+        self.http_error: str | None = None
+        """The newest error status that the server answered with, in words."""
+        self._tools_changed = tools_changed
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the client can be used; fails if it cannot be opened."""
+        self._stream_ended = asyncio.Event()
+        self._may_close = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_open(connect), name=f"MCP server {label}")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the connection can no longer be used."""
+        return self._stream_ended.is_set() or self._task.done()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the connection open during a call."""
+        self.use_count += 1
+        try:
+            yield
+        finally:
+            self.use_count -= 1
+
+    async def on_message(self, message: object) -> None:
+        """Note that the list of tools has changed. Servers of earlier protocol versions send a notification."""
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(getattr(message, "root", message), ToolListChangedNotification):
+            self.note_change()
+
+    def note_change(self) -> None:
+        """Have the list of tools read again."""
+        if self._tools_changed is not None:
+            self._tools_changed.set()
+
+    async def on_response(self, response: "httpx2.Response") -> None:
+        """Note an error status: the SDK does not say which it was."""
+        if response.is_error:
+            hint = HTTP_HINTS.get(response.status_code)
+            words = f"HTTP {response.status_code} {response.reason_phrase}".rstrip()
+            self.http_error = f"{words}: {hint}" if hint else words
+        else:
+            self.http_error = None
+
+    async def _listen(self) -> None:
+        """Wait for changes of the list of tools. Older servers send notifications instead, or have no changes."""
+        try:
+            async with self.client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self.note_change()
+        except Exception as error:  # noqa: BLE001  # a task's root; calls do not depend on it
+            log.debug("MCP server announces no changes", error=reason_of(error))
+
+    def mark_ended(self) -> None:
+        """Do not use this connection any more."""
+        self._stream_ended.set()
+
+    async def list_tools(self) -> list["Tool"]:
+        """All tools of the server."""
+        tools: list[Tool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self.client.list_tools(cursor=cursor)
+            tools += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        return tools
+
+    async def close(self) -> None:
+        """Close the connection and end the server's process."""
+        self._may_close.set()
+        if not self.opened.done():
+            self._task.cancel()
+        _, pending = await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
+        if pending:
+            self._task.cancel()
+        if self.opened.done() and not self.opened.cancelled():
+            self.opened.exception()  # mark as retrieved: if nobody awaited the failure, it need not be reported
+
+    async def _keep_open(self, connect: Connect) -> None:
+        try:
+            async with connect(self) as client:
+                self.client = client
+                if not self.opened.done():
+                    self.opened.set_result(None)
+                listening = asyncio.create_task(self._listen()) if self._tools_changed is not None else None
+                try:
+                    await self._may_close.wait()
+                finally:
+                    if listening is not None:
+                        listening.cancel()
+                        await asyncio.wait([listening])
+        except Exception as error:  # noqa: BLE001  # a task's root; whoever awaits `opened` gets the error
+            if self.opened.done():
+                log.debug("MCP connection ended", error=reason_of(error))
+            else:
+                self.opened.set_exception(error)
+
+
+@asynccontextmanager
+async def stdio_client_of(parameters: "StdioServerParameters", connection: Connection) -> AsyncIterator["Client"]:
+    """The client of a program, which runs until the client is closed."""
+    from mcp import Client
+    from mcp.client.stdio import stdio_client
+
+    @asynccontextmanager
+    async def end_detecting_client() -> AsyncIterator[tuple[Any, Any]]:
+        async with stdio_client(parameters) as (reader, writer):
+            yield _EndDetectingStream(reader, connection.mark_ended), writer
+
+    async with Client(end_detecting_client(), message_handler=connection.on_message) as client:
+        yield client
+
+
+@asynccontextmanager
+async def http_client_of(url: str, headers: dict[str, str], connection: Connection) -> AsyncIterator["Client"]:
+    """The client of an address."""
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+        http.event_hooks["response"].append(connection.on_response)
+        transport = streamable_http_client(url, http_client=http)
+        yield await stack.enter_async_context(Client(transport, message_handler=connection.on_message))
+
+
+class _EndDetectingStream:
+    """Tells when a stream of the SDK ends, so that no call is sent to a process that has exited."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:  # noqa: ANN401  # an anyio stream of SDK messages
+        self._stream = stream
+        self._on_end = on_end
+
+    async def receive(self) -> Any:  # noqa: ANN401  # as above
+        return await self._stream.receive()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> "_EndDetectingStream":
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401  # as above
+        try:
+            return await self._stream.__anext__()
+        except BaseException:
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> "_EndDetectingStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def reason_of(error: BaseException) -> str:
+    """A description of the error, taken out of the exception groups that the SDK wraps around it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, ConnectionRefusedError) and error.errno is None:
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return f"no answer within {START_TIMEOUT_S:g} s"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
