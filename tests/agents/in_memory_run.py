@@ -66,6 +66,7 @@ class Context:
         self.user, self.options, self.metadata = run.user, run.options, run.metadata
         self.granted = False
         self.answer: str | None = None
+        self.answers: Sequence[Sequence[str]] = ()
         self.time_zone = zone_of_call(arguments or {}, run.time_zone)
         self.keep, self.kept = run.keep, run.kept
 

@@ -6,9 +6,10 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import uvicorn
-from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver import Context, Elicit, Image, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
@@ -111,6 +112,23 @@ async def grow(context: Context) -> str:
 def token(context: Context) -> str:
     """Return a header of the request."""
     return (context.headers or {}).get("authorization", "none")
+
+
+class Choice(BaseModel):
+    """What the user is asked."""
+
+    sure: bool
+
+
+async def ask(place: str) -> Elicit[Choice]:
+    """Ask whether to travel."""
+    return Elicit(f"Travel to {place}?", Choice)
+
+
+@server.tool()
+def travel(place: str, choice: Annotated[Choice, Resolve(ask)]) -> str:
+    """Travel, if the user wants to."""
+    return f"went to {place}: {choice.sure}"
 
 
 @server.tool(name="dotted.name")

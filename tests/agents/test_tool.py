@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -34,6 +34,7 @@ class Context:
         self.metadata = RunMetadata()
         self.granted = False
         self.answer: str | None = None
+        self.answers: Sequence[Sequence[str]] = ()
         self.time_zone = "UTC"
         self.attached: Json = None
 

@@ -21,14 +21,17 @@ from dragoman.agents.mcp_connection import (
     stdio_client_of,
 )
 from dragoman.agents.mcp_mapping import is_repeatable, to_tool_result, to_tool_spec
+from dragoman.agents.mcp_questions import ServerCall
 from dragoman.agents.options import reject_unknown_options
 from dragoman.agents.parameters import DeclarationError
-from dragoman.core.agent import ToolContext, ToolFailed
+from dragoman.core.agent import Deferred, ToolContext, ToolFailed
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.ids import CallId
 from dragoman.core.tools import ServerTool, ToolPolicy
 
 if TYPE_CHECKING:
     from mcp import Client, Tool
+    from mcp_types import CallToolResult
 
 RETRY_DELAY_S = 5.0
 """Delay before the first attempt to reach an optional server again; it doubles up to the maximum."""
@@ -106,6 +109,8 @@ class McpServer:
         self._has_changed = asyncio.Event()
         """Set when the list of tools has to be read again."""
         self._refresh_task: asyncio.Task[None] | None = None
+        self._waiting_calls: dict[CallId, tuple[Connection, ServerCall]] = {}
+        """The calls that wait on the server for an answer of the user."""
 
     @classmethod
     def stdio(
@@ -206,6 +211,8 @@ class McpServer:
                 self._refresh_task.cancel()
                 await asyncio.wait([self._refresh_task])
             self._tools = ()
+            for _, call in self._waiting_calls.values():
+                call.task.cancel()
             await self._disconnect()
 
     async def _load_tools(self) -> None:
@@ -247,19 +254,30 @@ class McpServer:
 
         Raises:
             ToolFailed: the tool failed, or the server cannot be reached or died during the call.
+            Deferred: the server asks the user. When the tool runs again, the call continues with the answer.
         """
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
 
         headers = {} if self._user_headers is None else self._user_headers(context)
+        waiting = self._waiting_calls.get(context.call_id)
+        if waiting is None and context.answers and not may_repeat:
+            raise ToolFailed(
+                f"the MCP server {self.label} no longer waits for this answer; "
+                "the tool may or may not have had an effect"
+            )
         for is_last_try in (False, True):
             try:
-                connection = await self._ensure_connected(headers)
+                connection = await self._ensure_connected(headers) if waiting is None else waiting[0]
             except Exception as error:  # as in `start`; the next call tries again
                 raise ToolFailed(f"cannot reach the MCP server {self.label}: {reason_of(error)}") from error
             try:
-                with connection.in_use():
-                    return to_tool_result(await connection.client.call_tool(name, arguments))
+                if waiting is not None:
+                    waiting[1].answer(context.answers)
+                    return await self._result(*waiting, context)
+                can_ask = not (context.metadata.headless or self._options["internal"])
+                call = connection.start_call(name, arguments, can_ask=can_ask, first_answers=context.answers)
+                return await self._result(connection, call, context)
             except MCPError as error:
                 had_no_effect = error.message == SESSION_TERMINATED
                 if not had_no_effect and error.code != CONNECTION_CLOSED:
@@ -270,8 +288,29 @@ class McpServer:
                         f"lost the connection to the MCP server {self.label}; "
                         "the tool may or may not have had an effect"
                     ) from error
+                waiting = None
                 log.warning("MCP connection lost, reconnecting", server=self.label)
         raise AssertionError("the last try returns or raises")
+
+    async def _result(self, connection: Connection, call: ServerCall, context: ToolContext) -> Json:
+        """The result of a call. It is cancelled if this is, but goes on if the server asks the user (Deferred)."""
+        call_id = context.call_id
+
+        def forget(task: "asyncio.Task[CallToolResult]") -> None:
+            self._waiting_calls.pop(call_id, None)
+            if not task.cancelled():
+                task.exception()  # mark as retrieved: nobody may come back with an answer
+
+        try:
+            return to_tool_result(await call.result())
+        except Deferred:
+            if call_id not in self._waiting_calls:
+                self._waiting_calls[call_id] = (connection, call)
+                call.task.add_done_callback(forget)
+            raise
+        except asyncio.CancelledError:
+            call.task.cancel()
+            raise
 
     def _server_tool(self, tool: "Tool") -> ServerTool:
         idempotent = self._options["idempotent"]

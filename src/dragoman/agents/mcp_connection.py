@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from dragoman.agents.mcp_questions import Answers, ServerCall
+from dragoman.core.content import JsonObject
+
 if TYPE_CHECKING:
     import httpx2
     from mcp import Client, Tool
+    from mcp.client._transport import Transport
+    from mcp.client.session import ClientRequestContext
     from mcp.client.stdio import StdioServerParameters
+    from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
@@ -45,6 +51,7 @@ class Connection:
         """Done when the client can be used; fails if it cannot be opened."""
         self._stream_ended = asyncio.Event()
         self._may_close = asyncio.Event()
+        self._calls: set[ServerCall] = set()
         self._task = asyncio.create_task(self._keep_open(connect), name=f"MCP server {label}")
 
     @property
@@ -60,6 +67,31 @@ class Connection:
             yield
         finally:
             self.use_count -= 1
+
+    def start_call(self, name: str, arguments: JsonObject, *, can_ask: bool, first_answers: Answers) -> ServerCall:
+        """Call a tool in a task of its own; see `ServerCall`."""
+
+        async def run() -> "CallToolResult":
+            with self.in_use():
+                return await self.client.call_tool(name, arguments)
+
+        call = ServerCall(run, can_ask=can_ask, first_answers=first_answers)
+        self._calls.add(call)
+        call.task.add_done_callback(lambda _: self._calls.discard(call))
+        return call
+
+    async def on_elicitation(self, context: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":
+        """Ask the user of the call that the question belongs to. Over stdio that is only certain of a single call."""
+        from mcp_types import ElicitResult
+
+        call = ServerCall.current.get()
+        if call is None:
+            candidates = [each for each in self._calls if not each.is_asking]
+            if len(candidates) != 1:
+                log.warning("MCP server asked the user during several calls, question closed", calls=len(candidates))
+                return ElicitResult(action="cancel")
+            (call,) = candidates
+        return await call.ask(params)
 
     async def on_message(self, message: object) -> None:
         """Note that the list of tools has changed. Servers of earlier protocol versions send a notification."""
@@ -138,10 +170,15 @@ class Connection:
                 self.opened.set_exception(error)
 
 
+def _client(transport: "Transport", connection: Connection) -> "Client":
+    from mcp import Client
+
+    return Client(transport, message_handler=connection.on_message, elicitation_callback=connection.on_elicitation)
+
+
 @asynccontextmanager
 async def stdio_client_of(parameters: "StdioServerParameters", connection: Connection) -> AsyncIterator["Client"]:
     """The client of a program, which runs until the client is closed."""
-    from mcp import Client
     from mcp.client.stdio import stdio_client
 
     @asynccontextmanager
@@ -149,14 +186,13 @@ async def stdio_client_of(parameters: "StdioServerParameters", connection: Conne
         async with stdio_client(parameters) as (reader, writer):
             yield _EndDetectingStream(reader, connection.mark_ended), writer
 
-    async with Client(end_detecting_client(), message_handler=connection.on_message) as client:
+    async with _client(end_detecting_client(), connection) as client:
         yield client
 
 
 @asynccontextmanager
 async def http_client_of(url: str, headers: dict[str, str], connection: Connection) -> AsyncIterator["Client"]:
     """The client of an address."""
-    from mcp import Client
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
@@ -164,7 +200,7 @@ async def http_client_of(url: str, headers: dict[str, str], connection: Connecti
         http = await stack.enter_async_context(create_mcp_http_client(headers=headers))
         http.event_hooks["response"].append(connection.on_response)
         transport = streamable_http_client(url, http_client=http)
-        yield await stack.enter_async_context(Client(transport, message_handler=connection.on_message))
+        yield await stack.enter_async_context(_client(transport, connection))
 
 
 class _EndDetectingStream:

@@ -85,6 +85,8 @@ class ToolContext(Protocol):
     answer: str | None
     """The answer that the tool waited for with `Deferred`, as text: the application's result, or the chosen labels or
     own words for each question, joined with commas. None before there is one."""
+    answers: Sequence[Sequence[str]]
+    """The answer to a question by its questions: for each the chosen labels, or the user's own words."""
 
     @property
     def time_zone(self) -> str:

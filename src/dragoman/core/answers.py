@@ -284,10 +284,14 @@ def settle_choice(
     return settle_call(call, "done", content, new_id, raw=raw, by_client=True)
 
 
+def answer_texts(result: ToolMessage) -> list[list[str]]:
+    """The user's answer to each question: the labels and the custom text. Empty if it answers no question."""
+    answers = result.raw.get("answers", []) if isinstance(result.raw, dict) else []
+    return [[text for text in (*answer["labels"], answer["custom"]) if text] for answer in answers]
+
+
 def answer_text(result: ToolMessage) -> str:
     """The user's answer as text: the labels or the custom text of each question, joined with commas."""
     if isinstance(result.raw, dict):
-        answers = result.raw.get("answers", [])
-        texts = [text for answer in answers for text in (*answer["labels"], answer["custom"]) if text]
-        return ", ".join(texts)
+        return ", ".join(text for texts in answer_texts(result) for text in texts)
     return text_of(result.content)

@@ -18,6 +18,7 @@ from dragoman.core.answers import (
     EDITED_RESULT,
     INTERRUPTED_RESULT,
     answer_text,
+    answer_texts,
     denied_result,
     failed_result,
     not_found_result,
@@ -106,6 +107,7 @@ class CallContext:
         """What the tool attached to its result."""
         self.granted = opened.approved or is_trusted(call.name, settings.tools, settings.trusted_tools)
         self.answer = None if answer is None else answer_text(answer)
+        self.answers: Sequence[Sequence[str]] = () if answer is None else answer_texts(answer)
         self._time_zone = zone_of_call(call.input, run.time_zone)
 
     @property
