@@ -169,7 +169,17 @@ async def test_an_answer_to_no_open_call_is_refused_and_executes_nothing(alice: 
         assert (reply.status, reply.json["code"]) == (422, "AGENT_RUN_INPUT_INVALID"), answers
     reply = await alice.post(f"/runs/{thread}/answers", b"{")
     assert reply.json == problem(
-        422, "AGENT_RUN_INPUT_INVALID", "the body is not JSON: it ends within a value", errors=[{"loc": []}]
+        422,
+        "AGENT_RUN_INPUT_INVALID",
+        "the body is not JSON: it ends within a value",
+        errors=[{"loc": [], "msg": "the body is not JSON: it ends within a value"}],
+    )
+    reply = await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": "yes"}]})
+    assert reply.json == problem(
+        422,
+        "AGENT_RUN_INPUT_INVALID",
+        "answers[0].granted: Expected `bool | null`, got `str`",
+        errors=[{"loc": ["answers", 0, "granted"], "msg": "Expected `bool | null`, got `str`"}],
     )
     accepted = (await alice.post(f"/runs/{thread}/answers", {"answers": [{"callId": call, "granted": True}]})).json
     assert text_of_frames(await alice.events(thread, accepted["runId"])) == "stamped x"

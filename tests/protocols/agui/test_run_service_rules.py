@@ -394,7 +394,7 @@ async def test_a_broken_rule_is_answered_with_its_message_and_changes_nothing(
     reply = await alice.post("/runs", body)
     expected = problem(422, rule.code, rule.message)
     if number == 2:
-        expected["errors"] = [{"loc": ["runId"]}]
+        expected["errors"] = [{"loc": ["runId"], "msg": reply.json["errors"][0]["msg"]}]
     assert (reply.status, reply.json) == (422, expected)
     unknown = problem(404, "AGENT_SESSION_NOT_FOUND", "there is no such thread")
     assert (await alice.get(f"/history?threadId={thread}")).json == unknown
@@ -419,7 +419,9 @@ def test_a_wrong_shape_names_the_field(place: int) -> None:
     change(body)
     with pytest.raises(RuleViolation) as refused:
         checked(body)
-    assert (refused.value.rule.number, refused.value.locations) == (2, [location])
+    (error,) = refused.value.response.facts["errors"]
+    assert (refused.value.rule.number, error["loc"]) == (2, location)
+    assert error["msg"]
 
 
 @requirement("runs:rules:shape")
@@ -437,10 +439,12 @@ def test_a_wrong_shape_names_the_field(place: int) -> None:
         b'{"state":' + b"[" * 200 + b"]" * 200 + b"}",
     ],
 )
-def test_anything_but_a_json_object_breaks_the_second_rule(raw: bytes) -> None:
+def test_anything_but_a_json_object_breaks_the_second_rule_and_the_answer_says_why(raw: bytes) -> None:
     with pytest.raises(RuleViolation) as refused:
         decode_run(raw)
     assert refused.value.rule.number == 2
+    (error,) = refused.value.response.facts["errors"]
+    assert error["msg"]
 
 
 # --- spelling ---------------------------------------------------------------------------------------------------------

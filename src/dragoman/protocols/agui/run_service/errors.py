@@ -4,7 +4,7 @@
 Source: the run service's specification, A.1; RFC 9457.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import msgspec
@@ -26,7 +26,7 @@ STATUS_PHRASES = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "
 
 
 class Problem(RequestError):
-    """A failure with an answer of its own. `locations`: the paths of the fields at fault, if it has any."""
+    """A failure with an answer of its own. `cause`: what is wrong with the body, and where."""
 
     def __init__(
         self,
@@ -35,12 +35,10 @@ class Problem(RequestError):
         detail: str,
         *,
         headers: Mapping[str, str] | None = None,
-        locations: Sequence[Sequence[str | int]] | None = None,
+        cause: kit.InvalidJson | kit.InvalidBody | None = None,
     ) -> None:
         super().__init__(detail)
-        self.locations = locations or ()
-        facts = {} if locations is None else {"errors": [{"loc": list(location)} for location in locations]}
-        self.response = ErrorResponse(status, code, detail, headers or {}, facts)
+        self.response = ErrorResponse(status, code, detail, headers or {}, {} if cause is None else errors_of(cause))
 
 
 class _ProblemTable(ErrorTable):
@@ -49,13 +47,15 @@ class _ProblemTable(ErrorTable):
             return error.response
         response = super().to_response(error)
         if isinstance(error, kit.InvalidJson | kit.InvalidBody):
-            return response._replace(facts={"errors": [{"loc": location_of(error)}]})
+            return response._replace(facts=errors_of(error))
         return response
 
 
-def location_of(error: kit.InvalidJson | kit.InvalidBody) -> list[str | int]:
-    """The path of the field at fault; empty for the whole body."""
-    return path_steps(error.path) if isinstance(error, kit.InvalidBody) else []
+def errors_of(error: kit.InvalidJson | kit.InvalidBody) -> JsonObject:
+    """The path of the field at fault, empty for the whole body, and what was expected and came."""
+    if isinstance(error, kit.InvalidBody):
+        return {"errors": [{"loc": path_steps(error.path), "msg": error.message}]}
+    return {"errors": [{"loc": [], "msg": str(error)}]}
 
 
 ERRORS = _ProblemTable(
@@ -99,7 +99,7 @@ ERRORS = _ProblemTable(
         kit.BodyTooLarge: ErrorRow(413, INPUT_INVALID),
         kit.BodyTooSlow: ErrorRow(408, INPUT_INVALID),
         kit.InvalidJson: ErrorRow(422, INPUT_INVALID),
-        kit.InvalidBody: ErrorRow(422, INPUT_INVALID, "the body does not have the expected shape"),
+        kit.InvalidBody: ErrorRow(422, INPUT_INVALID),
         kit.InternalError: ErrorRow(500, "AGENT_INTERNAL"),
     }
 )

@@ -3,7 +3,7 @@
 Source: seed 002, "Validation Rules" and "client_time Validation"; the run service's specification, A.3.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from dragoman.core.content import Json, JsonObject
@@ -14,7 +14,6 @@ from dragoman.protocols.agui.run_service.errors import (
     INPUT_INVALID,
     MESSAGES_INVALID,
     Problem,
-    location_of,
 )
 from dragoman.protocols.agui.run_service.wire import BinaryPart, RunAgentInput, UserMessage, decode_input
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
@@ -63,10 +62,10 @@ AnyRule = Rule[bytes] | Rule[RunAgentInput] | Rule[BinaryPart]
 class RuleViolation(Problem):
     """A body breaks a rule."""
 
-    def __init__(self, rule: AnyRule, locations: Sequence[Sequence[str | int]] | None = None) -> None:
+    def __init__(self, rule: AnyRule, cause: InvalidJson | InvalidBody | None = None) -> None:
         is_read = rule is not SIZE_RULE
         headers = None if is_read else {"Connection": "close"}
-        super().__init__(422, rule.code, rule.message, headers=headers, locations=locations)
+        super().__init__(422, rule.code, rule.message, headers=headers, cause=cause)
         self.rule = rule
 
 
@@ -194,7 +193,7 @@ def decode_run(raw: bytes) -> RunAgentInput:
     try:
         return decode_input(raw)
     except (InvalidJson, InvalidBody) as error:
-        raise RuleViolation(SHAPE_RULE, [location_of(error)]) from error
+        raise RuleViolation(SHAPE_RULE, error) from error
 
 
 def check(body: RunAgentInput, context: RuleContext) -> None:
