@@ -118,7 +118,7 @@ class OpenAiDriver:
     def _outcome(self, events: list[Event]) -> Outcome:
         response = events[-2]["response"]
         self._open |= {item["name"]: item for item in response["output"] if item["type"] in ASKED}
-        items = {item["id"]: item for item in response["output"]}
+        items = {each["item"]["id"]: each["item"] for each in events if each["type"] == "response.output_item.done"}
         observed: list[Observation] = []
         for event in events:
             item = items.get((event.get("item") or {}).get("id"))

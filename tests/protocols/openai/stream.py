@@ -45,13 +45,20 @@ def check(events: list[Event], *, first: int = 0, is_whole: bool = True) -> Json
     added = [each for each in events if each["type"] == "response.output_item.added"]
     assert [each["output_index"] for each in added] == list(range(len(added)))
     done = {each["output_index"]: each["item"] for each in events if each["type"] == "response.output_item.done"}
-    assert [done[index] for index in range(len(added))] == response["output"]
+    assert [_in_output(done[index], response["status"]) for index in range(len(added))] == response["output"]
     for each in added:
         item = done[each["output_index"]]
         assert (each["item"]["id"], each["item"].get("call_id")) == (item["id"], item.get("call_id"))
         assert each["item"].keys() == item.keys()
         _check_deltas([event for event in events if event.get("item_id") == item["id"]], item)
     return response
+
+
+def _in_output(item: Json, status: str) -> Json:
+    """An item as the response shows it: without its text if a crash cut it off, because a later item repeats it."""
+    parts = {"message": "content", "reasoning": "summary"}.get(item["type"])
+    is_cut = parts is not None and (item["status"], status) == ("incomplete", "completed")
+    return {**item, parts: []} if is_cut else item
 
 
 def _check_deltas(events: list[Event], item: Json) -> None:

@@ -69,7 +69,7 @@ class SessionItems:
         found: list[wire.Item] = []
         for each in self._responses:
             found += self._inputs(each)
-            found += () if each.events is None else each.events.output
+            found += () if each.events is None else each.events.items
         return found
 
     def _inputs(self, response: _Response) -> Iterator[wire.Item]:

@@ -117,6 +117,8 @@ class ResponseEvents:
         self._frames: list[bytes] = []
         self._output: list[wire.OutputItem | None] = []
         """The items by index; None while one is open."""
+        self._cut: set[int] = set()
+        """The indices of items that a crash cut off. A later item repeats what they say."""
         self._calls = dict(earlier or {})
         self._open: _Open | None = None
         self._step: tuple[MessageId | None, int] = (None, 0)
@@ -242,9 +244,15 @@ class ResponseEvents:
         self._frames.append(DONE)
 
     @property
-    def output(self) -> tuple[wire.OutputItem, ...]:
+    def items(self) -> tuple[wire.OutputItem, ...]:
         """The items that are complete."""
         return tuple(item for item in self._output if item is not None)
+
+    @property
+    def output(self) -> tuple[wire.OutputItem, ...]:
+        """The items as the response shows them. Those that a crash cut off are empty: clients join the texts of all."""
+        shown = (_without_text(item) if index in self._cut else item for index, item in enumerate(self._output))
+        return tuple(item for item in shown if item is not None)
 
     # --- text, thinking and pictures ------------------------------------------------------------------------------
 
@@ -342,6 +350,8 @@ class ResponseEvents:
         else:
             repeated = {"repeated_from": self._step[1]} if closed.status == "cut" else {}
             self._finish_item("incomplete", **repeated)
+            if closed.status == "cut" and self._step[0] == closed.message_id:
+                self._cut.update(range(self._step[1], len(self._output)))
         self._finish_announced()
 
     # --- calls ----------------------------------------------------------------------------------------------------
@@ -514,3 +524,13 @@ def new_response(
         prompt_cache_key=fields.prompt_cache_key,
         **given,
     )
+
+
+def _without_text(item: wire.OutputItem | None) -> wire.OutputItem | None:
+    match item:
+        case wire.Message():
+            return msgspec.structs.replace(item, content=())
+        case wire.Reasoning():
+            return msgspec.structs.replace(item, summary=())
+        case _:
+            return item
