@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -341,17 +342,27 @@ async def test_a_reader_with_a_closed_window_blocks_neither_its_turn_nor_others(
     await peer.close()
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/aap/v3/sessions", "/ag-ui/rehearsal", "/api/v1/agent/runs", "/process", "/api/sessions", "/socket.io/?EIO=4"],
+POST_PATHS = (
+    "/aap/v3/sessions",
+    "/ag-ui/rehearsal",
+    "/ai-sdk/rehearsal",
+    "/api/v1/agent/runs",
+    "/api/sessions",
+    "/mcp",
+    "/process",
+    "/socket.io/?EIO=4",
+    "/v1/chat/completions",
+    "/v1/responses",
 )
+
+
 async def test_without_keys_no_protocol_takes_a_body_whose_type_is_not_declared(
-    open_socket_server: ServerMaker, path: str
+    open_socket_server: ServerMaker,
 ) -> None:
     """A page of another origin could send it without a preflight request."""
     async with open_socket_server(auth=False) as server:
-        for fields in ("Content-Length: 2", "Transfer-Encoding: chunked"):
+        for path, fields in product(POST_PATHS, ("Content-Length: 2", "Transfer-Encoding: chunked")):
             body = b"{}" if "Length" in fields else b"2\r\n{}\r\n0\r\n\r\n"
             head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{fields}\r\n\r\n".encode()
             answer = await server.send(head + body)
-            assert (answer.status, answer.code) == (415, "unsupported_media_type")
+            assert (answer.status, answer.code) == (415, "unsupported_media_type"), path
