@@ -59,7 +59,7 @@ async def served(
     async def announce() -> None:
         is_up.set()
 
-    server = Server(runner._config(SecurityMiddleware(app), settings), drain, announce)
+    server = Server(runner.uvicorn_config(SecurityMiddleware(app), settings), drain, announce)
     task = asyncio.create_task(server._serve([listener]))  # `serve` would take over the tests' signals
     async with asyncio.timeout(DEADLINE_S):
         await is_up.wait()
