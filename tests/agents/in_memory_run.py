@@ -68,6 +68,7 @@ class Context:
         self.answer: str | None = None
         self.answers: Sequence[Sequence[str]] = ()
         self.time_zone = zone_of_call(arguments or {}, run.time_zone)
+        self.elapsed_s = 0.0
         self.keep, self.kept = run.keep, run.kept
 
     def attach(self, private: Json) -> None:

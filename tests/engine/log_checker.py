@@ -26,7 +26,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
 from dragoman.core.session import SessionState, fold, initial_state
 from dragoman.core.stream import cursor_of, expand, pieces_of
-from dragoman.core.tools import ServerTool
+from dragoman.core.tools import SLEEP, ServerTool
 from dragoman.ports.log import SessionStore
 
 
@@ -153,9 +153,13 @@ def check_calls(events: Sequence[LoggedEvent], tools: Mapping[str, DeclaredTool]
                 started[call_id] += 1
                 tool = tools.get(opened[call_id].call.name)
                 policy = tool.declaration.policy.on_restart if tool is not None else "fail"
+                if opened[call_id].internal and opened[call_id].call.name == SLEEP:
+                    policy = "repeat"
                 again = resumed if policy == "repeat" else allowed[call_id] if policy == "ask" else 0
                 limit = max(1, allowed[call_id]) if policy == "ask" else 1 + again
                 limit += deferred[call_id]
+                if tool is not None:  # what waited begins to count anew
+                    limit += tool.declaration.policy.retries * (1 + deferred[call_id] + allowed[call_id])
                 assert started[call_id] <= limit + (call_id in repeats), f"{logged.seq}: {policy} tool begun again"
             case CallParked(call_id=call_id, kind=kind):
                 assert call_id in opened

@@ -1,8 +1,9 @@
-"""The two built-in tools: a question to the user, and a task for a sub-agent. Pure.
+"""The built-in tools: a question to the user, a task for a sub-agent, and the sleep of a function agent.
 
-The engine handles their calls. This module describes them to models and checks their arguments.
+The engine handles the calls of the first two. This module describes them to models and checks their arguments.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Call, Json, JsonObject
-from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, AgentSpec, ServerTool, ToolPolicy, ToolSpec
 
 UNPARSED_ARGUMENTS = "_unreadable"
 """The argument that holds the raw text of arguments that are not a JSON object. No tool accepts it."""
@@ -115,3 +116,24 @@ class RejectedCallTool:
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """Fail with the reason."""
         raise ToolFailed(self._reason)
+
+
+MAX_SLEEP_S = 366 * 24 * 3600.0
+"""The longest sleep."""
+
+
+class SleepTool:
+    """Waits until `seconds` have passed since the call was made, whatever crashes come in between."""
+
+    declaration = ServerTool(
+        spec=ToolSpec(name=SLEEP, description="", parameters={"type": "object"}),
+        policy=ToolPolicy(exposed=False, internal=True, on_restart="repeat", timeout_s=2 * MAX_SLEEP_S),
+    )
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
+        """Wait for what is left."""
+        await asyncio.sleep(max(0.0, arguments["seconds"] - context.elapsed_s))
+        return ""
+
+
+SLEEP_TOOL = SleepTool()

@@ -7,13 +7,15 @@ from functools import partial
 from typing import Unpack, overload
 
 from dragoman.agents.base import ServableAgent
+from dragoman.agents.builtins import SLEEP_TOOL
 from dragoman.agents.options import AgentOptions
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.run import Plan, Run
 from dragoman.core import agent as contract
-from dragoman.core.agent import AgentError, ToolFailed
+from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.content import Block
 from dragoman.core.events import StopReason
+from dragoman.core.tools import SLEEP
 
 YieldedItem = str | Block | Plan
 AgentFunction = Callable[[Run], AsyncIterator[YieldedItem]] | Callable[[Run], Awaitable[str | None]]
@@ -39,6 +41,10 @@ class FunctionAgent(ServableAgent):
             chosen["description"] = inspect.getdoc(function)
         super().__init__(name, **chosen)
         self.function = function
+
+    def tool(self, name: str) -> RunnableTool | None:
+        """The tool of that name, exposed or hidden, or the built-in one by which a run sleeps."""
+        return super().tool(name) or (SLEEP_TOOL if name == SLEEP else None)
 
     async def play(self, run: contract.Run) -> StopReason | None:
         """Answer with what the function yields or returns."""

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import msgspec
 import structlog
 
-from dragoman.agents.builtins import Choice, Question, Questions
+from dragoman.agents.builtins import MAX_SLEEP_S, SLEEP_TOOL, Choice, Question, Questions
 from dragoman.agents.parameters import TypeHint
 from dragoman.agents.step_batch import RequestedCall, StepBatcher
 from dragoman.agents.tool import FunctionTool
@@ -44,7 +44,7 @@ from dragoman.core.events import PlanUpdated
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.memories import MemoryKind
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.tools import ASK_USER_QUESTION, FORK, WRITE_MEMORY
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, WRITE_MEMORY
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -318,6 +318,23 @@ class Run:
         _raise_if_failed(result)
         return text_of(result.content)
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait, over any number of restarts of the server. No client sees it, and other calls of this run wait too.
+
+        Stopping the run ends the sleep. The time does not count for the time limit of runs.
+
+        Args:
+            seconds: from now on, at most a year.
+
+        Raises:
+            ValueError: the number is negative or too large.
+        """
+        if not 0 <= seconds <= MAX_SLEEP_S:
+            raise ValueError(f"expected 0 to {MAX_SLEEP_S:g} seconds, got {seconds!r}")
+        if self._agent.tool(SLEEP) is not SLEEP_TOOL:
+            raise RuntimeError(f"agent {self._agent.spec.name} cannot sleep: it has a tool of its own named {SLEEP}")
+        await self._step([(SLEEP, {"seconds": seconds})])
+
     async def close(self) -> None:
         """End the last step. Called after the function has returned."""
         if self._may_act():
@@ -349,8 +366,12 @@ class Run:
         if not self._may_act():
             return self._replay_step(calls)
         for name, arguments in calls:
-            is_memory = name == WRITE_MEMORY and self._agent.tool(name) is None
-            self._run.call(name, arguments, tool=self._run.memory_tool if is_memory else None)
+            tool = self._agent.tool(name)
+            if name == WRITE_MEMORY and tool is None:
+                tool = self._run.memory_tool
+            elif tool is not SLEEP_TOOL:
+                tool = None  # the session decides about the agent's own tools
+            self._run.call(name, arguments, tool=tool)
         usage, self._usage, self._has_output = self._usage, None, False
         private, self._private = self._private, None
         try:

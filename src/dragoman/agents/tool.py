@@ -50,6 +50,11 @@ class ToolOptions(TypedDict, total=False):
     """What happens to a call that was running when the server died; `fail` by default."""
     timeout_s: float
     """A call that takes longer fails; 120 by default."""
+    retries: int
+    """How often a call runs again whose tool raised an exception or took too long; 0 by default. `ToolFailed` is a
+    result, and is not retried."""
+    retry_delay_s: float
+    """Seconds before the first retry, 1 by default. It doubles with each further one, up to a minute."""
 
 
 class FunctionTool(Generic[P, R]):
@@ -180,6 +185,8 @@ def _policy(owner: str, options: ToolOptions) -> ToolPolicy:
     policy = msgspec.structs.replace(ToolPolicy(), **{**given, "on_restart": on_restart})
     if policy.timeout_s <= 0:
         raise DeclarationError(f"{owner}: timeout_s must be greater than 0, got {policy.timeout_s!r}")
+    if policy.retries < 0 or policy.retry_delay_s < 0:
+        raise DeclarationError(f"{owner}: retries and retry_delay_s must not be negative")
     if policy.internal and (options.get("needs_approval") or on_restart == "ask"):
         raise DeclarationError(f"{owner}: users cannot be asked about calls of an internal tool, which they do not see")
     return policy

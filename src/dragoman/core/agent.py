@@ -92,6 +92,10 @@ class ToolContext(Protocol):
     def time_zone(self) -> str:
         """The IANA zone of the call's event: its argument `event_timezone`, else that of the run."""
 
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the call was made, as of this start of the tool: more than 0 after a crash or an answer."""
+
     def attach(self, private: Json) -> None:
         """Store a private value with the call's result, as `ToolMessage.private`. It replaces an earlier one."""
 

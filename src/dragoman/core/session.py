@@ -54,7 +54,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
 from dragoman.core.titles import title_from
-from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, SLEEP, ToolSpec
 
 Status = Literal["idle", "running", "waiting"]
 
@@ -85,6 +85,10 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     edited: JsonObject | None = None
     approved: bool = False
     """Whether the user has approved the call at some time, whatever it waited for since."""
+    attempts: int = 0
+    """How often its tool has started since the call was opened, or was answered last."""
+    opened_at: datetime | None = None
+    """None: an earlier release did not record it."""
 
     def is_waiting(self) -> bool:
         """Whether the application has to act on it."""
@@ -93,6 +97,11 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     def asked(self) -> Call:
         """The call as the application sees it while it waits."""
         return asked_call(self.call, self.kind, self.note)
+
+
+def is_sleep(call: OpenCall) -> bool:
+    """Whether a call is one of the built-in tool `Sleep`."""
+    return call.internal and call.call.name == SLEEP
 
 
 def asked_call(call: Call, kind: CallKind | None, note: Json) -> Call:
@@ -202,6 +211,11 @@ class SessionState(msgspec.Struct, kw_only=True):
         others = (tool for tool in self.settings.client_tools if tool.name not in names)
         mode = self.run.metadata.mode or self.settings.mode
         return msgspec.structs.replace(self.settings, client_tools=(*own, *others), mode=mode)
+
+    def is_sleeping(self) -> bool:
+        """Whether the active run does nothing but wait for the end of a `Sleep`."""
+        calls = [call for call in self.calls.values() if call.kind != "fork"]
+        return bool(calls) and not self.open_messages and all(map(is_sleep, calls))
 
     def waiting_calls(self) -> Iterator[OpenCall]:
         """The calls that the application has to act on, in the order they were made."""
@@ -375,10 +389,12 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 server=opened.server,
                 internal=opened.internal,
                 recorded=opened.recorded,
+                opened_at=logged.at,
             )
         case CallStarted(call_id=call_id):
-            state.calls[call_id].started = True
-            state.calls[call_id].parked = False
+            call = state.calls[call_id]
+            call.started, call.parked = True, False
+            call.attempts += 1
         case CallSettled(result=result):
             state.calls.pop(result.call_id, None)
             state.message_count += result.loop == ROOT
@@ -400,6 +416,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             call.answer, call.edited = logged.event.result, arguments
             call.approved |= granted and call.kind == "permission"
             call.parked = call.started = False
+            call.attempts = 0
         case MemoriesInjected(memories=memories):
             if state.run is not None:
                 state.run.memories = tuple(each.id for each in memories)

@@ -32,6 +32,8 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
         reads_only: it changes nothing, so it may be used in planning mode.
         on_restart: see `OnRestart`; `repeat` is right for idempotent tools only.
         timeout_s: a call that takes longer fails.
+        retries: how often a call that failed runs again, after a delay that doubles. `ToolFailed` is a result.
+        retry_delay_s: seconds before the first retry.
     """
 
     exposed: bool = True
@@ -40,6 +42,8 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     on_restart: OnRestart = "fail"
     timeout_s: float = 120.0
     internal: bool = False
+    retries: int = 0
+    retry_delay_s: float = 1.0
 
     @property
     def is_listed(self) -> bool:
@@ -106,6 +110,26 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the contents of audio, video and other files can be sent. Addresses of files are always accepted."""
 
 
+class ScheduledPrompt(msgspec.Struct, frozen=True):
+    """A message that the server sends to the agent at certain times, each time in a new session.
+
+    Args:
+        name: identifies it among those of the agent, and is the title of its sessions.
+        cron: the times, as an expression of five fields such as `0 7 * * mon-fri`.
+        prompt: the message.
+        user: the owner of the sessions.
+        time_zone: the IANA zone of the times.
+        skip_confirmations: approve its calls and leave its questions unanswered, so that nothing waits for the user.
+    """
+
+    name: str
+    cron: str
+    prompt: str
+    user: str
+    time_zone: str = "UTC"
+    skip_confirmations: bool = False
+
+
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as data: everything that clients and the engine need to know without running it."""
 
@@ -121,6 +145,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Which of `AskUserQuestion` and `Agent` its model may call."""
     max_steps: int = 25
     can_resume: bool = True
+    schedules: tuple[ScheduledPrompt, ...] = ()
     memory: bool | None = None
     """Whether the agent gets the user's memories in sessions that do not set it; None: the protocol decides."""
 
@@ -142,6 +167,9 @@ ASK_USER_QUESTION = "AskUserQuestion"
 
 FORK = "Agent"
 """The built-in tool whose call runs a sub-agent."""
+
+SLEEP = "Sleep"
+"""The built-in internal tool by which a function agent waits for some time."""
 
 WRITE_MEMORY = "WriteMemory"
 """The built-in tool by which an agent stores memories of the user."""

@@ -8,7 +8,7 @@ if the user has allowed it already, the question whether to repeat it is a call 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -41,7 +41,7 @@ from dragoman.core.events import (
 from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall
+from dragoman.core.session import OpenCall, is_sleep
 from dragoman.core.time_zones import zone_of_call
 from dragoman.core.tools import WRITE_MEMORY, is_trusted
 from dragoman.engine.instrumentation.metrics import TOOL_CALLS
@@ -51,6 +51,8 @@ from dragoman.ports.environment import Ids
 
 MAX_DEPTH = 8
 """Maximum nesting of sub-agents."""
+MAX_RETRY_DELAY_S = 60.0
+"""The longest delay before a call that failed runs again."""
 
 log = structlog.get_logger(__name__)
 
@@ -109,6 +111,8 @@ class CallContext:
         self.answer = None if answer is None else answer_text(answer)
         self.answers: Sequence[Sequence[str]] = () if answer is None else answer_texts(answer)
         self._time_zone = zone_of_call(call.input, run.time_zone)
+        now = run.live.state.updated_at  # the mark that the tool starts has just been logged
+        self.elapsed_s = (now - (opened.opened_at or now)).total_seconds()
 
     @property
     def time_zone(self) -> str:
@@ -136,12 +140,19 @@ class CallRunner:
     """Settles those open calls of loops that do not need the application."""
 
     def __init__(
-        self, ids: Ids, run_fork: ForkRunner, close_fork: ForkCloser, wait_for_valid_lease: LeaseCheck
+        self,
+        ids: Ids,
+        run_fork: ForkRunner,
+        close_fork: ForkCloser,
+        wait_for_valid_lease: LeaseCheck,
+        on_woken: Callable[[LiveSession], None],
     ) -> None:
         self._new_id = ids.new
         self._wait_for_valid_lease = wait_for_valid_lease
         self._run_fork = run_fork
         self._close_fork = close_fork
+        self._on_woken = on_woken
+        """Called when a run has slept."""
 
     async def settle(
         self, run: CallingLoop, tools_by_call: Mapping[CallId, RunnableTool] = MappingProxyType({})
@@ -216,6 +227,8 @@ class CallRunner:
             if call is not None and call.kind == "fork":
                 self._close_fork(run, call.call.call_id)
             run.append((event,))
+            if call is not None and is_sleep(call):
+                self._on_woken(run.live)
             results[event.result.call_id] = event.result
 
     def _settle_after_crash(self, run: CallingLoop) -> list[OpenCall]:
@@ -294,13 +307,22 @@ class CallRunner:
         answer = run.answers.get(call.call.call_id)
         if answer is not None and answer.is_error:  # what the application was asked for failed there
             return settle_call(call, "failed", answer.content, self._new_id)
-        await self._wait_for_valid_lease()
-        context = CallContext(run, call)
-        try:
-            with tool_span(call.call.name, call.call.call_id):
-                outcome, value = await run_tool(tool, call.call.input, context)
-        except Deferred as deferred:
-            return self._defer(run, call, deferred, context)
+        policy = tool.declaration.policy
+        while True:
+            await self._wait_for_valid_lease()
+            context = CallContext(run, call)
+            try:
+                with tool_span(call.call.name, call.call.call_id):
+                    outcome, value, may_retry = await run_tool(tool, call.call.input, context)
+            except Deferred as deferred:
+                return self._defer(run, call, deferred, context)
+            if not may_retry or call.attempts > policy.retries:
+                break
+            delay_s = min(policy.retry_delay_s * 2 ** (call.attempts - 1), MAX_RETRY_DELAY_S)
+            log.info("tool is tried again", tool=call.call.name, call_id=call.call.call_id, delay_s=delay_s)
+            await asyncio.sleep(delay_s)
+            seq = run.append((CallStarted(call_id=call.call.call_id, internal=call.internal),))
+            await run.live.until_durable(seq)
         TOOL_CALLS.labels(outcome=outcome).inc()
         private = run.storable_private(context.private)
         return settle_with_value(call, outcome, value, self._new_id, private=private)
@@ -351,7 +373,15 @@ def _depth(live: LiveSession, call: OpenCall) -> int:
     return depth
 
 
-async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallContext) -> tuple[CallOutcome, Json]:
+class ToolOutcome(NamedTuple):
+    """How a tool ended. `may_retry`: it failed, but not with a result that it chose itself."""
+
+    outcome: CallOutcome
+    value: Json
+    may_retry: bool = False
+
+
+async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallContext) -> ToolOutcome:
     """Run a tool within its time limit. Whatever it raises becomes a result, except for a cancellation.
 
     Raises:
@@ -361,18 +391,17 @@ async def run_tool(tool: RunnableTool, arguments: JsonObject, context: CallConte
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
-            return "done", await tool.run(arguments, context)
+            return ToolOutcome("done", await tool.run(arguments, context))
     except TimeoutError as error:
-        if limit.expired():
-            return "failed", failed_result(f"it took longer than {timeout_s:g} s")
-        return "failed", failed_result(_error_text(error))
+        text = f"it took longer than {timeout_s:g} s" if limit.expired() else _error_text(error)
+        return ToolOutcome("failed", failed_result(text), may_retry=True)
     except ToolFailed as error:
-        return "failed", failed_result(_error_text(error))
+        return ToolOutcome("failed", failed_result(_error_text(error)))
     except (asyncio.CancelledError, Deferred):
         raise
     except BaseException as error:  # user code: not even its SystemExit may end the server
         log.warning("tool failed", tool=tool.declaration.spec.name, call_id=context.call_id, exc_info=error)
-        return "failed", failed_result(_error_text(error))
+        return ToolOutcome("failed", failed_result(_error_text(error)), may_retry=True)
 
 
 def _error_text(error: BaseException) -> str:

@@ -94,7 +94,9 @@ class Runner:
         self._shows_errors = shows_errors
         self._wait_for_valid_lease = wait_for_valid_lease
         """Awaited before each tool or model call: only the server that certainly has the session may make it."""
-        self._calls = CallRunner(ids, self._run_fork, self._close_fork, self._wait_for_valid_lease)
+        self._calls = CallRunner(
+            ids, self._run_fork, self._close_fork, self._wait_for_valid_lease, self._restart_time_limit
+        )
         self._live_by_owner: dict[UserId, dict[asyncio.Task[None], LiveSession]] = {}
         """The sessions whose runs are executed here."""
         self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
@@ -176,8 +178,10 @@ class Runner:
 
     async def drain(self, grace_s: float) -> None:
         """Let runs end within the grace period, then park the rest: cancel them without an end in the log."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace_s)
+        sessions = (item for each in self._live_by_owner.values() for item in each.items())
+        awake = [task for task, live in sessions if not live.state.is_sleeping()]
+        if awake:
+            await asyncio.wait(awake, timeout=grace_s)
         self._is_parking = True
         for task in self._tasks:
             self._cancel(task)
@@ -423,11 +427,22 @@ class Runner:
         self._write_run_stopped(live, run_id, reason, code, message)
 
     def _on_timeout(self, live: LiveSession, run_id: RunId, task: asyncio.Task[None]) -> None:
-        """Cancel a run; it has a few seconds to end."""
+        """Cancel a run, unless it sleeps; it has a few seconds to end."""
+        if live.state.is_sleeping():
+            self._restart_time_limit(live)
+            return
         self._timed_out_tasks.add(task)
         task.cancel()
         later = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, self._end_overdue, live, run_id)
         self._tasks[task] = later
+
+    def _restart_time_limit(self, live: LiveSession) -> None:
+        """Begin to count a run's time anew: the time for which it sleeps does not count."""
+        task, run = live.run_task, live.state.run
+        if task is not None and task in self._tasks and task not in self._timed_out_tasks and run is not None:
+            self._tasks[task].cancel()
+            later = asyncio.get_running_loop().call_later(self._timeout_s, self._on_timeout, live, run.run_id, task)
+            self._tasks[task] = later
 
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
         """End a run after its time limit without an agent that ignored its cancellation."""
