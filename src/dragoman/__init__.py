@@ -12,7 +12,7 @@ from dragoman.agents.tool import tool
 from dragoman.core.agent import AgentError, Deferred, NeedsApproval, ToolContext, ToolFailed
 from dragoman.core.content import Data, File, Image, Text, Thinking
 from dragoman.core.events import PlanStep
-from dragoman.core.tools import Capabilities, SecretOption, SelectOption, TextOption
+from dragoman.core.tools import Capabilities, ScheduledPrompt, SecretOption, SelectOption, TextOption
 
 __all__ = [
     "Agent",
@@ -28,6 +28,7 @@ __all__ = [
     "PlanStep",
     "Run",
     "RunInfo",
+    "ScheduledPrompt",
     "SecretOption",
     "SelectOption",
     "Text",

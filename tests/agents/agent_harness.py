@@ -305,6 +305,7 @@ class ReversingCipher:
 @asynccontextmanager
 async def agent_harness(folder: Path, *agents: Agent) -> AsyncIterator[AgentHarness]:
     """Check the agents as the server does, and run an engine with them."""
+    serving.link(agents)
     serving.check(agents)
     database = Database(folder / "data", synchronous="normal")
     database.start()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from dragoman import Agent, Capabilities, McpServer, SelectOption, TextOption, agent, tool
+from dragoman import Agent, Capabilities, McpServer, Run, SelectOption, TextOption, agent, tool
 from dragoman.agents import serving
 from dragoman.agents.loading import LoadError, is_agent, load
 from dragoman.agents.options import DEFAULTS, AgentOptions
@@ -259,6 +259,45 @@ def test_an_invalid_specification_is_refused_with_the_reason(agents: Sequence[An
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize(
+    ("agents", "message"),
+    [
+        ([Agent("a", subagents=["c"]), Agent("b")], "agent a: no sub-agent 'c' is served; served agents: a, b"),
+        ([Agent("a", subagents=["a"])], "agents call each other in a loop: a → a"),
+        (
+            [
+                Agent("c", subagents=["a"]),
+                Agent("a", subagents=[Agent("x", subagents=["b"])]),
+                Agent("b", subagents=["a"]),
+            ],
+            "agents call each other in a loop: a → x → b → a",
+        ),
+    ],
+)
+def test_a_sub_agent_by_name_is_a_served_agent_and_no_loop(agents: Sequence[Any], message: str) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        serving.link(agents)
+    assert str(refused.value) == message
+
+
+async def test_an_agent_calls_another_served_agent_by_name(tmp_path: Path) -> None:
+    @agent(options=[TextOption(name="tone", default="plain")], history=True)
+    async def billing(run: Run) -> str:
+        return f"{run.user} owes 5 for {run.text}, {run.options['tone']}"
+
+    @agent(subagents=["billing"], options=[TextOption(name="tone", default="warm")])
+    async def desk(run: Run) -> str:
+        return await run.fork("billing", f"the {run.text}")
+
+    async with agent_harness(tmp_path, desk, billing) as harness:
+        session = await harness.session("desk")
+        assert await session.send_and_wait("tea") == "end_turn"
+        assert (await session.summary_lines())[-1] == "assistant: ann owes 5 for the tea, warm"
+        direct = await harness.session("billing")
+        assert await direct.send_and_wait("tea") == "end_turn"
+        assert (await direct.summary_lines())[-1] == "assistant: ann owes 5 for tea, plain"
+
+
 def test_valid_specifications_pass() -> None:
     one = Agent("one-1.x", version="1.0.0-rc.1+build.5", tools=[add], subagents=[Agent("two")])
     round_about = Agent("three", subagents=[one])
@@ -289,7 +328,7 @@ def test_invalid_arguments_are_refused_when_the_agent_is_created(make: Callable[
 
 SHARED_OPTIONS = (
     "aliases, ask_user, capabilities, client_tools, description, history, images, max_steps, memory, options, "
-    "resumable, subagents, title, tools, version"
+    "resumable, schedules, subagents, title, tools, version"
 )
 
 

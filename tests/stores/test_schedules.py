@@ -73,6 +73,7 @@ FULL = schedule(
     enabled=False,
     skip_confirmations=True,
     model="m",
+    agent="reporter",
     updated_at=NOON + HOUR,
     next_at=NOON + 2 * HOUR,
     last_at=NOON - HOUR,

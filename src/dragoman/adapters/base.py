@@ -13,7 +13,7 @@ from dragoman.core import agent as contract
 from dragoman.core.agent import Run, RunnableTool
 from dragoman.core.content import Call
 from dragoman.core.events import StopReason
-from dragoman.core.tools import AgentSpec, Capabilities, OnRestart, Option, ServerTool
+from dragoman.core.tools import AgentSpec, Capabilities, OnRestart, Option, ScheduledPrompt, ServerTool
 
 
 class WrapperOptions(TypedDict, total=False):
@@ -39,6 +39,8 @@ class WrapperOptions(TypedDict, total=False):
     """Whether clients may read the session's history."""
     max_steps: int
     """Maximum number of model steps in one run."""
+    schedules: Sequence[ScheduledPrompt]
+    """Messages that the server sends to the agent at certain times."""
     resumable: bool
     """Whether a run continues after a server crash. If not, it ends as interrupted."""
     on_restart: Mapping[str, OnRestart]
@@ -57,6 +59,7 @@ DEFAULTS = WrapperOptions(
     images=True,
     history=True,
     max_steps=50,
+    schedules=(),
     resumable=True,
     on_restart={},
 )
@@ -115,6 +118,7 @@ class FrameworkAgent(ABC):
                 image_data=chosen["images"],
             ),
             max_steps=chosen["max_steps"],
+            schedules=tuple(chosen["schedules"]),
             can_resume=chosen["resumable"],
         )
 

@@ -1,7 +1,7 @@
 """What `Agent` and function agents have in common: a specification, tools, sub-agents, and starting and closing."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Unpack
 
@@ -39,8 +39,9 @@ class ServableAgent:
         own = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
         reject_unknown_options(f"agent {name}", agent_options, [*own, *DEFAULTS])
         chosen: AgentOptions = {**DEFAULTS, **agent_options}
-        self.subagents: tuple[contract.Agent, ...] = tuple(chosen["subagents"])
-        """The agents that it can delegate tasks to."""
+        self._declared_subagents = tuple(chosen["subagents"])
+        self.subagents = tuple(each for each in self._declared_subagents if not isinstance(each, str))
+        """The agents that it can delegate tasks to. Those that are named only after `link`."""
         self._tool_sources = tuple(_as_tool(each, name) for each in chosen["tools"])
         self._base_spec = AgentSpec(
             name=name,
@@ -50,9 +51,10 @@ class ServableAgent:
             aliases=tuple(chosen["aliases"]),
             options=tuple(chosen["options"]),
             capabilities=_capabilities(chosen),
-            builtins=frozenset([ASK_USER_QUESTION] * chosen["ask_user"] + [FORK] * bool(self.subagents)),
+            builtins=frozenset([ASK_USER_QUESTION] * chosen["ask_user"] + [FORK] * bool(self._declared_subagents)),
             max_steps=chosen["max_steps"],
             can_resume=chosen["resumable"],
+            schedules=tuple(chosen["schedules"]),
             memory=chosen["memory"],
         )
         self._exit_stack = AsyncExitStack()
@@ -91,6 +93,21 @@ class ServableAgent:
             return None
         agent = next((agent for agent in self.subagents if agent.spec.name == task.agent), None)
         return None if agent is None else SubAgent(agent, task.task)
+
+    def link(self, served: Mapping[str, contract.Agent]) -> None:
+        """Find the sub-agents that were declared by name, of this agent and of its sub-agents.
+
+        Raises:
+            DeclarationError: no agent of that name is served.
+        """
+        for agent in self._declared_subagents:
+            if isinstance(agent, ServableAgent):
+                agent.link(served)
+        names = [each for each in self._declared_subagents if isinstance(each, str)]
+        if missing := next((each for each in names if each not in served), None):
+            available = ", ".join(served)
+            raise DeclarationError(f"agent {self.name}: no sub-agent {missing!r} is served; served agents: {available}")
+        self.subagents = tuple(served[each] if isinstance(each, str) else each for each in self._declared_subagents)
 
     def bind(self, resolve: ModelResolver, default: str = "embedded") -> None:
         """Give the agent and its sub-agents their models. The server calls this before the first run.

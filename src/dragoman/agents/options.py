@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from dragoman.core import agent as contract
 from dragoman.core.agent import RunnableTool
-from dragoman.core.tools import Capabilities, Option
+from dragoman.core.tools import Capabilities, Option, ScheduledPrompt
 
 
 @runtime_checkable
@@ -34,8 +34,8 @@ class AgentOptions(TypedDict, total=False):
     """Functions, tool objects and MCP servers."""
     options: Sequence[Option]
     """Settings that clients may change for a session."""
-    subagents: Sequence[contract.Agent]
-    """Agents that this one can delegate tasks to."""
+    subagents: Sequence[contract.Agent | str]
+    """Agents that this one can delegate tasks to: objects, or the names of agents that the same server serves."""
     ask_user: bool
     """Whether the agent can ask the user questions."""
     client_tools: bool
@@ -60,6 +60,8 @@ class AgentOptions(TypedDict, total=False):
     """Additional names that clients may use."""
     resumable: bool
     """Whether a run continues after a server crash. If not, it ends as interrupted."""
+    schedules: Sequence[ScheduledPrompt]
+    """Messages that the server sends to the agent at certain times."""
     memory: bool | None
     """Whether the agent receives and can write memories of the user, unless the session says otherwise. None: the
     protocol decides (Blade turns memory on)."""
@@ -80,6 +82,7 @@ DEFAULTS = AgentOptions(
     version="0.1.0",
     aliases=(),
     resumable=True,
+    schedules=(),
     memory=None,
 )
 

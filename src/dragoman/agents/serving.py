@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from dragoman.agents.base import ModelResolver, ServableAgent
 from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.agent import Agent, Living
+from dragoman.core.refusals import Invalid
+from dragoman.core.schedules import declared
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
 
-__all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "is_agent_name", "start"]
+__all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "is_agent_name", "link", "start"]
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -20,6 +23,30 @@ _VERSION = re.compile(
     r"(-(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)(\.(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*))*)?"
     r"(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?"
 )
+
+
+def link(agents: Sequence[Agent]) -> None:
+    """Find the sub-agents that the agents declare by name, among the agents themselves. Call this before `bind`.
+
+    Raises:
+        DeclarationError: no agent of a name is served, or agents would call each other in a loop.
+    """
+    served = {agent.spec.name: agent for agent in agents}
+    for agent in agents:
+        if isinstance(agent, ServableAgent):
+            agent.link(served)
+    for agent in agents:
+        _check_loop(agent, ())
+
+
+def _check_loop(agent: Agent, above: tuple[Agent, ...]) -> None:
+    """Look for an agent that is below itself."""
+    path = (*above, agent)
+    if any(agent is each for each in above):
+        names = " → ".join(each.spec.name for each in path[above.index(agent) :])
+        raise DeclarationError(f"agents call each other in a loop: {names}")
+    for child in agent.subagents if isinstance(agent, ServableAgent) else ():
+        _check_loop(child, path)
 
 
 def bind(agents: Sequence[Agent], resolve: ModelResolver, default: str = "embedded") -> None:
@@ -115,6 +142,7 @@ def check_spec(spec: AgentSpec) -> None:
             raise DeclarationError(f"agent {spec.name}: the parameters of tool {name} are not the schema of an object")
     _check_unique(spec, "tool", [tool.spec.name for tool in spec.tools])
     _check_unique(spec, "option", [option.name for option in spec.options])
+    _check_schedules(spec)
     for option in spec.options:
         if _OPTION_NAME.fullmatch(option.name) is None:
             raise DeclarationError(
@@ -126,6 +154,15 @@ def check_spec(spec: AgentSpec) -> None:
                 f"agent {spec.name}: the default of option {option.name} must be one of "
                 f"{', '.join(option.options)}, got {option.default!r}"
             )
+
+
+def _check_schedules(spec: AgentSpec) -> None:
+    _check_unique(spec, "schedule", [schedule.name for schedule in spec.schedules])
+    for schedule in spec.schedules:
+        try:
+            declared(spec.name, schedule, datetime.now(UTC))
+        except Invalid as error:
+            raise DeclarationError(f"agent {spec.name}: schedule {schedule.name!r}: {error.path} {error}") from error
 
 
 def _check_unique(spec: AgentSpec, kind: str, names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Literal, NewType
+from uuid import UUID, uuid5
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -13,6 +14,7 @@ from dragoman.core.events import RunStopped
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.time_zones import is_zone
+from dragoman.core.tools import ScheduledPrompt
 
 ScheduleId = NewType("ScheduleId", str)
 FireId = NewType("FireId", str)
@@ -30,6 +32,8 @@ NO_ANSWER = "no answer within 24 hours"
 STOPPED_WHILE_WAITING = "the run was stopped while it waited"
 SESSION_DELETED = "the session was deleted"
 NOT_STARTED = "the run could not be started"
+_DECLARED = UUID("6f1c3c52-1f0e-5a0c-9b43-0d6a5e0f7a11")
+"""The namespace of the ids of schedules that agents declare."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     skip_confirmations: bool = False
     model: str | None = None
+    agent: str | None = None
+    """The agent that declares the schedule; None: a user created it, and it is of the default agent."""
     created_at: datetime
     updated_at: datetime
     next_at: datetime | None = None
@@ -81,6 +87,42 @@ def validate(schedule: Schedule, now: datetime) -> Schedule:
         _check("model", schedule.model, MAX_MODEL_LENGTH)
     cron, zone = _parse(schedule.cron, schedule.time_zone)
     return msgspec.structs.replace(schedule, next_at=next_time(cron, zone, now))
+
+
+def declared(agent: str, prompt: ScheduledPrompt, now: datetime) -> Schedule:
+    """The schedule that an agent declares. Its id is the same on every server. Raises Invalid with the wrong field."""
+    if not prompt.user.strip():
+        raise Invalid("must not be blank", path="user")
+    schedule = Schedule(
+        schedule_id=ScheduleId(str(uuid5(_DECLARED, f"{agent}/{prompt.name}"))),
+        user=UserId(prompt.user),
+        title=prompt.name,
+        prompt=prompt.prompt,
+        cron=prompt.cron,
+        time_zone=prompt.time_zone,
+        skip_confirmations=prompt.skip_confirmations,
+        agent=agent,
+        created_at=now,
+        updated_at=now,
+    )
+    return validate(schedule, now)
+
+
+def update_declared(before: Schedule, schedule: Schedule) -> Schedule:
+    """A stored schedule as its agent declares it now. It keeps its history, and its next time if the times are equal.
+
+    Whether it is enabled is its user's decision.
+    """
+    is_moved = (before.cron, before.time_zone) != (schedule.cron, schedule.time_zone)
+    after = msgspec.structs.replace(
+        schedule,
+        enabled=before.enabled,
+        created_at=before.created_at,
+        updated_at=before.updated_at,
+        next_at=schedule.next_at if is_moved else before.next_at,
+        last_at=before.last_at,
+    )
+    return before if after == before else msgspec.structs.replace(after, updated_at=schedule.updated_at)
 
 
 def check_expiry(at: datetime | None, now: datetime) -> datetime | None:

@@ -35,9 +35,11 @@ from dragoman.core.schedules import (
     Schedule,
     ScheduleId,
     check_expiry,
+    declared,
     due_action,
     fire_result,
     occurrences,
+    update_declared,
     validate,
 )
 from dragoman.core.session import OpenCall
@@ -123,9 +125,29 @@ class Scheduler:
             run_timer: check the times; else the caller calls `tick`.
         """
         await self.refresh()
+        await self._install_declared()
         await self._take_over_fires()
         if run_timer:
             self._worker = asyncio.create_task(self._run(), name="schedules")
+
+    async def _install_declared(self) -> None:
+        """Store what the agents that are served here declare, and remove what they do not declare any more."""
+        agents, now = self._engine.agents, self._clock.now()
+        wanted = [declared(name, each, now) for name, agent in agents.items() for each in agent.spec.schedules]
+        ids = {each.schedule_id for each in wanted}
+        async with self._lock:
+            for schedule in wanted:
+                before = self._schedules.get(schedule.schedule_id)
+                after = schedule if before is None else update_declared(before, schedule)
+                if after is not before:
+                    await self._save(after)
+            for each in [each for each in self._schedules.values() if each.agent in agents]:
+                if each.schedule_id not in ids:
+                    await self._store.remove(each.schedule_id)
+                    del self._schedules[each.schedule_id]
+
+    def _is_served(self, schedule: Schedule) -> bool:
+        return schedule.agent is None or schedule.agent in self._engine.agents
 
     async def refresh(self) -> None:
         """Read the schedules, at startup and when another server has changed them."""
@@ -251,7 +273,11 @@ class Scheduler:
                 await self.refresh()
                 await self._take_over_fires()
             now = self._clock.now()
-            due = [each for each in self._schedules.values() if each.enabled and each.next_at and each.next_at <= now]
+            due = [
+                each
+                for each in self._schedules.values()
+                if each.enabled and each.next_at and each.next_at <= now and self._is_served(each)
+            ]
             running = await self._running_schedules() if due else frozenset()
             for schedule in sorted(due, key=lambda each: (each.next_at, each.schedule_id)):
                 await self._advance(schedule, now, is_running=schedule.schedule_id in running)
@@ -306,7 +332,8 @@ class Scheduler:
     def _until_due(self) -> float:
         """Seconds until the next check."""
         longest = CHECK_INTERVAL_S if self._cluster_store is None else CLUSTER_CHECK_INTERVAL_S
-        due = min((each.next_at for each in self._schedules.values() if each.enabled and each.next_at), default=None)
+        served = filter(self._is_served, self._schedules.values())
+        due = min((each.next_at for each in served if each.enabled and each.next_at), default=None)
         if due is None or self._engine.is_draining:
             return longest
         return min(max(0.0, (due - self._clock.now()).total_seconds()), longest)
@@ -363,10 +390,11 @@ class Scheduler:
         try:
             await engine.find_session(schedule.user, session_id)
         except SessionNotFound:
-            memory = engine.agent(engine.default_agent).spec.memory
+            agent = schedule.agent or engine.default_agent
+            memory = engine.agent(agent).spec.memory
             create = Create(
                 protocol=self._protocol,
-                agent=engine.default_agent,
+                agent=agent,
                 session_id=session_id,
                 tools="all",
                 memory_enabled=self._memory_enabled if memory is None else memory,

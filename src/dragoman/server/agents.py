@@ -121,6 +121,7 @@ async def prepare_agents(
     if not agents:
         agents = [_default_assistant()]
     stack.push_async_callback(models.close)
+    serving.link(agents)
     serving.bind(agents, resolve_model or models.get, default_model_name)
     await models.start()
     stack.push_async_callback(serving.close, agents)

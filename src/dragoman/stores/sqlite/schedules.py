@@ -57,7 +57,7 @@ class SqliteSchedules:
 
 def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             schedule.schedule_id,
             schedule.user,
@@ -73,6 +73,7 @@ def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
             to_us(schedule.updated_at),
             us_or_none(schedule.next_at),
             us_or_none(schedule.last_at),
+            schedule.agent,
         ),
     )
 
@@ -108,7 +109,7 @@ def _claim_fire(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) 
 def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
     rows = connection.execute(
         "SELECT schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,"
-        " created_at, updated_at, next_at, last_at FROM schedules ORDER BY created_at, schedule_id"
+        " created_at, updated_at, next_at, last_at, agent FROM schedules ORDER BY created_at, schedule_id"
     )
     return [
         Schedule(
@@ -126,10 +127,11 @@ def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
             updated_at=from_us(updated_at),
             next_at=time_or_none(next_at),
             last_at=time_or_none(last_at),
+            agent=agent,
         )
         for (
             schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,
-            created_at, updated_at, next_at, last_at,
+            created_at, updated_at, next_at, last_at, agent,
         ) in rows
     ]  # fmt: skip
 
