@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests.protocols.a2a.client import A2aClient, said
 from tests.protocols.aap.client import AapClient, Session, call, enabled_tools, grant, script, user
 from tests.protocols.agentscope.client import AgentScopeClient, approval, pending, request_body
 from tests.protocols.agentscope.client import texts as text_of
@@ -39,6 +40,7 @@ class ProtocolClients:
         self.ai_sdk = Pages(server.connection, key, agent)
         self.blade = RestClient(url_of(server), key)
         self.tab = SocketClient(url_of(server), key)
+        self.a2a = A2aClient(server.connection, key, agent=agent)
         self.mcp = McpClient(server.connection, key, version=NEW)
 
     async def histories_by_protocol(self, session_id: str) -> dict[str, list[str]]:
@@ -108,13 +110,15 @@ async def test_every_protocol_continues_a_session_and_all_histories_are_the_same
         "over OpenAI's API",
         "over MCP",
         "over the AI SDK",
+        "over A2A",
     ]
     assert (await protocol_clients.mcp.said("over MCP", session_id=session.id))["text"] == "You said: over MCP"
     page = await protocol_clients.ai_sdk.post(session.id, page_message("over the AI SDK", "u1"))
     assert page.text == "You said: over the AI SDK"
+    assert said(await protocol_clients.a2a.send("over A2A", contextId=session.id)) == "You said: over A2A"
     histories = await protocol_clients.histories_by_protocol(session.id)
     assert [each for each in histories["aap"] if each in prompts] == prompts
-    assert len(histories["aap"]) == 16
+    assert len(histories["aap"]) == 18
     assert histories == dict.fromkeys(histories, histories["aap"])
 
 
@@ -234,6 +238,7 @@ async def test_a_session_deleted_over_one_protocol_is_gone_from_all(
     assert (await protocol_clients.openai.refused("GET", path))[0] == 404
     assert (await protocol_clients.runs.get(f"/history?threadId={session.id}")).status == 404
     assert (await protocol_clients.mcp.said("", session_id=session.id))["error"]["code"] == "session_not_found"
+    assert (await protocol_clients.a2a.list(contextId=session.id))["tasks"] == []
 
 
 async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
@@ -245,6 +250,7 @@ async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolCli
     assert (await bob.ag_ui.run(an_input("hello", thread=session.id))).status == 403
     assert (await bob.runs.post("/runs", run_input(session.id))).status == 403
     assert (await bob.mcp.said("hello", session_id=session.id))["error"]["code"] == "session_not_found"
+    assert said(await bob.a2a.send(script({"recall": "user"}), contextId=session.id)) != "mine"
     own = await bob.agentscope.run("hello", session_id=session.id)
     assert own["status"] == "completed"
     histories = await protocol_clients.histories_by_protocol(session.id)

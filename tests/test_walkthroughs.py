@@ -14,12 +14,15 @@ SECTIONS = (
     ("protocols/agentscope.md", "A walk-through with curl"),
     ("protocols/blade.md", "A walk-through with curl"),
     ("protocols/openai.md", "A walk-through with curl"),
+    ("protocols/a2a.md", "A walk-through with curl"),
     ("open-webui.md", "A walk-through with curl"),
 )
 
 
 @pytest.mark.parametrize(
-    ("page", "heading"), SECTIONS, ids=["aap", "ag-ui", "run-service", "agentscope", "blade", "openai", "open-webui"]
+    ("page", "heading"),
+    SECTIONS,
+    ids=["aap", "ag-ui", "run-service", "agentscope", "blade", "openai", "a2a", "open-webui"],
 )
 async def test_a_walk_through_prints_what_its_page_shows(tmp_path: Path, page: str, heading: str) -> None:
     folder = tmp_path / "shell"

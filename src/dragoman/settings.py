@@ -228,6 +228,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ai_sdk_dialect: Annotated[
         Literal["5", "6", "7"], doc("version of the package `ai` of clients that do not name theirs")
     ] = "6"
+    a2a: Annotated[bool, doc("serve the agents to other agents, over A2A")] = True
+    a2a_path: Annotated[str, doc("path of A2A, below which each agent has an address")] = "/a2a"
+    a2a_public_cards: Annotated[bool, doc("let A2A clients read the agents' cards without a key")] = True
     blade: Annotated[bool, doc("serve Blade at `/api` and `/socket.io/`; the console needs it")] = True
     blade_memory: Annotated[bool, doc("turn memory on by default in new sessions of Blade and of schedules")] = True
     blade_public_sharing: Annotated[
@@ -494,6 +497,7 @@ def _check(loaded: LoadedSettings) -> None:
         ("openai_path", "/v1"),
         ("mcp_path", "/mcp"),
         ("ai_sdk_path", "/ai-sdk"),
+        ("a2a_path", "/a2a"),
     ):
         path = getattr(settings, name)
         if not path.startswith("/") or path.endswith("/"):

@@ -16,6 +16,7 @@ from tests.buses.nats_server import server as nats_server
 from tests.cluster.in_process_cluster import InProcessCluster, running_cluster
 from tests.conversations import CONVERSATIONS, Conversation, Driver, play
 from tests.conversations import Server as Served
+from tests.protocols.a2a.driver import A2aDriver
 from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
 from tests.protocols.agentscope.driver import AgentScopeDriver
@@ -44,9 +45,10 @@ PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
     "blade": lambda official: BladeDriver(),
     "openai": lambda official: OpenAiDriver(),
     "mcp": lambda official: McpDriver(),
+    "a2a": lambda official: A2aDriver(),
 }
 NAMES = list(PROTOCOL_DRIVERS)
-STRIDES = {"openai": 4, "mcp": 3}
+STRIDES = {"openai": 4, "mcp": 3, "a2a": 4}
 """Of a protocol that is much like another one, how many conversations there are for each one that is played unasked."""
 
 

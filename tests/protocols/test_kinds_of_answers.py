@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from tests.protocols.a2a.client import A2aClient, answers
+from tests.protocols.a2a.client import message as a2a_message
 from tests.protocols.aap.client import AapClient, Session, call, script
 from tests.protocols.agentscope.client import AgentScopeClient, output
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -27,7 +29,7 @@ async def waiting_call(server: AppServer) -> tuple[Session, str]:
     return session, pending["toolCallId"]
 
 
-@requirement("aap:answers:text-for-permission", "runs:answers:wrong", "openai:abuse:forged")
+@requirement("aap:answers:text-for-permission", "runs:answers:wrong", "openai:abuse:forged", "a2a:ask:forged")
 async def test_a_forged_result_is_refused_by_every_protocol(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         session, call_id = await waiting_call(server)
@@ -47,6 +49,10 @@ async def test_a_forged_result_is_refused_by_every_protocol(tmp_path: Path) -> N
         answer = openai_output(request["id"].replace("mcpr_", "call_"), "FORGED")
         refused = await openai.refused("POST", "/responses", {"input": [answer], "conversation": conversation})
         assert refused == (400, "no_pending_call", "input[0].call_id")
+        a2a = A2aClient(server.connection, key)
+        (task,) = (await a2a.list(contextId=session.id))["tasks"]
+        forged = answers({"callId": call_id, "result": "FORGED"})
+        assert (await a2a.error("SendMessage", {"message": a2a_message(forged, taskId=task["id"])}))[0] == -32602
         assert await session.history() == before
         assert "FORGED" not in json.dumps(await session.history())
         assert (await session.info())["_meta"]["status"] == "waiting"

@@ -3,9 +3,11 @@
 The tests of the Agent API and of AgentScope are in `aap/test_extensions.py` and `agentscope/test_refusals.py`.
 """
 
+import json
 from pathlib import Path
 
 from tests.conversations import script
+from tests.protocols.a2a.client import A2aClient, message
 from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.endpoint_streams import running
@@ -94,3 +96,15 @@ async def test_in_blade_it_is_acknowledged_and_announced_as_rate_limited(tmp_pat
             assert await alice.messages(idle) == []
             await tab.call("chat:stop", {"session_id": busy})
             await tab.send(idle, "hello")
+
+
+@requirement("a2a:errors:table", "a2a:send:fields")
+async def test_over_a2a_it_is_429_and_makes_no_task(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_runs_per_user=1) as server:
+        alice = A2aClient(server.connection, server.key("alice"))
+        begun = await alice.send(SLOW, more={"configuration": {"returnImmediately": True}})
+        refused = await alice.request("SendMessage", {"message": message("hello")})
+        assert (refused.status, json.loads(refused.body)["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+        assert int(refused.headers["retry-after"]) > 0
+        assert (await alice.list())["totalSize"] == await session_count(server.aap_client("alice")) == 1
+        await alice.cancel(begun["id"])

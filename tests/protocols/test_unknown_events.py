@@ -8,6 +8,7 @@ from dragoman.core.ids import UserId
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.protocols.blade.projection.loader import load_projection
+from tests.protocols.a2a.client import A2aClient
 from tests.protocols.agentscope.client import AgentScopeClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient
@@ -35,8 +36,19 @@ async def everything_shown(server: AppServer, engine: Engine, session_id: str) -
     openai = OpenAiClient(server.connection, key)
     items = await openai.get(f"/conversations/conv_{session_id.replace('-', '')}/items")
     own = await openai.get(f"/responses/resp_{str(run_id).replace('-', '')}")
+    task = await A2aClient(server.connection, key).get(str(run_id))
     page = await Pages(server.connection, key).history(session_id)
-    return [history, snapshot, days, response, items, own, page, [repr(each.turn) for each in projection.turns.all]]
+    return [
+        history,
+        snapshot,
+        days,
+        response,
+        items,
+        own,
+        page,
+        task,
+        [repr(each.turn) for each in projection.turns.all],
+    ]
 
 
 @requirement("ag-ui-b:hydrate:snapshot")

@@ -41,7 +41,7 @@ Mode = Literal["planning", "executing"]
 """What the agent may do: only read and plan, or everything."""
 
 ProtocolName = str
-"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`, `mcp`, `openai`, `ai-sdk`."""
+"""The protocol of a request: `aap`, `ag-ui`, `runs`, `agentscope`, `blade`, `mcp`, `openai`, `ai-sdk`, `a2a`."""
 
 
 class EncryptedValue(msgspec.Struct, frozen=True, tag="sealed"):

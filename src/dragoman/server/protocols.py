@@ -220,6 +220,32 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
     )
 
 
+def mount_a2a(context: ServerContext) -> MountedProtocol | None:
+    """Agent2Agent. The default agent's card is at the root, so there is a route besides the mount."""
+    settings, access = context.settings, context.access
+    if not settings.a2a:
+        return None
+    from dragoman.protocols.a2a import http
+
+    app = http.app(
+        context.engine,
+        access.authenticate,
+        http.A2aOptions(
+            path=settings.a2a_path,
+            body_limit=settings.body_bytes,
+            public_cards=settings.a2a_public_cards,
+            has_keys=settings.auth,
+            public_url=settings.public_url,
+        ),
+        admit_stream=access.admit_stream,
+    )
+    guarded = context.guard(app, "a2a")
+    return MountedProtocol(
+        routes=[Route(f"/{http.CARD_PATH}", guarded), Mount(settings.a2a_path, app=guarded)],
+        openapi_routes=openapi.with_prefix(http.OPENAPI_ROUTES, settings.a2a_path),
+    )
+
+
 def mount_blade(context: ServerContext) -> MountedProtocol | None:
     """Blade: REST at `/api`, Socket.IO at `/socket.io`."""
     settings, access = context.settings, context.access
@@ -307,6 +333,7 @@ PROTOCOLS: tuple[ProtocolFactory, ...] = (
     mount_agentscope,
     mount_ai_sdk,
     mount_mcp,
+    mount_a2a,
     mount_blade,
     mount_openai,
 )

@@ -1,0 +1,111 @@
+"""Event streams of tasks: what the records of a task become on the wire.
+
+snapshot (`task`) ──► artifact updates, one for each piece, and status updates ──► the status that ends the stream
+
+The snapshot is the fold at one position of the log, and the stream goes on behind it, so nothing is missing or double.
+The id of an event is its position in the log: after it, a client can go on at any time.
+"""
+
+import msgspec
+
+from dragoman.core.stream import Cursor, Record, cursor_of
+from dragoman.protocols.a2a import wire
+from dragoman.protocols.a2a.translate import TaskFold, TextChunk, text_part
+from dragoman.protocols.a2a.versions import Codec
+from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class TaskFrames:
+    """Encodes the records of a task behind a position."""
+
+    keep_alive = KEEP_ALIVE
+
+    def __init__(self, fold: TaskFold, codec: Codec, *, seen: Cursor = Cursor(0)) -> None:  # noqa: B008  # immutable
+        """Begin where the fold is. What happened up to `seen` is folded, but not sent."""
+        self.is_over = False
+        self._fold = fold
+        self._codec = codec
+        self._seen = seen
+        self._artifact = ""
+        self._template = (b"", b"")
+
+    def snapshot(self, at: Cursor) -> bytes:
+        """The task as it is, as the first event."""
+        return self._codec.frame(self._fold.task(), "task", _position(at))
+
+    def feed(self, record: Record) -> bytes:
+        """The frames of a record."""
+        update = self._fold.feed(record)
+        cursor = cursor_of(record)
+        if cursor <= self._seen or update is None:
+            self.is_over = self._fold.is_over
+            return b""
+        if type(update) is TextChunk:
+            if not update.append or self._artifact != update.artifact_id:
+                self._template = self._template_of(update)
+                self._artifact = update.artifact_id if update.append else ""
+            head, tail = self._template
+            return b"id: %b%b%b%b" % (_position(cursor), head, escape_line_separators(_ENCODE(update.text)), tail)
+        if isinstance(update, wire.ArtifactUpdate):
+            return self._codec.frame(update, "artifactUpdate", _position(cursor))
+        assert isinstance(update, wire.StatusUpdate), "there are three kinds"
+        self.is_over = update.status.state not in wire.OPEN_STATES
+        return self._codec.frame(update, "statusUpdate", _position(cursor))
+
+    def close(self, error: Exception) -> bytes:
+        """Nothing: a stream that breaks is subscribed to again."""
+        return b""
+
+    def _template_of(self, chunk: TextChunk) -> tuple[bytes, bytes]:
+        fold = self._fold
+        artifact = wire.Artifact(artifact_id=chunk.artifact_id, name="answer", parts=(text_part(""),))
+        return self._codec.text_template(
+            wire.ArtifactUpdate(
+                task_id=fold.task_id,
+                context_id=fold.context_id,
+                artifact=artifact,
+                append=chunk.append,
+                last_chunk=False,
+            )
+        )
+
+
+class UntilRest:
+    """Folds a task until it waits for somebody or is over, for answers that are one body."""
+
+    keep_alive = b""
+
+    def __init__(self, fold: TaskFold) -> None:
+        self._fold = fold
+        self.is_deleted = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer is complete."""
+        return self.is_deleted or self._fold.phase in ("asking", "over")
+
+    def feed(self, record: Record) -> bytes:
+        """Fold a record."""
+        self._fold.feed(record)
+        return b""
+
+    def close(self, error: Exception) -> bytes:
+        """The session was deleted."""
+        self.is_deleted = True
+        return b""
+
+
+def _position(cursor: Cursor) -> bytes:
+    return b"%d.%d" % cursor if cursor.pieces else b"%d" % cursor.seq
+
+
+def parse_position(text: str) -> Cursor | None:
+    """The position that an event's id names; None if it is none."""
+    seq, _, pieces = text.partition(".")
+    if not (seq.isascii() and seq.isdigit() and len(seq) < 16 and len(pieces) < 16):
+        return None
+    if pieces and not (pieces.isascii() and pieces.isdigit()):
+        return None
+    return Cursor(int(seq), int(pieces or 0))

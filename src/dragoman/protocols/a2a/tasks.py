@@ -1,0 +1,333 @@
+"""Tasks: begun and continued by messages, found, cancelled and listed.
+
+a message without a task   ──► a run of its context, queued behind those that are active
+a message to a task        ──► an answer to what it waits for, or the user's next words in the same task
+the same message again     ──► the task that it began
+"""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.core.content import Text
+from dragoman.core.events import LoggedEvent, MessageAdded, RunQueued, RunStarted
+from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
+from dragoman.core.inputs import Answer, Create, Decision, Submit
+from dragoman.core.page_cursor import page_cursor, parse_page_cursor
+from dragoman.core.question_text import choice_from_text
+from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, InvalidCursor, SessionBusy, SessionNotFound
+from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.stream import Cursor
+from dragoman.core.tools import AgentSpec
+from dragoman.engine.engine import Engine
+from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.view import SessionView
+from dragoman.ports.log import IdempotencyRecord, RunLocation
+from dragoman.protocols.a2a import wire
+from dragoman.protocols.a2a.errors import (
+    InvalidParams,
+    PushNotificationNotSupported,
+    QueueFull,
+    TaskNotCancelable,
+    TaskNotFound,
+    UnsupportedOperation,
+)
+from dragoman.protocols.a2a.translate import (
+    PROTOCOL,
+    TASK,
+    TaskFold,
+    answers_of,
+    check_configuration,
+    is_approval,
+    user_input,
+)
+
+MAX_ATTEMPTS = 5
+"""How often something is tried again that other requests change at the same moment."""
+SESSIONS_PER_READ = 200
+
+
+class FoundTask(NamedTuple):
+    """A task, folded up to a position of its session.
+
+    Attributes:
+        session: its session.
+        fold: the task.
+        cursor: up to where it is folded.
+        first_seq: its first event.
+        is_repeated: an earlier request began it.
+    """
+
+    session: SessionView
+    fold: TaskFold
+    cursor: Cursor
+    first_seq: int
+    is_repeated: bool = False
+
+
+class Tasks:
+    """The tasks of an engine's agents. A task's session stays in memory until the given stack is left."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # --- finding --------------------------------------------------------------------------------------------------
+
+    async def find(self, owner: UserId, spec: AgentSpec, task_id: str, stack: AsyncExitStack) -> FoundTask:
+        """A task as it is now. Raises TaskNotFound, also if it is another owner's or another agent's."""
+        row = await self._row(owner, task_id)
+        session = await self._session_of(owner, row, stack)
+        await session.until_durable(row.first_seq)
+        fold, up_to = TaskFold(row.run_id, session.state), session.durable_cursor
+        with self._engine.follow(session, Cursor(row.first_seq - 1)) as reader:
+            while reader.cursor < up_to and not fold.is_over:
+                for record in await reader.next():
+                    if isinstance(record, LoggedEvent):
+                        record = await self._engine.attachments.restore_event(session.state.session_id, record)
+                    fold.feed(record)
+        if not fold.is_task or session.state.agent != spec.name:
+            raise TaskNotFound
+        return FoundTask(session, fold, reader.cursor, row.first_seq)
+
+    async def _row(self, owner: UserId, task_id: str) -> RunLocation:
+        known = parse_session_id(task_id)
+        row = None if known is None else await self._engine.history.run_row(owner, RunId(known))
+        if row is None:
+            raise TaskNotFound
+        return row
+
+    async def _session_of(self, owner: UserId, row: RunLocation, stack: AsyncExitStack) -> SessionView:
+        try:
+            return await stack.enter_async_context(self._engine.session(owner, row.session_id))
+        except SessionNotFound:
+            raise TaskNotFound from None
+
+    async def _at(self, session: SessionView, task_id: RunId, first_seq: int, seq: int) -> FoundTask:
+        """A task as it was at event `seq`, which a message caused, with that message."""
+        await session.until_durable(seq)
+        events = list(await self._engine.history.events(session, first_seq - 1, seq + 1))
+        if events[-1].seq > seq and not isinstance(events[-1].event, MessageAdded):
+            events.pop()
+        fold = TaskFold(task_id, session.state)
+        for logged in events:
+            fold.feed(await self._engine.attachments.restore_event(session.state.session_id, logged))
+        return FoundTask(session, fold, Cursor(events[-1].seq), first_seq)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    async def send(
+        self, owner: UserId, spec: AgentSpec, request: wire.SendMessageRequest, stack: AsyncExitStack
+    ) -> FoundTask:
+        """Take a message: the task as it is with it. The same message again finds the task that it began."""
+        message, configuration = request.message, request.configuration
+        if message.role != "ROLE_USER":
+            raise InvalidParams("messages of the user are taken, role ROLE_USER", "message.role")
+        if configuration.task_push_notification_config not in (msgspec.UNSET, None, {}):
+            raise PushNotificationNotSupported
+        check_configuration(configuration)
+        answers = answers_of(message)
+        submit = Submit(
+            protocol=PROTOCOL,
+            answers=answers,
+            messages=() if answers else (user_input(message),),
+            metadata=RunMetadata(forwarded={**request.metadata, **message.metadata} or msgspec.UNSET),
+        )
+        for reference in message.reference_task_ids:
+            await self._row(owner, reference)
+        fingerprint = hashlib.sha256(msgspec.json.encode(message, order="deterministic")).hexdigest()
+        key = IdempotencyKey(f"{PROTOCOL}:{spec.name}:{message.message_id}", fingerprint, lasts=True)
+        try:
+            async with self._engine.reserve_key(owner, key) as earlier:
+                if earlier is not None:
+                    return await self._repeat(owner, spec, message, earlier, stack)
+                if message.task_id:
+                    return await self._continue(owner, spec, message, submit, key, stack)
+                return await self._begin(owner, spec, message, submit, key, stack)
+        except IdempotencyKeyReused:
+            raise InvalidParams("messageId was used with another message", "message.messageId") from None
+
+    async def _repeat(
+        self,
+        owner: UserId,
+        spec: AgentSpec,
+        message: wire.Message,
+        earlier: IdempotencyRecord,
+        stack: AsyncExitStack,
+    ) -> FoundTask:
+        if earlier.run_id is None:  # it answered some of the calls that wait
+            return (await self.find(owner, spec, message.task_id, stack))._replace(is_repeated=True)
+        caused = await self._row(owner, earlier.run_id)
+        first = await self._row(owner, message.task_id) if message.task_id else caused
+        session = await self._session_of(owner, caused, stack)
+        return (await self._at(session, first.run_id, first.first_seq, caused.first_seq))._replace(is_repeated=True)
+
+    async def _begin(
+        self,
+        owner: UserId,
+        spec: AgentSpec,
+        message: wire.Message,
+        submit: Submit,
+        key: IdempotencyKey,
+        stack: AsyncExitStack,
+    ) -> FoundTask:
+        if submit.answers:
+            raise InvalidParams("answers belong to a task, which taskId names", "message.taskId")
+        session, is_new = await self._context(owner, spec, message.context_id, stack)
+        try:
+            async with self._engine.first_request(session, is_new=is_new):
+                result = await self._engine.start_run(session, submit, by=owner, busy="queue", idempotency_key=key)
+        except SessionBusy as error:
+            raise QueueFull(str(error)) from error
+        assert result.run_id is not None, "a message always starts or queues a run"
+        return await self._at(session, result.run_id, result.seq, result.seq)
+
+    async def _context(
+        self, owner: UserId, spec: AgentSpec, context_id: str, stack: AsyncExitStack
+    ) -> tuple[SessionView, bool]:
+        """The session of a context, and whether it is new. Another owner's is only a name (shared rules, 1)."""
+        chosen = parse_session_id(context_id)
+        create = Create(protocol=PROTOCOL, agent=spec.name, tools="all")
+        by_id = msgspec.structs.replace(create, session_id=chosen, name=None if chosen else context_id or None)
+        for _ in range(MAX_ATTEMPTS):
+            if context_id:
+                with suppress(SessionNotFound):
+                    session = await stack.enter_async_context(self._engine.session(owner, context_id))
+                    if session.state.agent != spec.name:
+                        raise InvalidParams("the context belongs to another agent", "message.contextId")
+                    return session, False
+            with suppress(IdTaken):
+                session = await self._engine.create(owner, by_id)
+                stack.enter_context(self._engine.lease(session))
+                return session, True
+            if chosen is not None and await self._engine.exists_for_other_owner(owner, chosen):
+                by_id = msgspec.structs.replace(create, name=chosen)
+        raise SessionNotFound("the context is being deleted")
+
+    async def _continue(
+        self,
+        owner: UserId,
+        spec: AgentSpec,
+        message: wire.Message,
+        submit: Submit,
+        key: IdempotencyKey,
+        stack: AsyncExitStack,
+    ) -> FoundTask:
+        task = await self.find(owner, spec, message.task_id, stack)
+        session, fold = task.session, task.fold
+        if message.context_id not in ("", fold.context_id, session.state.session_id):
+            raise InvalidParams("the task belongs to another context", "message.contextId")
+        if fold.is_over:
+            raise UnsupportedOperation("the task is over: send without taskId to continue its context")
+        if fold.phase == "asking":
+            with suppress(SessionBusy):
+                meant = submit if submit.answers else _for_waiting(fold, submit)
+                result = await self._engine.start_run(session, meant, by=owner, idempotency_key=key)
+                return await self._at(session, fold.task_id, task.first_seq, result.seq)
+        raise UnsupportedOperation("the task is working: send without taskId, and the message is queued behind it")
+
+    # --- cancelling -----------------------------------------------------------------------------------------------
+
+    async def cancel(self, owner: UserId, spec: AgentSpec, task_id: str, stack: AsyncExitStack) -> FoundTask:
+        """Stop a task, whatever it does or waits for. Raises TaskNotFound and TaskNotCancelable."""
+        task = await self.find(owner, spec, task_id, stack)
+        if task.fold.is_over:
+            raise TaskNotCancelable("the task is over")
+        for _ in range(MAX_ATTEMPTS):
+            if task.fold.phase == "asking":
+                await self._engine.cancel_waiting_calls(task.session, task.fold.last_run)
+            else:
+                await self._engine.stop_run(task.session, task.fold.last_run)
+            task = await self.find(owner, spec, task_id, stack)
+            if task.fold.is_over:
+                break
+        return task
+
+    # --- listing --------------------------------------------------------------------------------------------------
+
+    async def page(self, owner: UserId, spec: AgentSpec, request: wire.ListTasksRequest) -> wire.TaskPage:
+        """A page of the agent's tasks, newest status first. Reads the sessions that may have some."""
+        try:
+            before = parse_page_cursor(request.page_token) if request.page_token else None
+        except InvalidCursor:
+            raise InvalidParams("pageToken is the nextPageToken of an earlier page", "pageToken") from None
+        since, found = request.status_timestamp_after, list[TaskFold]()
+        if since is not None and since.tzinfo is None:
+            raise InvalidParams("an RFC 3339 time with its offset was expected", "statusTimestampAfter")
+        async for session in self._sessions(owner, spec, request.context_id):
+            if since is None or session.state.updated_at > since:
+                found += await self._tasks_of(session)
+        if request.status not in ("", "TASK_STATE_UNSPECIFIED"):
+            found = [each for each in found if each.status.state == request.status]
+        if since is not None:
+            found = [each for each in found if each.changed_at > since]
+        found.sort(key=_place, reverse=True)
+        rest = found if before is None else [each for each in found if _place(each) < before]
+        page, has_more = rest[: request.page_size], len(rest) > request.page_size
+        length = request.history_length
+        return wire.TaskPage(
+            tasks=tuple(each.task(history_length=length, with_artifacts=request.include_artifacts) for each in page),
+            next_page_token=page_cursor(*_place(page[-1])) if has_more else "",
+            page_size=request.page_size,
+            total_size=len(found),
+        )
+
+    async def _sessions(self, owner: UserId, spec: AgentSpec, context_id: str) -> AsyncIterator[SessionView]:
+        """The owner's sessions with an agent that may have tasks."""
+        if context_id:
+            with suppress(SessionNotFound):
+                async with self._engine.session(owner, context_id) as session:
+                    if session.state.agent == spec.name:
+                        yield session
+            return
+        before = None
+        while True:
+            states = await self._engine.page(owner, before, SESSIONS_PER_READ)
+            for state in states:
+                if state.agent == spec.name:
+                    with suppress(SessionNotFound):
+                        async with self._engine.session(owner, state.session_id) as session:
+                            yield session
+            if len(states) < SESSIONS_PER_READ:
+                return
+            before = (states[-1].created_at, states[-1].session_id)
+
+    async def _tasks_of(self, session: SessionView) -> list[TaskFold]:
+        """All tasks of a session."""
+        folds: dict[RunId, TaskFold] = {}
+        unfinished: list[TaskFold] = []
+        for logged in await self._engine.history.events(session, 0):
+            event = logged.event
+            if isinstance(event, RunQueued | RunStarted) and event.run_id not in folds:
+                folds[event.run_id] = TaskFold(event.run_id, session.state)
+                unfinished.append(folds[event.run_id])
+            restored = await self._engine.attachments.restore_event(session.state.session_id, logged)
+            for fold in unfinished:
+                fold.feed(restored)
+            if any(fold.is_over for fold in unfinished):
+                unfinished = [fold for fold in unfinished if not fold.is_over]
+        return [fold for fold in folds.values() if fold.is_task]
+
+
+def _for_waiting(fold: TaskFold, submit: Submit) -> Submit:
+    """What a user's message means to a task that waits: the answer to its question, else the next words of the user."""
+    waiting, (message,) = fold.waiting(), submit.messages
+    question = next((each for each in waiting if each.kind == "question"), None)
+    if question is None or any(map(is_approval, waiting)):
+        metadata = msgspec.structs.replace(submit.metadata, protocol={TASK: fold.task_id})
+        return msgspec.structs.replace(submit, metadata=metadata)
+    blocks = (Text(message.content),) if isinstance(message.content, str) else message.content
+    texts = [each.text for each in blocks if isinstance(each, Text)]
+    if len(texts) < len(blocks):
+        raise InvalidParams("the agent asks a question, which is answered by text", "message.parts")
+    others = [Decision(call_id=each.call.call_id, granted=False) for each in waiting if each is not question]
+    answers: tuple[Answer, ...] = (choice_from_text(question.asked(), "".join(texts)), *others)
+    return msgspec.structs.replace(submit, answers=answers, messages=())
+
+
+def _place(fold: TaskFold) -> tuple[datetime, SessionId]:
+    """A task's place in lists."""
+    return fold.changed_at, SessionId(fold.task_id)

@@ -1,0 +1,304 @@
+"""Tasks: begun by messages, found, listed, queued and cancelled, in both versions and over both bindings."""
+
+import asyncio
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.conversations import call, script
+from tests.protocols.a2a.client import A2aClient, Dialect, Json, error_of, message, said, state_of
+from tests.protocols.aap.client import user
+from tests.requirements import requirement
+from tests.servers import AppServer, running_server
+
+SLOW = script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})
+ALL_DIALECTS = pytest.mark.parametrize("dialect", ["rpc", "http", "old"])
+
+
+@requirement("a2a:send:task", "a2a:task:get", "a2a:task:history")
+async def test_a_message_begins_a_task_whose_answer_is_an_artifact(alice: A2aClient) -> None:
+    sent = message("hello", metadata={"ticket": 7})
+    task = (await alice.call("SendMessage", {"message": sent}))["task"]
+    task_id, context_id = task["id"], task["contextId"]
+    (artifact,) = task["artifacts"]
+    answer = {"text": "Hello! I am the rehearsal agent.", "mediaType": "text/plain"}
+    assert task == {
+        "id": task_id,
+        "contextId": context_id,
+        "status": {"state": "TASK_STATE_COMPLETED", "timestamp": task["status"]["timestamp"]},
+        "artifacts": [{"artifactId": artifact["artifactId"], "name": "answer", "parts": [answer]}],
+        "history": [
+            {
+                "messageId": sent["messageId"],
+                "role": "ROLE_USER",
+                "parts": [{"text": "hello", "mediaType": "text/plain"}],
+                "contextId": context_id,
+                "taskId": task_id,
+                "metadata": {"ticket": 7},
+            }
+        ],
+        "metadata": {"usage": {"inputTokens": 2, "outputTokens": 8}, "stopReason": "end_turn"},
+    }
+    assert await alice.get(task_id) == task
+    assert "history" not in await alice.get(task_id, historyLength=0)
+    assert await alice.get(task_id.upper(), historyLength=1) == task
+
+
+@requirement("a2a:send:task")
+async def test_version_0_3_has_the_same_task_with_its_own_names(app_server: AppServer, alice: A2aClient) -> None:
+    old = A2aClient(app_server.connection, app_server.key("alice"), dialect="old")
+    task = await old.send("hello")
+    assert (task["kind"], task["status"]["state"]) == ("task", "completed")
+    (part,) = task["artifacts"][0]["parts"]
+    assert part == {"kind": "text", "text": "Hello! I am the rehearsal agent."}
+    (first,) = task["history"]
+    assert (first["kind"], first["role"], first["parts"]) == ("message", "user", [{"kind": "text", "text": "hello"}])
+    assert said(await alice.get(task["id"])) == said(task)
+
+
+@requirement("a2a:send:task")
+@pytest.mark.parametrize(
+    "parts", [[{"type": "text", "text": "hello"}], [{"text": "hello"}], [{"kind": "text", "text": "hello"}]]
+)
+async def test_clients_of_0_3_may_write_parts_as_older_ones_do(app_server: AppServer, parts: Json) -> None:
+    old = A2aClient(app_server.connection, app_server.key("alice"), dialect="old")
+    params = {"message": {"messageId": str(uuid4()), "role": "user", "parts": parts, "kind": "message"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+    stream = await old.open_raw("POST", "", json.dumps(body).encode(), {})
+    assert said(json.loads(await stream.read())["result"]) == "Hello! I am the rehearsal agent."
+
+
+@requirement("a2a:send:immediately", "a2a:task:cancel")
+@ALL_DIALECTS
+async def test_a_task_is_returned_at_once_and_cancelled(app_server: AppServer, dialect: Dialect) -> None:
+    alice = A2aClient(app_server.connection, app_server.key("alice"), dialect=dialect)
+    begun = await alice.send(SLOW, more={"configuration": {"returnImmediately": True}})
+    assert state_of(begun) == "working"
+    assert state_of(await alice.cancel(begun["id"])) == "canceled"
+    assert (await alice.error("CancelTask", {"id": begun["id"]}))[1] == "TASK_NOT_CANCELABLE"
+
+
+@requirement("a2a:send:queue", "a2a:task:cancel", "a2a:stream:events")
+async def test_a_message_to_a_working_context_waits_its_turn(alice: A2aClient) -> None:
+    at_once = {"configuration": {"returnImmediately": True}}
+    first = await alice.open(SLOW)
+    await first.until_text("one ")
+    context = first.events[0]["task"]["contextId"]
+    second = await alice.open("hello", contextId=context)
+    await second.next()
+    third = await alice.send("never", contextId=context, more=at_once)
+    assert (second.statuses(), state_of(third)) == (["submitted"], "submitted")
+    assert state_of(await alice.cancel(third["id"])) == "canceled"
+    assert state_of(await alice.cancel(first.task_id)) == "canceled"
+    await second.rest()
+    assert (second.statuses(), second.text()) == (
+        ["submitted", "working", "completed"],
+        "Hello! I am the rehearsal agent.",
+    )
+    assert said(await alice.get(second.task_id)) == second.text()
+    assert await alice.error("SendMessage", {"message": message("more", taskId=third["id"])}) == (
+        -32004,
+        "UNSUPPORTED_OPERATION",
+    )
+
+
+@requirement("a2a:send:queue", "a2a:send:task-id")
+async def test_at_most_100_messages_wait_and_none_goes_into_a_working_task(app_server: AppServer) -> None:
+    alice = A2aClient(app_server.connection, app_server.key("alice"), dialect="http")
+    at_once = {"configuration": {"returnImmediately": True}}
+    first = await alice.send(SLOW, more=at_once)
+    context = first["contextId"]
+    refused = await alice.request("SendMessage", {"message": message("more", taskId=first["id"])})
+    assert error_of(refused) == (400, "UNSUPPORTED_OPERATION")
+    for _ in range(100):
+        await alice.send("next", contextId=context, more=at_once)
+    refused = await alice.request("SendMessage", {"message": message("next", contextId=context)})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    async with app_server.connection.app.engine.session("alice", context) as session:  # type: ignore[attr-defined]  # the app is the server's
+        await app_server.connection.app.engine.stop_run(session)  # type: ignore[attr-defined]  # as above
+
+
+@requirement("a2a:send:retry")
+@ALL_DIALECTS
+async def test_the_same_message_again_is_the_same_task(app_server: AppServer, dialect: Dialect) -> None:
+    alice = A2aClient(app_server.connection, app_server.key("alice"), dialect=dialect)
+    sent = message("hello")
+    found = await asyncio.gather(*(alice.call("SendMessage", {"message": sent}) for _ in range(10)))
+    assert all(each == found[0] for each in found)
+    streams = [await alice.stream("SendStreamingMessage", {"message": sent}) for _ in range(2)]
+    first, second = [await each.rest() for each in streams]
+    assert first == second
+    assert streams[0].statuses() == ["working", "completed"]
+    code, place = await alice.error("SendMessage", {"message": {**sent, "parts": [{"text": "other"}]}})
+    assert (code in (400, -32602), place) == (True, "message.messageId")
+
+
+@requirement("a2a:send:context", "a2a:task:owner")
+async def test_a_context_is_a_session_and_a_name_stays_what_the_client_wrote(
+    app_server: AppServer, alice: A2aClient
+) -> None:
+    bob = A2aClient(app_server.connection, app_server.key("bob"))
+    other = A2aClient(app_server.connection, app_server.key("alice"), agent="rehearsal-bare")
+    for name in ("my own context", "日本語", str(uuid4())):
+        task = await alice.send("first", contextId=name)
+        assert task["contextId"] == name
+        again = await alice.send(script({"recall": "user"}), contextId=name)
+        assert (again["contextId"], said(again)) == (name, "first")
+        theirs = await bob.send(script({"recall": "user"}), contextId=name)
+        assert (theirs["contextId"], said(theirs) == "first") == (name, False)
+        assert await other.error("SendMessage", {"message": message("x", contextId=name)}) == (
+            -32602,
+            "message.contextId",
+        )
+        assert await bob.error("GetTask", {"id": task["id"]}) == (-32001, "TASK_NOT_FOUND")
+        assert await other.error("GetTask", {"id": task["id"]}) == (-32001, "TASK_NOT_FOUND")
+        assert (await bob.list(contextId=task["contextId"]))["totalSize"] == 1
+
+
+@requirement("a2a:send:fields", "a2a:send:parts", "a2a:send:modes", "a2a:errors:unsupported")
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"message": {"role": "ROLE_AGENT"}}, (-32602, "message.role")),
+        ({"message": {"parts": []}}, (-32602, "message.parts")),
+        ({"message": {"parts": [{}]}}, (-32602, "message.parts[0]")),
+        ({"message": {"parts": [{"text": "a", "data": {}}]}}, (-32602, "message.parts[0]")),
+        ({"message": {"parts": [{"raw": "aGk=", "mediaType": "application/pdf"}]}}, (-32005,)),
+        ({"message": {"parts": [{"url": "file:///etc/passwd", "mediaType": "image/png"}]}}, (-32005,)),
+        ({"message": {"messageId": ""}}, (-32602, "message.messageId")),
+        ({"message": {"contextId": "a\nb"}}, (-32602, "message.contextId")),
+        ({"message": {"contextId": "x" * 256}}, (-32602, "message.contextId")),
+        ({"message": {"taskId": "nonsense"}}, (-32001, "TASK_NOT_FOUND")),
+        ({"message": {"referenceTaskIds": [str(uuid4())]}}, (-32001, "TASK_NOT_FOUND")),
+        ({"message": {"parts": [{"data": {"answers": []}}]}}, (-32602, "message.parts[0].data.answers")),
+        (
+            {"message": {"parts": [{"data": {"answers": [{"callId": "c", "granted": True}]}}]}},
+            (-32602, "message.taskId"),
+        ),
+        ({"configuration": {"historyLength": -1}}, (-32602, "configuration.historyLength")),
+        ({"configuration": {"acceptedOutputModes": ["video/mp4"]}}, (-32005,)),
+        ({"configuration": {"taskPushNotificationConfig": {"url": "http://127.0.0.1"}}}, (-32003,)),
+        ({"tenant": "somebody"}, (-32602, "tenant")),
+    ],
+)
+async def test_a_wrong_message_is_refused_and_leaves_nothing(
+    app_server: AppServer, change: Json, expected: tuple[Json, ...]
+) -> None:
+    alice = A2aClient(app_server.connection, app_server.key("alice_phone"))
+    before = (await alice.list())["totalSize"]
+    params = {
+        "message": {**message("x"), **change.get("message", {})},
+        **{k: v for k, v in change.items() if k != "message"},
+    }
+    assert (await alice.error("SendMessage", params))[: len(expected)] == expected
+    assert (await alice.list())["totalSize"] == before
+
+
+@requirement("a2a:send:parts")
+async def test_data_is_text_for_the_agent_and_images_are_images(app_server: AppServer, alice: A2aClient) -> None:
+    task = await alice.send([{"data": {"a": 1.0}}])
+    assert said(task) == 'You said: {"a":1}'
+    image = {"raw": "iVBORw0KGgo=", "mediaType": "image/png"}
+    task = await alice.send([{"text": "see"}, image])
+    assert task["history"][0]["parts"][1] == image
+    bare = A2aClient(app_server.connection, app_server.key("alice"), agent="rehearsal-bare")
+    assert (await bare.error("SendMessage", {"message": message([image])}))[0] == -32005
+
+
+@requirement("a2a:task:states")
+@pytest.mark.parametrize(
+    ("steps", "state", "reason"),
+    [
+        ([{"say": "half"}, {"stop": "max_tokens"}], "completed", "max_tokens"),
+        ([{"say": "half"}, {"stop": "refusal"}], "rejected", "refusal"),
+        ([{"say": "half"}, {"fail": "internal words"}], "failed", "error"),
+    ],
+)
+async def test_ends_have_their_states(alice: A2aClient, steps: Json, state: str, reason: str) -> None:
+    task = await alice.send(script(*steps))
+    assert (state_of(task), task["metadata"]["stopReason"], said(task)) == (state, reason, "half")
+    if state == "failed":
+        assert task["metadata"]["code"]
+        assert "internal words" not in json.dumps(task["status"])
+
+
+@requirement("a2a:task:artifacts")
+async def test_every_step_that_says_something_is_an_artifact_and_tools_do_not_show(alice: A2aClient) -> None:
+    steps = [{"think": "hm"}, {"say": "first"}, call("add", a=1, b=2), {"data": {"n": 1}}, {"say": "then {result}"}]
+    task = await alice.send(script(*steps))
+    assert [each["parts"] for each in task["artifacts"]] == [
+        [{"text": "first", "mediaType": "text/plain"}],
+        [{"data": {"n": 1}, "mediaType": "application/json"}, {"text": "then 3", "mediaType": "text/plain"}],
+    ]
+    shown = json.dumps({**task, "history": []})
+    assert "add" not in shown
+    assert "hm" not in shown
+
+
+@requirement("a2a:task:list")
+async def test_tasks_are_listed_newest_status_first_in_pages(app_server: AppServer) -> None:
+    admin = A2aClient(app_server.connection, app_server.key("admin"))
+    at_once = {"configuration": {"returnImmediately": True}}
+    tasks = [await admin.send("hello", contextId=each) for each in ("a", "b", "a")]
+    working = await admin.send(SLOW, contextId="b", more=at_once)
+    listed = await admin.list()
+    assert (listed["totalSize"], listed["pageSize"], listed["nextPageToken"]) == (4, 50, "")
+    newest_first = [working["id"], *(each["id"] for each in reversed(tasks))]
+    assert [each["id"] for each in listed["tasks"]] == newest_first
+    assert not any("artifacts" in each for each in listed["tasks"])
+    page = await admin.list(pageSize=3, includeArtifacts=True)
+    assert said(page["tasks"][1]) == "Hello! I am the rehearsal agent."
+    rest = await admin.list(pageSize=3, pageToken=page["nextPageToken"])
+    assert [each["id"] for each in page["tasks"] + rest["tasks"]] == newest_first
+    assert (rest["nextPageToken"], rest["totalSize"]) == ("", 4)
+    assert (await admin.list(contextId="a"))["totalSize"] == 2
+    assert [each["id"] for each in (await admin.list(status="TASK_STATE_WORKING"))["tasks"]] == [working["id"]]
+    since = tasks[1]["status"]["timestamp"].replace("Z", "+00:00")
+    assert (await admin.list(statusTimestampAfter=since))["totalSize"] in (2, 3), "milliseconds are shown"
+    http = A2aClient(app_server.connection, app_server.key("admin"), dialect="http")
+    assert await http.list(pageSize=3, includeArtifacts=True) == page
+    for wrong in ({"pageSize": 0}, {"pageSize": 10**9}, {"pageToken": "x"}, {"status": "DONE"}, {"historyLength": -1}):
+        assert (await admin.error("ListTasks", wrong))[0] == -32602
+    await admin.cancel(working["id"])
+
+
+@requirement("a2a:task:other-protocols", "a2a:task:deleted")
+async def test_a_turn_of_another_protocol_is_a_task_until_its_session_is_deleted(
+    app_server: AppServer, alice: A2aClient
+) -> None:
+    session = await app_server.aap_client("alice").create()
+    turn = (await session.post([user("hello")])).json
+    task = await alice.get(turn["_meta"]["turnId"])
+    assert (task["contextId"], said(task)) == (session.id, "Hello! I am the rehearsal agent.")
+    assert (await app_server.aap_client("alice").request("DELETE", f"/sessions/{session.id}")).status < 300
+    assert await alice.error("GetTask", {"id": task["id"]}) == (-32001, "TASK_NOT_FOUND")
+    assert await alice.error("SubscribeToTask", {"id": task["id"]}) == (-32001, "TASK_NOT_FOUND")
+
+
+@requirement("a2a:auth:scopes")
+async def test_a_key_that_reads_may_look_but_not_send(app_server: AppServer, alice: A2aClient) -> None:
+    task = await alice.send("hello")
+    reader = A2aClient(app_server.connection, app_server.key("alice_reads"))
+    assert await reader.get(task["id"]) == task
+    for dialect in ("rpc", "http"):
+        reader.dialect = dialect
+        for method in ("SendMessage", "SendStreamingMessage", "CancelTask"):
+            refused = await reader.request(method, {"message": message("x"), "id": task["id"]})
+            assert (refused.status, json.loads(refused.body)["error"]["status"]) == (403, "PERMISSION_DENIED")
+    nobody = A2aClient(app_server.connection, None)
+    refused = await nobody.request("GetTask", {"id": task["id"]})
+    assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="dragoman"')
+
+
+@requirement("a2a:task:get", "a2a:send:retry")
+async def test_tasks_and_retries_survive_a_restart(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        alice = A2aClient(server.connection, server.key("alice"))
+        sent = message("hello")
+        task = (await alice.call("SendMessage", {"message": sent}))["task"]
+        await server.restart()
+        alice.connection = server.connection
+        assert await alice.get(task["id"]) == task
+        assert (await alice.call("SendMessage", {"message": sent}))["task"] == task
