@@ -1,33 +1,14 @@
-"""`dragoman init` and `dragoman sessions`."""
+"""`dragoman sessions`, and the protocols of the commands."""
 
 import json
 from pathlib import Path
 from typing import get_args
 
-import pytest
-from click.testing import CliRunner
-
-from dragoman.agents.loading import load
-from dragoman.cli.main import PROTOCOLS, commands
+from dragoman.cli.main import PROTOCOLS
 from dragoman.client import AsyncClient
 from dragoman.client.transports import ClientProtocol
 from tests.servers import SocketServer
 from tests.terminal.pseudo_terminal import at_terminal, in_pipe
-
-
-def test_the_first_agent_can_be_served_unchanged_and_is_never_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    first = CliRunner().invoke(commands, ["init"])
-    assert first.exit_code == 0
-    assert "serve --first-key app.py\n" in first.stdout
-    (agent,) = load("app.py")
-    assert (agent.spec.name, [tool.spec.name for tool in agent.spec.tools]) == ("assistant", ["add", "send"])
-    before = Path("app.py").read_text()
-    again = CliRunner().invoke(commands, ["init", "app.py"])
-    assert (again.exit_code, Path("app.py").read_text()) == (1, before)
-    assert CliRunner().invoke(commands, ["init", "app.txt"]).exit_code == 1
 
 
 async def test_sessions_are_a_table_in_a_terminal_and_lines_of_json_in_a_pipe(

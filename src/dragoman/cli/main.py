@@ -213,20 +213,41 @@ def chat(
         _exit_quietly()
 
 
+AGENT_KINDS = click.Choice(["model", "function", "langgraph", "pydantic-ai", "openai-agents"])
+
+
 @commands.command(short_help="Write a first agent and its test.")
 @click.argument("file", default="app.py", type=click.Path(path_type=Path))
-def init(file: Path) -> None:
-    """Write a first agent to FILE (app.py), and print how to serve it and talk to it."""
+@click.option("--kind", type=AGENT_KINDS, help="kind of agent; asked for in a terminal  [model]")
+def init(file: Path, kind: str | None) -> None:
+    """Write a first agent to FILE (app.py) and a test beside it, and print what to do next."""
+    from dragoman.terminal.first_agents import FIRST_AGENTS
     from dragoman.terminal.init_command import AgentFileNotWritable, write_first_agent
 
-    serve = shlex.join([*_program_command(), "serve", "--first-key", str(file)])
+    if kind is None:
+        kind = _ask_for_kind({name: each.title for name, each in FIRST_AGENTS.items()})
+    chosen = FIRST_AGENTS[kind]
+    dev_command = shlex.join([*_program_command(), "dev", *([str(file)] if str(file) != "app.py" else [])])
     try:
-        write_first_agent(file, serve)
+        test = write_first_agent(file, chosen, dev_command)
     except AgentFileNotWritable as error:
         raise CliError(str(error)) from error
-    click.echo(f"created {file}: an agent with two tools")
-    click.echo(f"serve it:    {serve}")
+    click.echo(f"created {file} and {test}")
+    if chosen.packages:
+        click.echo(f"install:     pip install '{chosen.packages}'")
+    click.echo(f"test it:     pytest {test}")
+    click.echo(f"serve it:    {dev_command}")
     click.echo(f"talk to it:  {shlex.join([*_program_command(), 'chat'])}   (in another terminal, in this folder)")
+
+
+def _ask_for_kind(titles: Mapping[str, str]) -> str:
+    """Ask for the kind of agent; `model` if nobody can be asked."""
+    if not sys.stdin.isatty():
+        return "model"
+    for number, title in enumerate(titles.values(), 1):
+        click.echo(f"  {number}  {title}")
+    number = click.prompt("Which kind of agent?", type=click.IntRange(1, len(titles)), default=1)
+    return list(titles)[number - 1]
 
 
 def _program_command() -> list[str]:

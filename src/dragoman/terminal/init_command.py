@@ -1,62 +1,48 @@
-"""`dragoman init`: writes a first agent file."""
+"""`dragoman init`: writes a first agent and its test."""
 
 import os
 from pathlib import Path
+
+from dragoman.terminal.first_agents import FirstAgent
 
 
 class AgentFileNotWritable(Exception):
     """The file exists or cannot be written. The message says what to do."""
 
 
-TEMPLATE = '''\
-"""A first agent. Serve it: dragoman serve --first-key {name}"""
-
-from dragoman import Agent, tool
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
-
-
-# A person has to approve each call of this tool.
-@tool(needs_approval=True)
-def send(to: str, text: str) -> str:
-    """Send a message to a person."""
-    return f"sent to {{to}}"
-
-
-# Without model="openai:gpt-5-mini" or the like, the server picks a model: one for a provider's key in the environment,
-# or the small embedded model, which can chat but cannot call tools.
-assistant = Agent(
-    "assistant",
-    tools=[add, send],
-    instructions="You are a helpful assistant. Use your tools where they help.",
-    history=True,
-)
-'''
-
-
-def write_first_agent(file: Path, serve_command: str) -> None:
-    """Write the template to a new file.
+def write_first_agent(file: Path, kind: FirstAgent, dev_command: str) -> Path:
+    """Write an agent and its test to new files.
 
     Args:
-        file: the file's path.
-        serve_command: the command that serves it, for the error message.
+        file: the agent's file.
+        kind: what to write.
+        dev_command: the command that serves the file, for the error message.
+
+    Returns:
+        The test's file, `test_NAME.py` beside the agent's.
 
     Raises:
-        AgentFileNotWritable: the file exists or cannot be written.
+        AgentFileNotWritable: a file exists or cannot be written. Then nothing is written.
     """
-    if file.suffix != ".py":
+    if file.suffix != ".py" or not file.stem.isidentifier():
         raise AgentFileNotWritable(f"expected a Python file such as app.py, got {file}")
+    test = file.with_name(f"test_{file.name}")
+    if test.exists():
+        raise AgentFileNotWritable(f"{test} already exists. Name another file")
+    values = {"{name}": file.name, "{module}": file.stem, "{test_name}": test.name}
+    _write(file, kind.app, values, f"Name another file, or serve this one with: {dev_command}")
+    _write(test, kind.test, values, "Name another file")
+    return test
+
+
+def _write(file: Path, text: str, values: dict[str, str], hint: str) -> None:
+    for name, value in values.items():
+        text = text.replace(name, value)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except FileExistsError as error:
-        raise AgentFileNotWritable(
-            f"{file} already exists. Name another file, or serve this one with: {serve_command}"
-        ) from error
+        raise AgentFileNotWritable(f"{file} already exists. {hint}") from error
     except OSError as error:
         raise AgentFileNotWritable(f"cannot write {file}: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(TEMPLATE.format(name=file.name))
+        opened.write(text)
