@@ -123,7 +123,7 @@ async def test_with_a_read_only_disk_new_work_is_refused_reading_works_and_it_is
     connection.execute("PRAGMA query_only = ON")  # SQLite answers like this for a disk that became read-only
     for _ in range(3):
         assert await assert_refused(aap) == (503, "unavailable")
-    reason = "the database takes no writes now: attempt to write a readonly database"
+    reason = "cannot write to the database now: attempt to write a readonly database"
     assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
     assert len(await session.history()) == 2
     connection.execute("PRAGMA query_only = OFF")
@@ -143,7 +143,7 @@ async def test_a_server_on_a_full_disk_is_not_ready_until_there_is_room(app_serv
     answer = await aap.open("POST", "/sessions", {"agent": {"name": "rehearsal"}, "title": "x" * 200})
     while answer.status == 201:
         answer = await aap.open("POST", "/sessions", {"agent": {"name": "rehearsal"}, "title": "x" * 200})
-    reason = "the database takes no writes now: database or disk is full"
+    reason = "cannot write to the database now: database or disk is full"
     for _ in range(3):
         assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
     connection.execute("PRAGMA max_page_count = 1000000")

@@ -114,7 +114,7 @@ class PostgresBus:
                 for notice in connection.notifies(timeout=STOP_CHECK_INTERVAL_S, stop_after=100):
                     self._receive(notice.payload)
             except psycopg.Error as error:
-                log.debug("hints not heard", cause=repr(error))
+                log.debug("cannot listen for hints", cause=repr(error))
                 self.is_connected = False
                 _close(connection)
                 connection = None
@@ -131,7 +131,7 @@ class PostgresBus:
         sender, _, said = hint.partition(" ")
         subject, has_payload, payload = said.partition(" ")
         if not has_payload:  # not from a server of this installation
-            log.debug("hint not understood", length=len(hint))
+            log.debug("invalid hint", length=len(hint))
         elif sender != self._sender_id and self._loop is not None:
             with suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._local.publish, subject, _unescape(payload))

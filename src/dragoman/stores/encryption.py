@@ -33,7 +33,7 @@ class FileCipher:
         try:
             plain = self._aead.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _CONTEXT)
         except InvalidTag:
-            raise ValueError("this secret was sealed with another key") from None
+            raise ValueError("this secret was encrypted with another key") from None
         return plain.decode("utf-8", "surrogatepass")
 
 

@@ -23,7 +23,7 @@ class FolderBlobs:
         try:
             await asyncio.to_thread(_write, self._path(name), content)
         except OSError as error:
-            raise StoreUnavailable("the data folder takes no writes now") from error
+            raise StoreUnavailable("cannot write to the data folder now") from error
 
     async def get(self, name: str) -> bytes | None:
         """Return a value, or None if there is none of that name."""

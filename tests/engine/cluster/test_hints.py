@@ -18,7 +18,7 @@ from tests.engine.world import DEADLINE_S, World, open_session, play
 def ignored(subject: str, payloads: Sequence[str]) -> list[EventDict]:
     """What is logged of hints that nobody understands."""
     return [
-        {"event": "hint not understood", "log_level": "debug", "subject": subject, "length": len(payload)}
+        {"event": "invalid hint", "log_level": "debug", "subject": subject, "length": len(payload)}
         for payload in payloads
     ]
 

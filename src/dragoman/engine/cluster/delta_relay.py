@@ -137,7 +137,7 @@ class DeltaRelay:
         words, _, rest = payload.partition(" ")
         address, *session_ids = rest.split(" ")
         if not session_ids:
-            log.debug("hint not understood", subject=SUBSCRIBE_SUBJECT, length=len(payload))
+            log.debug("invalid hint", subject=SUBSCRIBE_SUBJECT, length=len(payload))
             return
         if words != self._bus.deltas_group or address == self._address:
             return

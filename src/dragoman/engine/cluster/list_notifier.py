@@ -85,7 +85,7 @@ class SessionListNotifier:
                 if node != own_node and any(_owner_digest(owner) == mark for owner in self.owners()):
                     self._start_lookup(SessionId(session_id), int(after))
             case _:
-                log.debug("hint not understood", subject=LIST_CHANGED_SUBJECT, length=len(payload))
+                log.debug("invalid hint", subject=LIST_CHANGED_SUBJECT, length=len(payload))
 
     def _start_lookup(self, session_id: SessionId, after: int) -> None:
         if len(self._lookups) >= MAX_CONCURRENT_LOOKUPS:

@@ -151,7 +151,7 @@ class Writer:
                 self._needs_reopen = True
             if is_damage(error):
                 self.damage = f"the database is damaged: {error}"
-            failure = StoreUnavailable("the database takes no writes now")
+            failure = StoreUnavailable("cannot write to the database now")
             failure.__cause__ = error
             results = [(None, failure)] * len(jobs)
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, tuple[Any, BaseException | None]]]] = {}
