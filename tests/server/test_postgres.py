@@ -106,7 +106,7 @@ async def test_a_server_with_another_key_than_the_others_does_not_start(
 
 async def test_exclusive_access_to_the_database_is_refused_while_a_server_runs(app_server: AppServer) -> None:
     assert app_server.settings.database is not None
-    with pytest.raises(DatabaseInUse, match="another program uses this database exclusively"):
+    with pytest.raises(DatabaseInUse, match="another program uses this database alone"):
         await asyncio.to_thread(postgres_database.Database, app_server.settings.database)
 
 

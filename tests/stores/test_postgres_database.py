@@ -82,7 +82,7 @@ sys.stdin.read()
 
 
 def test_a_second_server_is_refused_and_a_guest_is_not(database: Database, postgres_url: str) -> None:
-    with pytest.raises(DatabaseInUse, match="another program uses this database exclusively: wait for it, stop it, or"):
+    with pytest.raises(DatabaseInUse, match="another program uses this database alone: wait for it, stop it, or"):
         Database(postgres_url)
     Database(postgres_url, access="unlocked").close()
     database.close()

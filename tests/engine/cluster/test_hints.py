@@ -49,7 +49,7 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
     wrong = ["", " ", "x", right[0] + " 1", head, *(f"{head} {after}" for after in ("", "x", "-1", "1.5", "9" * 5000))]
     for payload in wrong:
         bus.publish(LIST_CHANGED_SUBJECT, payload)
-    assert log_records == ignored(LIST_CHANGED_SUBJECT, wrong)
+    assert [each for each in log_records if "subject" in each] == ignored(LIST_CHANGED_SUBJECT, wrong)
     bus.publish(LIST_CHANGED_SUBJECT, right[0])
     async with asyncio.timeout(DEADLINE_S):
         await has_looked.wait()
@@ -104,7 +104,8 @@ async def test_who_follows_in_a_way_that_nobody_understands_is_sent_nothing(
 
     engine._committer._on_commit = commit
     await play(engine, live, "go")
-    assert (log_records, sent) == (ignored(SUBSCRIBE_SUBJECT, wrong), [])
+    assert [each for each in log_records if "subject" in each] == ignored(SUBSCRIBE_SUBJECT, wrong)
+    assert sent == []
     there.announce([live.state.session_id])
     await play(engine, live, "go on")
     assert sent, "who asks as it should be is sent what is written"

@@ -208,7 +208,7 @@ class ReconnectingConnection:
             if taken != (True,):
                 connection.close()
                 raise DatabaseInUse(
-                    "another program uses this database exclusively: wait for it, stop it, or choose another database or"
+                    "another program uses this database alone: wait for it, stop it, or choose another database or"
                     " schema with --database"
                 )
         self.connection = connection
