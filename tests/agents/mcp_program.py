@@ -117,7 +117,7 @@ def token(context: Context) -> str:
 class Choice(BaseModel):
     """What the user is asked."""
 
-    sure: bool
+    agreed: bool
 
 
 async def ask(place: str) -> Elicit[Choice]:
@@ -128,7 +128,7 @@ async def ask(place: str) -> Elicit[Choice]:
 @server.tool()
 def travel(place: str, choice: Annotated[Choice, Resolve(ask)]) -> str:
     """Travel, if the user wants to."""
-    return f"went to {place}: {choice.sure}"
+    return f"went to {place}: {choice.agreed}"
 
 
 @server.tool(name="dotted.name")

@@ -196,7 +196,7 @@ async def test_a_server_of_the_newest_version_asks_over_http(tmp_path: Path) -> 
             rome, oslo = await harness.session(), await harness.session()
             await asyncio.gather(rome.send("Rome"), oslo.send("Oslo"))
             assert [await rome.wait_for_end(), await oslo.wait_for_end()] == ["tool_use", "tool_use"]
-            assert await questions(rome) == ["Travel to Rome?\nSure"]
+            assert await questions(rome) == ["Travel to Rome?\nAgreed"]
             assert await oslo.choose(1) == "end_turn"
             assert await rome.choose(0) == "end_turn"
             assert [await last_line(each) for each in (rome, oslo)] == ["went to Rome: True", "went to Oslo: False"]
