@@ -37,6 +37,8 @@ class WrapperOptions(TypedDict, total=False):
     """Whether users may send images."""
     history: bool
     """Whether clients may read the session's history."""
+    starters: Sequence[str]
+    """Messages that the console suggests in an empty conversation."""
     max_steps: int
     """Maximum number of model steps in one run."""
     schedules: Sequence[ScheduledPrompt]
@@ -58,6 +60,7 @@ DEFAULTS = WrapperOptions(
     client_tools=True,
     images=True,
     history=True,
+    starters=(),
     max_steps=50,
     schedules=(),
     resumable=True,
@@ -120,6 +123,7 @@ class FrameworkAgent(ABC):
             max_steps=chosen["max_steps"],
             schedules=tuple(chosen["schedules"]),
             can_resume=chosen["resumable"],
+            starters=tuple(chosen["starters"]),
         )
 
     def __repr__(self) -> str:

@@ -56,6 +56,7 @@ class ServableAgent:
             can_resume=chosen["resumable"],
             schedules=tuple(chosen["schedules"]),
             memory=chosen["memory"],
+            starters=_starters(name, chosen["starters"]),
         )
         self._exit_stack = AsyncExitStack()
         self._reference_count = 0
@@ -167,6 +168,13 @@ class ServableAgent:
         self._tools_by_name = {tool.declaration.spec.name: tool for tool in tools}
         declarations = tuple(tool.declaration for tool in tools)
         self._spec = msgspec.structs.replace(self._base_spec, tools=declarations)
+
+
+def _starters(agent: str, starters: Sequence[str]) -> tuple[str, ...]:
+    """The starters as the specification has them, after a check of the usual mistake."""
+    if isinstance(starters, str):
+        raise DeclarationError(f"agent {agent}: expected a list of starters, got the text {starters!r}")
+    return tuple(starters)
 
 
 def _capabilities(options: AgentOptions) -> Capabilities:

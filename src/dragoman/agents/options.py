@@ -62,6 +62,8 @@ class AgentOptions(TypedDict, total=False):
     """Whether a run continues after a server crash. If not, it ends as interrupted."""
     schedules: Sequence[ScheduledPrompt]
     """Messages that the server sends to the agent at certain times."""
+    starters: Sequence[str]
+    """Messages that the console suggests in an empty conversation."""
     memory: bool | None
     """Whether the agent receives and can write memories of the user, unless the session says otherwise. None: the
     protocol decides (Blade turns memory on)."""
@@ -83,6 +85,7 @@ DEFAULTS = AgentOptions(
     aliases=(),
     resumable=True,
     schedules=(),
+    starters=(),
     memory=None,
 )
 

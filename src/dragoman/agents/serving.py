@@ -14,6 +14,7 @@ from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
 
 __all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "is_agent_name", "link", "start"]
 
+MAX_STARTER_CHARS = 200
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _OPTION_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -140,6 +141,7 @@ def check_spec(spec: AgentSpec) -> None:
             raise DeclarationError(f"agent {spec.name}: {name} is the name of a built-in tool")
         if tool.spec.parameters.get("type") != "object":
             raise DeclarationError(f"agent {spec.name}: the parameters of tool {name} are not the schema of an object")
+    _check_starters(spec)
     _check_unique(spec, "tool", [tool.spec.name for tool in spec.tools])
     _check_unique(spec, "option", [option.name for option in spec.options])
     _check_schedules(spec)
@@ -163,6 +165,14 @@ def _check_schedules(spec: AgentSpec) -> None:
             declared(spec.name, schedule, datetime.now(UTC))
         except Invalid as error:
             raise DeclarationError(f"agent {spec.name}: schedule {schedule.name!r}: {error.path} {error}") from error
+
+
+def _check_starters(spec: AgentSpec) -> None:
+    for starter in spec.starters:
+        if not 1 <= len(starter) <= MAX_STARTER_CHARS:
+            raise DeclarationError(
+                f"agent {spec.name}: a starter is a text of 1 to {MAX_STARTER_CHARS} characters, got {starter!r}"
+            )
 
 
 def _check_unique(spec: AgentSpec, kind: str, names: Sequence[str]) -> None:

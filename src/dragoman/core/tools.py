@@ -148,6 +148,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     schedules: tuple[ScheduledPrompt, ...] = ()
     memory: bool | None = None
     """Whether the agent gets the user's memories in sessions that do not set it; None: the protocol decides."""
+    starters: tuple[str, ...] = ()
+    """Messages that a client can suggest for an empty conversation."""
 
     def tool(self, name: str) -> ServerTool | None:
         """The tool with that name, exposed or hidden."""

@@ -46,6 +46,7 @@ assistant = Agent(
     "assistant",
     tools=[add, send],
     instructions="You are a helpful assistant. Use your tools where they help.",
+    starters=["What is 20 + 22?", "Send Ann my greetings"],
     history=True,
 )
 ''',
@@ -90,6 +91,7 @@ def send(to: str, text: str) -> str:
 
 
 # The function waits for answers as long as it takes, and survives restarts: see docs/agents.md.
+@agent(tools=[send], starters=["Dinner is at seven"], history=True)
 async def messenger(run: Run) -> AsyncIterator[str]:
     """Sends your message to somebody."""
     to = await run.ask("To whom?", ["Ann", "Bob"])

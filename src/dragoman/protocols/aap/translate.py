@@ -202,6 +202,7 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
         )
         or None,
         capabilities=_capabilities(spec),
+        meta=wire.AgentMeta(starters=spec.starters) if spec.starters else None,
     )
 
 

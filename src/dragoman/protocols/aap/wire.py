@@ -159,6 +159,12 @@ class Capabilities(_Out, frozen=True, kw_only=True):
     image: PresenceFlags | None = None
 
 
+class AgentMeta(_Out, frozen=True, kw_only=True):
+    """What this server says of an agent beyond the specification."""
+
+    starters: tuple[str, ...]
+
+
 class AgentInfo(_Out, frozen=True, kw_only=True):
     """An agent in `/meta`."""
 
@@ -169,6 +175,8 @@ class AgentInfo(_Out, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] | None = None
     options: tuple[AgentOption, ...] | None = None
     capabilities: Capabilities | None = None
+    meta: AgentMeta | None = msgspec.field(default=None, name="_meta")
+    """Not of the specification."""
 
 
 class Meta(_Out, frozen=True, kw_only=True):
