@@ -41,7 +41,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
 from dragoman.protocols.agentscope.inputs import MESSAGE_ID_PREFIX, PROTOCOL, ResponseOptions, read_response_options
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 EndStatus = Literal["completed", "failed", "canceled"]
 
@@ -72,15 +72,9 @@ WAITING_KINDS: frozenset[CallKind] = frozenset({"client", "permission", "questio
 _CUT_ERROR = wire.Error("INTERRUPTED", "The server restarted")
 _DELETED_ERROR = wire.Error("SESSION_DELETED", "The session was deleted")
 _INTERNAL_ERROR = wire.Error("INTERNAL_ERROR", "The server failed")
-_ENCODE = msgspec.json.Encoder().encode
 _EventT = TypeVar("_EventT", wire.AgentResponse, wire.Message, wire.Content)
 _TEMPLATE_PREFIX_LENGTH = len(b'{"sequence_number":null')
 _TEMPLATE_SUFFIX_LENGTH = len(b'""}')
-
-
-def _encode(value: object) -> bytes:
-    """Encode a value as JSON on one line. The published client also splits lines at Unicode separators."""
-    return escape_line_separators(_ENCODE(value))
 
 
 class _OpenMessage(msgspec.Struct):
@@ -164,7 +158,7 @@ class ResponseEvents:
             self.count = number + 1
             if number < self._skip:
                 return b""
-            text = _encode(record.text)
+            text = encode_json(record.text)
             return b'id: %d\ndata: {"sequence_number":%d%b%b}\n\n' % (number, number, self._piece_head, text)
         if self.response is None and not isinstance(record.event, RunStarted):
             return b""  # the run is queued behind another one
@@ -268,7 +262,7 @@ class ResponseEvents:
             return KEEP_ALIVE
         message_id, number = f"{MESSAGE_ID_PREFIX}{self._run_id}_heartbeat", self.count - 1
         message = wire.Message(sequence_number=number, status="in_progress", id=message_id, type="heartbeat", role=None)
-        return b"data: %b\n\n" % _encode(message)
+        return b"data: %b\n\n" % encode_json(message)
 
     # --- text and media -------------------------------------------------------------------------------------------
 
@@ -278,7 +272,7 @@ class ResponseEvents:
             return b""
         opened = self._message_for(piece.message_id, piece.index, piece.kind)
         opened.block_index = piece.index
-        template = _encode(self._text_content(opened, "in_progress", "", delta=True))
+        template = encode_json(self._text_content(opened, "in_progress", "", delta=True))
         self._piece_head = template[_TEMPLATE_PREFIX_LENGTH:-_TEMPLATE_SUFFIX_LENGTH]
         self._current_block = (piece.message_id, piece.index)
         self._pieces = []
@@ -427,7 +421,7 @@ class ResponseEvents:
         self.count = number + 1
         event = msgspec.structs.replace(event, sequence_number=number)
         if number >= self._skip:
-            self._frames.append(b"id: %d\ndata: %b\n\n" % (number, _encode(event)))
+            self._frames.append(b"id: %d\ndata: %b\n\n" % (number, encode_json(event)))
         return event
 
     def _take_frames(self) -> bytes:

@@ -4,20 +4,16 @@ A frame's id is the index of its chunk, counted from 0. It is a function of the 
 chunk, also after a restart. Source: specification of AI SDK, 5, 7.
 """
 
-import msgspec
-
-from dragoman.core.content import Json
 from dragoman.core.refusals import ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.aisdk.translate import FAILED_MESSAGE, TurnChunks
 from dragoman.protocols.aisdk.wire import Chunk
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 DONE = b"data: [DONE]\n\n"
 NOTHING = b'data: {"type":"finish"}\n\n' + DONE
 """A stream with nothing to tell, for clients that ask for a position and take 204 for an error."""
 REVOKED = b'data: {"type":"error","errorText":"The API key was revoked"}\n\n' + NOTHING
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class ChunkFrames:
@@ -35,19 +31,19 @@ class ChunkFrames:
         self._skip = skip
         self.count = 0
         """The number of chunks so far, with those that were skipped."""
-
-    @property
-    def is_over(self) -> bool:
+        self.is_over = False
         """Whether the last frame ended the stream."""
-        return self._turn.is_over
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
-        if type(record) is Piece and self.count >= self._skip:
+        index = self.count
+        if type(record) is Piece and index >= self._skip:
             part = self._turn.open_part
             if part is not None and part.index == record.index and part.message_id == record.message_id:
-                return self._delta(part.delta_head, record.text)
+                self.count = index + 1  # nearly all frames are this
+                return b"id: %d\ndata: %b%b}\n\n" % (index, part.delta_head, encode_json(record.text))
         chunks = self._turn.feed(record)
+        self.is_over = self._turn.is_over
         return b"".join(map(self._frame, chunks)) if chunks else b""
 
     def close(self, error: Exception) -> bytes:
@@ -56,24 +52,15 @@ class ChunkFrames:
             return b""
         return self._frame({"type": "error", "errorText": FAILED_MESSAGE}) + self._frame({"type": "finish"})
 
-    def _delta(self, head: bytes, text: str) -> bytes:
-        """A delta in the part that is open: nearly all frames are this."""
-        index, self.count = self.count, self.count + 1
-        return b"id: %d\ndata: %b%b}\n\n" % (index, head, escape_line_separators(_ENCODE(text)))
-
     def _frame(self, chunk: Chunk) -> bytes:
         index, self.count = self.count, self.count + 1
         is_last = chunk["type"] == "finish"
         if index < self._skip and not is_last:
             return b""
-        return b"id: %d\ndata: %b\n\n%b" % (index, _encoded(chunk), DONE if is_last else b"")
+        return b"id: %d\ndata: %b\n\n%b" % (index, encode_json(chunk), DONE if is_last else b"")
 
 
 def complete_stream(*chunks: Chunk) -> bytes:
     """A stream whose chunks are all known."""
-    frames = [b"id: %d\ndata: %b\n\n" % (index, _encoded(chunk)) for index, chunk in enumerate(chunks)]
+    frames = [b"id: %d\ndata: %b\n\n" % (index, encode_json(chunk)) for index, chunk in enumerate(chunks)]
     return b"".join((*frames, DONE))
-
-
-def _encoded(chunk: Json) -> bytes:
-    return escape_line_separators(_ENCODE(chunk))

@@ -1,6 +1,9 @@
 """Parts of server-sent event frames that protocols share. Pure."""
 
+import msgspec
+
 KEEP_ALIVE = b": keep-alive\n\n"
+_ENCODE = msgspec.json.Encoder().encode
 
 
 def escape_line_separators(data: bytes) -> bytes:
@@ -10,3 +13,9 @@ def escape_line_separators(data: bytes) -> bytes:
     return (
         data.replace(b"\xc2\x85", b"\\u0085").replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     )
+
+
+def encode_json(value: object) -> bytes:
+    """Encode a value as JSON for a frame, in one line for every client."""
+    data = _ENCODE(value)
+    return data if data.isascii() else escape_line_separators(data)

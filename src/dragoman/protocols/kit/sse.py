@@ -106,6 +106,8 @@ class EventStream(Response):
         self._on_close = on_close
         self._idle_limit_s = self._idle_left_s = idle_limit_s
         self._pipe: ResponsePipe | None = None
+        self._is_last = False
+        """Whether the frames so far end the stream."""
         self._has_left = False
         self.status_code = 200
         self.background = None
@@ -178,18 +180,23 @@ class EventStream(Response):
 
     def encode(self, records: Sequence[Record]) -> Chunk:
         """Return the frames of some records."""
+        return Chunk(self._frames(records), self._is_last)
+
+    def _frames(self, records: Sequence[Record]) -> bytes:
+        """The frames of some records. Notes whether they are the last."""
         encoder, frames = self._encoder, []
         feed, record = encoder.feed, None
         try:
             for record in records:
                 frames.append(feed(record))
                 if encoder.is_over:
-                    return Chunk(b"".join(frames), is_last=True)
+                    self._is_last = True
+                    break
         except Exception as error:  # the root of a stream: it ends well-formed even after a fault of ours
             log.error("stream failed", record=type(record).__name__, exc_info=error)
             frames.append(encoder.close(error))
-            return Chunk(b"".join(frames), is_last=True)
-        return Chunk(b"".join(frames))
+            self._is_last = True
+        return b"".join(frames)
 
     def _push(self, records: Sequence[Record]) -> bool:
         """Write records in the commit's own call. Returns False if the client does not take more now."""
@@ -197,11 +204,11 @@ class EventStream(Response):
         assert pipe is not None, "set together with the reader's `push`"
         if not pipe.is_ready():
             return False
-        chunk = self.encode(records)
-        if chunk.is_last:
-            raise _StreamOver(chunk)
-        if chunk.body:
-            pipe.write(chunk.body)
+        body = self._frames(records)
+        if self._is_last:
+            raise _StreamOver(Chunk(body, is_last=True))
+        if body:
+            pipe.write(body)
         return True
 
     def _client_left(self) -> None:

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from dragoman.core.content import JsonObject
 from dragoman.core.events import AnswerGiven, CallOpened, LoggedEvent
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
@@ -20,7 +18,7 @@ from dragoman.core.session import OpenCall
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.eras import complete
 from dragoman.protocols.mcp.forms import form_id, form_of, input_requests, may_ask
@@ -29,12 +27,11 @@ from dragoman.protocols.mcp.tokens import EventIds, RequestState
 from dragoman.protocols.mcp.translate import TurnSummary, refused_result, task_of, turn_result
 
 PROGRESS_INTERVAL_S = 0.1
-_ENCODE = msgspec.json.Encoder().encode
 
 
 def encode_frame(message: object, event_id: bytes = b"") -> bytes:
     """A JSON-RPC message as an event of a stream."""
-    return b"%bdata: %b\n\n" % (event_id, escape_line_separators(_ENCODE(message)))
+    return b"%bdata: %b\n\n" % (event_id, encode_json(message))
 
 
 class AnsweredRequest(NamedTuple):
@@ -179,7 +176,7 @@ class CallFrames:
             self._nudge()
 
     def _progress_frame(self, cursor: Cursor) -> bytes:
-        message = escape_line_separators(_ENCODE(self._turn.progress or "…"))
+        message = encode_json(self._turn.progress or "…")
         return b'%b%b%d,"message":%b}}\n\n' % (self.id_at(cursor), self._progress_head, self._count, message)
 
     def id_at(self, cursor: Cursor) -> bytes:
@@ -296,5 +293,5 @@ class _RunTimer:
 def _progress_head(token: wire.RequestId) -> bytes:
     return (
         b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%b,"progress":'
-        % escape_line_separators(_ENCODE(token))
+        % encode_json(token)
     )

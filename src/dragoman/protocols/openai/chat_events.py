@@ -28,7 +28,7 @@ from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import asked_call
 from dragoman.core.stream import Piece, Record
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.chat_wire import (
     AnswerMessage,
@@ -51,7 +51,6 @@ FINISH_REASONS: Mapping[StopReason, FinishReason] = {
     "refusal": "content_filter",
 }
 """All other reasons are errors."""
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class Words(NamedTuple):
@@ -166,7 +165,7 @@ class ChatEvents:
     def feed(self, record: Record) -> bytes:
         """Encode the next record; empty if the client is not sent anything for it."""
         if type(record) is Piece and self._block == (record.message_id, record.index):
-            return b"%b%b}%b" % (self._delta, escape_line_separators(_ENCODE(record.text)), self._tail)
+            return b"%b%b}%b" % (self._delta, encode_json(record.text), self._tail)
         if isinstance(record, LoggedEvent):
             match record.event:
                 case RunStarted(run_id=run_id) if run_id == self._run_id:
@@ -205,7 +204,7 @@ class ChatEvents:
         usage = b',"usage":null' if self._include_usage else b""
         facts = {"id": f"chatcmpl-{ids.bare(self._run_id)}", "object": "chat.completion.chunk", "created": created}
         facts |= {"model": self._model, "service_tier": "default", "system_fingerprint": None}
-        self._head = b'data: %b,"choices":[{"index":0,"delta":' % escape_line_separators(_ENCODE(facts))[:-1]
+        self._head = b'data: %b,"choices":[{"index":0,"delta":' % encode_json(facts)[:-1]
         self._tail = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % usage
         return self._chunk({"role": "assistant", "content": ""})
 
@@ -220,7 +219,7 @@ class ChatEvents:
     def _chunk(self, delta: core.JsonObject) -> bytes:
         if not self._is_stream:
             return b""
-        return b"%b%b%b" % (self._head, escape_line_separators(_ENCODE(delta)), self._tail)
+        return b"%b%b%b" % (self._head, encode_json(delta), self._tail)
 
     def _end(self, stopped: RunStopped) -> bytes:
         if self._created < 0 or stopped.reason not in FINISH_REASONS:
@@ -255,9 +254,9 @@ class ChatEvents:
 
     def _usage_chunk(self, usage: ChatUsage) -> bytes:
         facts = self._head.partition(b'"choices"')[0]
-        return b'%b"choices":[],"usage":%b}\n\n' % (facts, _ENCODE(usage))
+        return b'%b"choices":[],"usage":%b}\n\n' % (facts, encode_json(usage))
 
     def _fail(self, failure: RunFailed) -> bytes:
         self.is_over, self.failure = True, failure
         body = wire.ErrorBody(wire.ErrorFacts(str(failure), "server_error", "", failure.code))
-        return b"data: %b\n\n%b" % (escape_line_separators(_ENCODE(body)), DONE)
+        return b"data: %b\n\n%b" % (encode_json(body), DONE)

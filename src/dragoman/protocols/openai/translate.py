@@ -36,7 +36,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.session import asked_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.requests import RunFields
 
@@ -58,7 +58,6 @@ ENDS: Mapping[StopReason, tuple[wire.ResponseStatus, str]] = {
 """The status and the last event of a response (shared rules, 24). The protocol has no event for a stop; this one ends
 all clients cleanly."""
 _ERROR_CODES = {"output_invalid": "invalid_output"}
-_ENCODE = msgspec.json.Encoder().encode
 
 
 class _Open(msgspec.Struct):
@@ -128,8 +127,6 @@ class ResponseEvents:
         """Calls of the open step that somebody else acts on."""
         self._is_end_pending = False
         """The open item's step is over; the next record decides how the item ended."""
-        self._block: tuple[MessageId, int] | None = None
-        """The block that is being streamed."""
         self._delta = (b"", b"", b"")
         """The parts of that block's frames before the number, before the text and after it."""
 
@@ -138,17 +135,16 @@ class ResponseEvents:
     def feed(self, record: Record) -> bytes:
         """Encode the next record; empty if the client is not sent anything for it."""
         if type(record) is Piece:
-            if self._block != (record.message_id, record.index):
-                return self._begin_block(record)
             opened = self._open
-            assert opened is not None, "its block is open"
+            if opened is None or opened.block != record.index or opened.step != record.message_id:
+                return self._begin_block(record)
             opened.pieces.append(record.text)
             number = self.count
             self.count = number + 1
             if number < self._skip:
                 return b""
             head, middle, tail = self._delta
-            return b"%b%d%b%b%b" % (head, number, middle, escape_line_separators(_ENCODE(record.text)), tail)
+            return b"%b%d%b%b%b" % (head, number, middle, encode_json(record.text), tail)
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         if self._is_end_pending and not isinstance(record.event, RunStopped):
             self._finish_item()
@@ -161,8 +157,8 @@ class ResponseEvents:
                 self._begin_response(started, logged.at)
             case _ if self.response is None:
                 pass  # the run is queued behind another one
-            case BlockClosed(loop="root", block=core.Call()):
-                self._block = None
+            case BlockClosed(block=core.Call()):
+                pass  # it is shown when it is opened
             case BlockClosed(loop="root") as closed:
                 self._close_block(closed)
             case CallOpened() as opened:
@@ -263,7 +259,6 @@ class ResponseEvents:
             self._finish_item()
         opened = self._item_for(piece.message_id, "message" if piece.kind == "text" else "reasoning")
         self._begin_part(opened, piece.index)
-        self._block = (piece.message_id, piece.index)
         return self._take_frames() + self.feed(piece)
 
     def _begin_part(self, opened: _Open, block: int) -> None:
@@ -276,17 +271,16 @@ class ResponseEvents:
             kind, tail = b"response.reasoning_summary_text.delta", b"}\n\n"
             self._emit("response.reasoning_summary_part.added", **place, part=wire.SummaryText())
         head = b'event: %b\ndata: {"type":"%b","sequence_number":' % (kind, kind)
-        self._delta = (head, b',%b,"delta":' % _ENCODE(place)[1:-1], tail)
+        self._delta = (head, b',%b,"delta":' % encode_json(place)[1:-1], tail)
 
     def _close_block(self, closed: BlockClosed) -> None:
-        block = closed.block
-        is_streamed, self._block = self._block == (closed.message_id, closed.index), None
+        block, opened = closed.block, self._open
         if isinstance(block, core.Text | core.Thinking):
-            if not is_streamed and block.text:
+            if opened is not None and opened.block == closed.index and opened.step == closed.message_id:
+                self._close_part(opened)
+            elif block.text:
                 kind: Literal["message", "reasoning"] = "message" if isinstance(block, core.Text) else "reasoning"
                 self._add_part(self._item_for(closed.message_id, kind), closed.index, block.text)
-            elif is_streamed and self._open is not None:
-                self._close_part(self._open)
         elif isinstance(block, core.Image | core.File) and block.url.startswith(("https://", "http://")):
             text = (
                 f"![image]({block.url})" if isinstance(block, core.Image) else f"[{block.name or 'file'}]({block.url})"
@@ -334,7 +328,7 @@ class ResponseEvents:
 
     def _finish_item(self, status: wire.ItemStatus = "completed", **more: object) -> None:
         """Send the end of the open message or reasoning, if there is one."""
-        opened, self._open, self._is_end_pending, self._block = self._open, None, False, None
+        opened, self._open, self._is_end_pending = self._open, None, False
         if opened is None:
             return
         if opened.block >= 0:
@@ -344,7 +338,6 @@ class ResponseEvents:
         self._finish(opened.index, kind(id=opened.id, status=status, **parts), **more)  # type: ignore[arg-type]  # by kind
 
     def _close_step(self, closed: MessageClosed) -> None:
-        self._block = None
         if closed.status == "completed":
             self._is_end_pending = self._open is not None
         else:
@@ -458,7 +451,7 @@ class ResponseEvents:
         number = self.count
         self.count = number + 1
         if number >= self._skip:
-            encoded = escape_line_separators(_ENCODE({"type": kind, "sequence_number": number, **fields}))
+            encoded = encode_json({"type": kind, "sequence_number": number, **fields})
             self._frames.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), encoded))
 
     def _take_frames(self) -> bytes:
