@@ -36,6 +36,7 @@ class Context:
         self.answer: str | None = None
         self.answers: Sequence[Sequence[str]] = ()
         self.time_zone = "UTC"
+        self.elapsed_s = 0.0
         self.attached: Json = None
 
     def attach(self, private: Json) -> None:

@@ -1,7 +1,7 @@
 """Runs functions of the application as tools of a session."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,7 +68,9 @@ class CallContext(msgspec.Struct, kw_only=True):
     metadata: RunMetadata = NO_METADATA
     granted: bool = True
     answer: str | None = None
+    answers: Sequence[Sequence[str]] = ()
     time_zone: str = "UTC"
+    elapsed_s: float = 0.0
 
     def attach(self, private: Json) -> None:
         """Raises RuntimeError: only a server stores private values."""

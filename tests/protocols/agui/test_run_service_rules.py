@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from copy import deepcopy
 from itertools import combinations
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -419,7 +419,7 @@ def test_a_wrong_shape_names_the_field(place: int) -> None:
     change(body)
     with pytest.raises(RuleViolation) as refused:
         checked(body)
-    (error,) = refused.value.response.facts["errors"]
+    (error,) = cast(list[Json], refused.value.response.facts["errors"])
     assert (refused.value.rule.number, error["loc"]) == (2, location)
     assert error["msg"]
 
@@ -443,7 +443,7 @@ def test_anything_but_a_json_object_breaks_the_second_rule_and_the_answer_says_w
     with pytest.raises(RuleViolation) as refused:
         decode_run(raw)
     assert refused.value.rule.number == 2
-    (error,) = refused.value.response.facts["errors"]
+    (error,) = cast(list[Json], refused.value.response.facts["errors"])
     assert error["msg"]
 
 
