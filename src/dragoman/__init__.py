@@ -3,6 +3,8 @@
 This is what agents are written with; the server is the command `dragoman`.
 """
 
+from typing import TYPE_CHECKING
+
 from dragoman.adapters import RunInfo
 from dragoman.agents.function import agent
 from dragoman.agents.mcp import McpServer
@@ -13,6 +15,9 @@ from dragoman.core.agent import AgentError, Deferred, NeedsApproval, ToolContext
 from dragoman.core.content import Data, File, Image, Text, Thinking
 from dragoman.core.events import PlanStep
 from dragoman.core.tools import Capabilities, ScheduledPrompt, SecretOption, SelectOption, TextOption
+
+if TYPE_CHECKING:
+    from dragoman.gateway.remote_agent import RemoteAgent
 
 __all__ = [
     "Agent",
@@ -26,6 +31,7 @@ __all__ = [
     "NeedsApproval",
     "Plan",
     "PlanStep",
+    "RemoteAgent",
     "Run",
     "RunInfo",
     "ScheduledPrompt",
@@ -39,3 +45,12 @@ __all__ = [
     "agent",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs the client library only when it is used."""
+    if name == "RemoteAgent":
+        from dragoman.gateway.remote_agent import RemoteAgent
+
+        return RemoteAgent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,7 +44,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings. Times are in seconds, and sizes in bytes unless a setting says otherwise."""
 
     agents: Annotated[
-        tuple[str, ...], doc("Python files with the agents to serve, each `FILE.py` or `FILE.py:NAME`")
+        tuple[str, ...],
+        doc(
+            "Python files with the agents to serve, each `FILE.py` or `FILE.py:NAME`; agents of other servers, each"
+            " `NAME=PROTOCOL+URL`"
+        ),
     ] = ()
     default_agent: Annotated[str | None, doc("agent for clients that name none; not set: the first one served")] = None
     default_model: Annotated[str | None, doc("model for agents that name none, such as `openai:gpt-5-mini`")] = None

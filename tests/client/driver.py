@@ -91,11 +91,13 @@ class ClientDriver:
         return self._client
 
     async def begin(self, setup: c.Setup) -> None:
-        tools = [Tool(name=name, parameters={"type": "object"}) for name in setup.client_tools]
-        arguments: dict[str, Any] = {} if self._protocol == "blade" else {"tools": tools}
+        arguments: dict[str, Any] = {} if self._protocol == "blade" else {"tools": self.declared(setup)}
         if self._protocol == "aap":
             arguments |= {"server_tools": [*setup.trusted, *setup.untrusted], "trusted_tools": setup.trusted}
         self._session = await self.client.create("rehearsal", **arguments)
+
+    def declared(self, setup: c.Setup) -> list[Tool]:
+        return [Tool(name=name, parameters={"type": "object"}) for name in setup.client_tools]
 
     async def run(self, user_input: c.Input) -> c.Outcome:
         self._begin(user_input)

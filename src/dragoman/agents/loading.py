@@ -4,6 +4,7 @@ Objects of other frameworks are agents too. Their adapters are a layer beside th
 and only when a file has an object of the framework.
 """
 
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -28,6 +29,8 @@ ADAPTERS = {
 Not by the top module alone: a project's own package may be called `agents`.
 """
 
+_REMOTE = re.compile(r"[A-Za-z0-9_.-]+=[a-z-]+\+https?://")
+
 
 class LoadError(Exception):
     """A file has no agents to serve. The message is meant for the terminal."""
@@ -41,17 +44,28 @@ def load(location: str) -> list[Agent]:
     can be imported.
 
     Args:
-        location: `FILE.py`, or `FILE.py:NAME`, where NAME is an agent or a list of agents.
+        location: `FILE.py`, or `FILE.py:NAME`, where NAME is an agent or a list of agents; or `NAME=PROTOCOL+URL`, an
+            agent that runs on another server.
 
     Raises:
         LoadError: the file does not exist, fails to import, or has no agent.
     """
+    if is_remote(location):
+        try:
+            return [import_module("dragoman.gateway.remote_agent").from_location(location)]
+        except DeclarationError as error:
+            raise LoadError(f"{location}: {error}") from error
     path, name = _split_location(location)
     module = _import_file(path)
     try:
         return _agents_by_name(module, path, name) if name else _public_agents(module, path)
     except DeclarationError as error:  # of a framework's object: ours are checked when they are written
         raise LoadError(f"{path}: {error}") from error
+
+
+def is_remote(location: str) -> bool:
+    """Whether a location is `NAME=PROTOCOL+URL`, an agent that runs on another server."""
+    return _REMOTE.match(location) is not None
 
 
 def load_all(locations: Iterable[str]) -> list[Agent]:
@@ -88,6 +102,14 @@ class Wrapper(Protocol):
         """What was understood of the object, for the server's start."""
 
 
+@runtime_checkable
+class Nameable(Protocol):
+    """An agent that can be named after its variable."""
+
+    def name_after(self, variable: str) -> None:
+        """Take the name of the variable that holds the agent, unless it has a name."""
+
+
 def as_agent(value: object, name: str) -> Agent | None:
     """The agent that serves a value: itself if it is one, a wrapper if it is an object of a framework, or None.
 
@@ -99,6 +121,8 @@ def as_agent(value: object, name: str) -> Agent | None:
         DeclarationError: it is a framework's object that cannot be served; the message says why.
     """
     if is_agent(value):
+        if isinstance(value, Nameable):
+            value.name_after(name)
         return value
     packages = {each.__module__.partition(".")[0] for each in type(value).__mro__}
     for framework, adapter in ADAPTERS.items():

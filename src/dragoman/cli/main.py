@@ -104,10 +104,13 @@ def _load(flags: Mapping[str, object]) -> LoadedSettings:
 
 
 @commands.command(cls=SettingsCommand)
-@click.argument("agents", metavar="[FILE.py[:NAME]]...", nargs=-1)
+@click.argument("agents", metavar="[FILE.py[:NAME] | NAME=PROTOCOL+URL]...", nargs=-1)
 @settings_flags()
 def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     """Serve agents. Without a file, serve an assistant with the default model.
+
+    NAME=PROTOCOL+URL serves an agent that runs on another server, such as weather=ag-ui+http://127.0.0.1:9000/agent.
+    Its API key is read from REMOTE_AGENT_KEY.
 
     Prints one line on standard output when the server accepts requests: ready http://HOST:PORT. Each setting can also
     be set in the environment as DRAGOMAN_NAME, or in a TOML file.

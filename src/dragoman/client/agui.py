@@ -10,6 +10,8 @@ from uuid import uuid4
 
 import msgspec
 
+from dragoman.client.agui_content import to_wire_content
+from dragoman.client.agui_seeds import seed_messages
 from dragoman.client.agui_turn import AguiTurn, messages_from
 from dragoman.client.codec import (
     SETTINGS,
@@ -39,7 +41,6 @@ from dragoman.client.pending import choice_to_json
 from dragoman.client.sse import FrameReader
 from dragoman.core.content import JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
-from dragoman.protocols.agui.content import DataSource, ImagePart, Part, TextPart, UrlSource
 from dragoman.protocols.agui.translate import VERSION
 
 BASE = "/ag-ui"
@@ -62,9 +63,14 @@ class AguiCodec:
         """Make the handle of a new thread. Nothing is sent yet: a thread begins with its first message."""
         if not session_config.agent and not self._endpoint:
             raise Unsupported("AG-UI has no default agent: name one with create(agent=…)")
-        advice = "AG-UI cannot select or trust tools, or set options, a title, labels or a history; AAP can"
-        require_unset(session_config, *SETTINGS, advice=advice)
-        return SessionHandle(id=str(uuid4()), agent=session_config.agent, tools=session_config.tools)
+        advice = "AG-UI cannot select or trust tools, or set options, a title or labels; AAP can"
+        require_unset(session_config, *(name for name in SETTINGS if name != "history"), advice=advice)
+        return SessionHandle(
+            id=str(uuid4()),
+            agent=session_config.agent,
+            tools=session_config.tools,
+            messages=seed_messages(session_config.history),
+        )
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
         """Make the handle of an existing session."""
@@ -106,7 +112,7 @@ class AguiCodec:
 
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AguiTurn":
         """Start a turn."""
-        messages, resume = _to_wire_input(handle, turn_input)
+        messages, resume = _to_wire_input(handle, turn_input, idempotency_key)
         body = _request_body(
             handle, idempotency_key, messages if handle.server_keeps_history else [*handle.messages, *messages]
         )
@@ -187,10 +193,16 @@ def _request_body(handle: SessionHandle, run_id: str = "", messages: Sequence[Js
 # --- client → wire ----------------------------------------------------------------------------------------------------
 
 
-def _to_wire_input(handle: SessionHandle, turn_input: TurnInput) -> tuple[list[JsonObject], list[JsonObject]]:
-    """The messages and the entries of `resume` for a request."""
+def _to_wire_input(
+    handle: SessionHandle, turn_input: TurnInput, run_id: str
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """The messages and the entries of `resume` for a request. The messages' ids follow from the run's."""
     if isinstance(turn_input, UserInput):
-        message = {"id": uuid4().hex, "role": "user", "content": _to_wire_content(turn_input.text, turn_input.images)}
+        message = {
+            "id": f"{run_id}-user",
+            "role": "user",
+            "content": to_wire_content(turn_input.text, turn_input.images),
+        }
         interrupts = [each.call_id for each in handle.pending if not isinstance(each, ClientCall)]
         return [message], [{"interruptId": each, "status": "cancelled"} for each in interrupts]
     kinds = {each.call_id: type(each) for each in handle.pending}
@@ -198,16 +210,16 @@ def _to_wire_input(handle: SessionHandle, turn_input: TurnInput) -> tuple[list[J
     resume: list[JsonObject] = []
     for answer in turn_input:
         if kinds.get(answer.call_id) is ClientCall:
-            messages.append(_tool_message(answer))
+            messages.append(_tool_message(answer, f"{run_id}-{len(messages)}"))
         else:
             resume.append({"interruptId": answer.call_id, **_to_resume_entry(answer)})
     return messages, resume
 
 
-def _tool_message(answer: Answer) -> JsonObject:
-    message: JsonObject = {"id": uuid4().hex, "role": "tool", "toolCallId": answer.call_id}
+def _tool_message(answer: Answer, message_id: str) -> JsonObject:
+    message: JsonObject = {"id": message_id, "role": "tool", "toolCallId": answer.call_id}
     if isinstance(answer, Result):
-        return {**message, "content": _to_wire_content(answer.text, answer.images)}
+        return {**message, "content": to_wire_content(answer.text, answer.images)}
     reason = answer.reason if isinstance(answer, Deny) else ""
     return {**message, "content": "", "error": reason or "Tool call denied"}
 
@@ -224,18 +236,6 @@ def _to_resume_entry(answer: Answer) -> JsonObject:
             return {"status": "resolved", "payload": choice_to_json(answer)}
         case Result():
             raise ClientError("over AG-UI, Result answers only calls of client tools")
-
-
-def _to_wire_content(text: str, images: Sequence[str]) -> str | list[Part]:
-    if not images:
-        return text
-    parts: list[Part] = [TextPart(text=text)] if text else []
-    return [*parts, *(ImagePart(source=_to_wire_source(url)) for url in images)]
-
-
-def _to_wire_source(url: str) -> DataSource | UrlSource:
-    head, separator, value = url.partition(";base64,")
-    return DataSource(value=value, mime_type=head.removeprefix("data:")) if separator else UrlSource(value=url)
 
 
 def _quote_segment(text: str) -> str:

@@ -1,10 +1,11 @@
 """The transport for Blade: REST over HTTP, and a Socket.IO connection per chat that reconnects by itself."""
 
 import asyncio
+import copy
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -94,6 +95,14 @@ class BladeTransport:
         self._key = key
         self._timeouts: Timeouts = connection.timeouts
 
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """The same server, for requests with more headers. A bearer token is also the socket's."""
+        transport = copy.copy(self)
+        transport._connection = self._connection.with_headers(headers)
+        scheme, _, token = transport._connection.headers.get("Authorization", "").partition(" ")
+        transport._key = token if scheme.lower() == "bearer" else self._key
+        return transport
+
     async def close(self) -> None:
         """Close all connections."""
         await self._connection.close()
@@ -101,6 +110,9 @@ class BladeTransport:
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
         return await self._connection.send(self._codec.agents())
+
+    async def identify(self) -> None:
+        """Do nothing: no request depends on the server."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Create a session."""
@@ -145,8 +157,10 @@ class BladeTransport:
             except ConnectionLost as lost:
                 await asyncio.sleep(backoff.next_delay(lost.error))
 
-    async def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
-        """Run a turn, to its `Ended`. Answers are sent one by one, each in a chat of its own."""
+    async def run_turn(
+        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+    ) -> AsyncGenerator[Event, None]:
+        """Run a turn, to its `Ended`. Answers are sent one by one, each in a chat of its own. There are no keys."""
         payloads = (
             [message_payload(handle, turn_input)]
             if isinstance(turn_input, UserInput)
@@ -158,6 +172,10 @@ class BladeTransport:
                 async for event in chat:
                     if not isinstance(event, Ended) or payload is payloads[-1]:
                         yield event
+
+    async def runs_once(self, handle: SessionHandle) -> bool:
+        """Return false: Blade has no keys, so that a repeated message is another one."""
+        return False
 
     async def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest turn from its start."""
@@ -242,6 +260,7 @@ class BladeTransport:
         try:
             async with websockets.connect(
                 self._url,
+                additional_headers=self._connection.headers,
                 open_timeout=self._timeouts.connect_s,
                 close_timeout=1,
                 max_size=MAX_MESSAGE_BYTES,

@@ -1,10 +1,11 @@
 """HTTP connections to a server: timeouts, retries, and streams that resume after a lost connection."""
 
 import asyncio
+import copy
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import httpx2
 import msgspec
@@ -105,11 +106,20 @@ class ServerConnection:
         self.timeouts = timeouts
         self.url = url.rstrip("/")
         self._has_answered = False
+        self.headers: Mapping[str, str] = {}
+        """Sent with every request, in addition to those of the request."""
         self._http = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(timeouts.idle_s, connect=timeouts.connect_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )
+
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """The same connections, for requests with more headers. An address that is down is tried for `reconnect_s`."""
+        connection = copy.copy(self)
+        connection.headers = {**self.headers, **headers}
+        connection._has_answered = True
+        return connection
 
     async def close(self) -> None:
         """Close all connections."""
@@ -158,11 +168,7 @@ class ServerConnection:
                     raise Unreachable(
                         f"{failure.error}; this server cannot resume streams: read the rest from the history"
                     ) from failure
-                if (
-                    failure.was_sent
-                    and not turn.request.is_idempotent
-                    and not await self._is_idempotent_server(idempotency_probe)
-                ):
+                if failure.was_sent and not turn.request.is_idempotent and not await self.probe(idempotency_probe):
                     raise Unreachable(
                         f"{failure.error}; it is unknown whether the message arrived: check the history"
                     ) from failure
@@ -176,8 +182,8 @@ class ServerConnection:
         """Whether the server has never answered: then the address is wrong or the server is down."""
         return not (self._has_answered or failure.was_sent)
 
-    async def _is_idempotent_server(self, idempotency_probe: TypedRequest[bool]) -> bool:
-        """Whether the server runs a request once, even if it arrives twice."""
+    async def probe(self, idempotency_probe: TypedRequest[bool]) -> bool:
+        """Find out whether the server runs a request once, even if it arrives twice."""
         try:
             return await self.send(idempotency_probe)
         except RequestRefused:
@@ -195,6 +201,7 @@ class ServerConnection:
             RequestRefused: the server refused the request.
         """
         headers = {
+            **self.headers,
             **request.headers,
             "Accept": "text/event-stream, application/json" if is_stream else "application/json",
         }

@@ -4,7 +4,7 @@ The protocol has neither sessions nor ids of runs: the client keeps the history 
 server executes itself is not shown, and a lost stream cannot be resumed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -113,8 +113,12 @@ class OpenAiChatCodec:
         """Make the handle of a new session, which only the client knows."""
         advice = "Chat Completions cannot select or trust tools, or set options, a title or labels; AAP can"
         require_unset(session_config, "server_tools", "trusted_tools", "options", "title", "labels", advice=advice)
-        messages = [wire for each in session_config.history for wire in _to_wire_messages(each)]
-        return SessionHandle(id=str(uuid4()), agent=session_config.agent, tools=session_config.tools, messages=messages)
+        return SessionHandle(
+            id=str(uuid4()),
+            agent=session_config.agent,
+            tools=session_config.tools,
+            messages=to_seed_messages(session_config.history),
+        )
 
     def open(self, info: SessionInfo, session_config: SessionConfig) -> SessionHandle:
         """Make the handle of an existing session."""
@@ -177,6 +181,11 @@ class OpenAiChatCodec:
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
         """Decode an error response."""
         return self._responses.decode_refusal(status, headers, body)
+
+
+def to_seed_messages(history: Iterable[Message]) -> list[JsonObject]:
+    """A history in the form of the API."""
+    return [wire for each in history for wire in _to_wire_messages(each)]
 
 
 class OpenAiChatTurn:

@@ -1,7 +1,10 @@
 """The transport for OpenAI's API: what takes several requests, and what servers without Conversations do instead."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from typing import Self
 from uuid import uuid4
 
 import msgspec
@@ -27,7 +30,14 @@ class OpenAiTransport:
     def __init__(self, connection: ServerConnection, codec: OpenAiCodec) -> None:
         self._connection = connection
         self._codec = codec
-        self._knows_server = False
+        self._known = asyncio.Event()
+        """Set when it is known whether the server is a Dragoman. Shared by all copies with other headers."""
+
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """The same connections, for requests with more headers."""
+        transport = copy.copy(self)
+        transport._connection = self._connection.with_headers(headers)
+        return transport
 
     async def close(self) -> None:
         """Close all connections."""
@@ -36,13 +46,22 @@ class OpenAiTransport:
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
         agents = await self._connection.send(self._codec.agents())
-        self._knows_server = True
+        self._known.set()
         return agents
+
+    async def identify(self) -> None:
+        """Find out whether it is a Dragoman server. A server that lists no models is none."""
+        if self._known.is_set():
+            return
+        try:
+            await self.agents()
+        except (RequestRefused, InvalidResponse):
+            self._known.set()
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Create a conversation; on a server without Conversations, a session that only the client knows."""
         items = seed_items(session_config)
-        await self._identify_server()
+        await self.identify()
         try:
             handle = await self._connection.send(self._codec.create(session_config))
         except RequestRefused as error:
@@ -57,7 +76,7 @@ class OpenAiTransport:
 
     async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
         """Open an existing conversation. Raises NotFound."""
-        await self._identify_server()
+        await self.identify()
         handle = SessionHandle(
             id=session_id, agent=session_config.agent, tools=session_config.tools, server_keeps_history=True
         )
@@ -109,9 +128,11 @@ class OpenAiTransport:
             await self._connection.send(self._codec.cancel(response_id))
         return is_running or is_waiting
 
-    async def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
+    async def run_turn(
+        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+    ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. Raises Unsupported if the server has no Responses."""
-        turn = self._codec.turn(handle, turn_input, uuid4().hex)
+        turn = self._codec.turn(handle, turn_input, idempotency_key or uuid4().hex)
         try:
             async with aclosing(self._stream(turn)) as events:
                 async for event in events:
@@ -125,6 +146,10 @@ class OpenAiTransport:
                 status=error.status,
             ) from error
 
+    async def runs_once(self, handle: SessionHandle) -> bool:
+        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
+        return await self._connection.probe(self._codec.idempotency_probe())
+
     async def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest response from its start."""
         response_id = handle.last_response_id
@@ -137,15 +162,6 @@ class OpenAiTransport:
                 yield event
 
     # --- inside -----------------------------------------------------------------------------------------------------
-
-    async def _identify_server(self) -> None:
-        """Find out whether it is a Dragoman server. A server that lists no models is none."""
-        if self._knows_server:
-            return
-        try:
-            await self.agents()
-        except (RequestRefused, InvalidResponse):
-            self._knows_server = True
 
     def _stream(self, turn: OpenAiTurn) -> AsyncGenerator[Event, None]:
         return self._connection.stream_events(turn, self._codec.idempotency_probe())

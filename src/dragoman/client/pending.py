@@ -56,6 +56,15 @@ def choice_to_json(choice: Choice) -> JsonObject:
     return encoded
 
 
+def choice_from_answers(call_id: str, answers: Sequence[JsonObject]) -> Choice:
+    """The choice in the answers to a question's items, as a server stores them: each with `labels` and `custom`."""
+    return Choice(
+        call_id=call_id,
+        selections={index: tuple(each["labels"]) for index, each in enumerate(answers) if each["labels"]},
+        custom={index: each["custom"] for index, each in enumerate(answers) if each["custom"]},
+    )
+
+
 def match_answers(pending: Sequence[Pending], answers: Sequence[Answer]) -> tuple[Answer, ...]:
     """Return the answers, each with the id of its call. One without an id goes to the only call that it fits.
 

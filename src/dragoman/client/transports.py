@@ -1,7 +1,9 @@
 """Transports: one per protocol, with a common interface for the sessions above them."""
 
-from collections.abc import AsyncGenerator
-from typing import Literal, Protocol
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Mapping
+from typing import Literal, Protocol, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -28,11 +30,17 @@ class Transport(Protocol):
     def needs_all_answers(self) -> bool:
         """Whether all pending calls are answered with one request."""
 
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """The same connections, for requests with more headers."""
+
     async def close(self) -> None:
         """Close all connections."""
 
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
+
+    async def identify(self) -> None:
+        """Find out what the requests to the server depend on, unless that is known."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Create a session."""
@@ -55,8 +63,13 @@ class Transport(Protocol):
     async def stop(self, handle: SessionHandle) -> bool:
         """Stop the current run. Returns whether there was one."""
 
-    def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
-        """Run a turn, to its `Ended`."""
+    def run_turn(
+        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+    ) -> AsyncGenerator[Event, None]:
+        """Run a turn, to its `Ended`. The key is the same for repetitions of the turn; by default it is a new one."""
+
+    async def runs_once(self, handle: SessionHandle) -> bool:
+        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
 
     def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest turn from its start."""
@@ -68,8 +81,15 @@ class HttpTransport:
     def __init__(self, connection: ServerConnection, codec: Codec) -> None:
         self._connection = connection
         self._codec = codec
-        self._knows_agents = False
+        self._known = asyncio.Event()
+        """Set when the agents are known. Shared by all copies with other headers."""
         self.needs_all_answers = codec.needs_all_answers
+
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """The same connections, for requests with more headers."""
+        transport = copy.copy(self)
+        transport._connection = self._connection.with_headers(headers)
+        return transport
 
     async def close(self) -> None:
         """Close all connections."""
@@ -78,12 +98,17 @@ class HttpTransport:
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
         agents = await self._connection.send(self._codec.agents())
-        self._knows_agents = True
+        self._known.set()
         return agents
+
+    async def identify(self) -> None:
+        """List the agents, if requests depend on them and they are not known."""
+        if self._codec.needs_agents and not self._known.is_set():
+            await self.agents()
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Create a session."""
-        await self._ensure_agents()
+        await self.identify()
         try:
             created = self._codec.create(session_config, idempotency_key)
         except Unsupported:
@@ -95,7 +120,7 @@ class HttpTransport:
 
     async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
         """Open an existing session. Raises NotFound."""
-        await self._ensure_agents()
+        await self.identify()
         handle = SessionHandle(id=session_id, agent=session_config.agent, tools=session_config.tools)
         return self._codec.open(await self.session_info(handle), session_config)
 
@@ -126,19 +151,21 @@ class HttpTransport:
                 raise
             raise Unsupported("this server cannot stop runs over this protocol", status=error.status) from error
 
-    def run_turn(self, handle: SessionHandle, turn_input: TurnInput) -> AsyncGenerator[Event, None]:
+    def run_turn(
+        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+    ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`."""
         return self._connection.stream_events(
-            self._codec.turn(handle, turn_input, uuid4().hex), self._codec.idempotency_probe(handle)
+            self._codec.turn(handle, turn_input, idempotency_key or uuid4().hex), self._codec.idempotency_probe(handle)
         )
+
+    async def runs_once(self, handle: SessionHandle) -> bool:
+        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
+        return await self._connection.probe(self._codec.idempotency_probe(handle))
 
     def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest turn from its start."""
         return self._connection.stream_events(self._codec.resume(handle), self._codec.idempotency_probe(handle))
-
-    async def _ensure_agents(self) -> None:
-        if self._codec.needs_agents and not self._knows_agents:
-            await self.agents()
 
 
 def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts) -> Transport:

@@ -204,6 +204,10 @@ class Run(Protocol):
     def time_zone(self) -> str:
         """The IANA zone of the run's events."""
 
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the run is continued later, here or on another server, although its task is cancelled now."""
+
     def emit(self, text: str) -> bool:
         """Add text to the answer's open text block. This never waits.
 
@@ -260,6 +264,12 @@ class Run(Protocol):
 
     async def drain(self) -> None:
         """Yield to other tasks, and wait while too much of this run is not durable yet."""
+
+    def repeat_step(self) -> None:
+        """Close the open message as `cut`: what it says is void, and the next message repeats the step.
+
+        The calls that were requested or recorded since the last step are dropped. Nothing happens without a message.
+        """
 
     async def end_step(
         self,
@@ -371,8 +381,16 @@ class Forgetting(Protocol):
         """
 
 
+@runtime_checkable
+class Monitored(Protocol):
+    """An agent that depends on another server."""
+
+    def status(self) -> str:
+        """One word for `/readyz`, such as `available`."""
+
+
 class Agent(Protocol):
-    """An agent that can be served. It may also be `Living`, `Forgetting` and a `Summarizer`."""
+    """An agent that can be served. It may also be `Living`, `Forgetting`, `Monitored` and a `Summarizer`."""
 
     @property
     def spec(self) -> AgentSpec:

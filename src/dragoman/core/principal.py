@@ -14,6 +14,12 @@ Scope = Literal["read", "use", "admin"]
 CALLER: ContextVar[UserId | None] = ContextVar("caller", default=None)
 """The user for whom the current task works, if it is known. Stores take the reads of users in turn."""
 
+HOPS: ContextVar[int] = ContextVar("hops", default=0)
+"""How many servers have passed the current request on: see `HOPS_HEADER`."""
+HOPS_HEADER = "dragoman-hops"
+"""The header in which servers that pass requests on count themselves, so that a loop of them ends."""
+_MAX_HOPS_DIGITS = 4
+
 _INCLUDES: dict[str, frozenset[str]] = {
     "read": frozenset({"read"}),
     "use": frozenset({"read", "use"}),
@@ -32,3 +38,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """Raise Forbidden unless a scope of the key includes this one."""
         if not any(scope in _INCLUDES.get(each, ()) for each in self.scopes):
             raise Forbidden(f"this key lacks the scope {scope!r}")
+
+
+def parse_hops(header: str | None) -> int:
+    """The number in a `HOPS_HEADER`. Anything else counts as 0: the header protects servers from mistakes only."""
+    is_number = header is not None and header.isascii() and header.isdigit() and len(header) <= _MAX_HOPS_DIGITS
+    return int(header) if header is not None and is_number else 0

@@ -34,6 +34,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         instructions: the application's instructions for this run alone, which follow the agent's own.
         mode: the mode of this run, whatever the session's is; None if it is the session's.
         resends_history: the client sent its whole history, with new messages at its end.
+        hops: how many servers have passed the request on before this one.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
         protocol: what only the protocol that started the run reads.
     """
@@ -53,6 +54,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     instructions: str | None = None
     mode: Literal["planning", "executing"] | None = None
     resends_history: bool = False
+    hops: int = 0
     internal: bool = False
     protocol: JsonObject = {}
 

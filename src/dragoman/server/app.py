@@ -21,7 +21,7 @@ from dragoman.asgi.console import WebConsole
 from dragoman.asgi.ops_endpoints import OpsEndpoints
 from dragoman.asgi.routing import PathRouter
 from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
-from dragoman.core.agent import Agent
+from dragoman.core.agent import Agent, Monitored
 from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.time_zones import is_zone
@@ -306,12 +306,15 @@ class Application:
         self._path_router.set_routes([*routes, *ops.routes()])
 
     def _extra_status(self, reason: str | None) -> Mapping[str, str]:
-        """Why the store is unavailable, runs that wait for an agent, and the state of the bus between servers."""
+        """Why the store is unavailable, runs that wait for an agent, and the states of the bus and remote agents."""
         nats = self._bus.nats
         bus = {} if nats is None else {"bus": "connected" if nats.is_connected else "away"}
         waiting = self.engine.waiting_run_count
         runs = {"runs_waiting_for_agent": str(waiting)} if waiting else {}
-        return {**runs, **bus} if reason is None else {"reason": reason, **runs, **bus}
+        remote = {name: agent.status() for name, agent in self.engine.agents.items() if isinstance(agent, Monitored)}
+        remotes = {"remote_agents": ", ".join(f"{name} {remote[name]}" for name in sorted(remote))} if remote else {}
+        reasons = {} if reason is None else {"reason": reason}
+        return {**reasons, **runs, **bus, **remotes}
 
     def _update_gauges(self) -> None:
         """Set the metrics that are sampled, not counted."""

@@ -29,6 +29,7 @@ import structlog
 from watchfiles import PythonFilter, watch
 
 from dragoman import protocols
+from dragoman.agents.loading import is_remote
 from dragoman.server.app import Application
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
@@ -75,7 +76,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
         CannotStart: a file does not exist, or the address is not available.
     """
     configure_logging(settings.log_format, settings.log_level)
-    files = [_path_of(each) for each in settings.agents]
+    files = [_path_of(each) for each in settings.agents if not is_remote(each)]
     listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     servers = _Servers(listening, settings, environ)

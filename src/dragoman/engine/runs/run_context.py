@@ -4,7 +4,7 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -99,6 +99,7 @@ class LoopRun:
         kept_values: KeptValues,
         root: Agent | None = None,
         after_crash: bool = False,
+        is_parking: Callable[[], bool] = lambda: False,
     ) -> None:
         self.live = live
         self.agent = agent
@@ -137,6 +138,12 @@ class LoopRun:
         self._seen_denials: set[tuple[CallId, int]] = set()
         self._steps = 0
         self._drain_budget = DRAIN_AFTER
+        self._is_parking = is_parking
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the run is continued later, although its task is cancelled now."""
+        return self._is_parking() or self.live.failure is not None
 
     @property
     def time_zone(self) -> str:
@@ -201,6 +208,14 @@ class LoopRun:
             await self.live.next_commit()
         else:
             await asyncio.sleep(0)
+
+    def repeat_step(self) -> None:
+        """Close the open message as `cut`, because another one repeats its step."""
+        self._step_calls = []
+        if self._message is not None:
+            self._close_block()
+            self.append((MessageClosed(message_id=self._message, loop=self.loop, status="cut"),))
+            self._message = None
 
     def _grow(self, kind: StreamedBlockKind, text: str) -> bool:
         block = self._block

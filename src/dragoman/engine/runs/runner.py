@@ -251,6 +251,7 @@ class Runner:
             wait_for_valid_lease=self._wait_for_valid_lease,
             kept_values=self._kept_values(live),
             after_crash=after_crash,
+            is_parking=lambda: self._is_parking,
         )
         run.state = await self._history.shared_state(live)
         if live.state.calls:
@@ -354,6 +355,7 @@ class Runner:
             kept_values=parent.kept_values,
             root=parent.root,
             after_crash=after_crash,
+            is_parking=lambda: self._is_parking,
         )
         run.state = parent.state
         if live.state.calls_in_loop(loop):

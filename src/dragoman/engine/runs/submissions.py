@@ -25,6 +25,7 @@ from dragoman.core.input_checks import (
     check_messages,
 )
 from dragoman.core.inputs import Submit
+from dragoman.core.principal import HOPS
 from dragoman.core.refusals import SessionBusy
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.run_limit import RunLimit
@@ -93,7 +94,7 @@ class Submissions:
         hidden_before: Sequence[tuple[int, int]] | None = None,
     ) -> SubmitResult:
         """Accept a request; `spec` is that of the session's agent. See `Engine.start_run`."""
-        request = self._with_profile(request, by)
+        request = self._completed(request, by)
         settings = live.state.settings
         change = check_change(spec, settings, request.change, self._encrypt_secret, self._limits)
         change = admission.with_listing(settings, request, change)
@@ -193,8 +194,10 @@ class Submissions:
             answers=await self._attachments.put_answers(session_id, request.answers),
         )
 
-    def _with_profile(self, request: Submit, by: UserId) -> Submit:
-        """The request with the time zone and locale of its user's profile (shared rules, 6)."""
+    def _completed(self, request: Submit, by: UserId) -> Submit:
+        """The request with the time zone and locale of its user's profile (shared rules, 6), and its hops."""
+        if hops := HOPS.get():
+            request = msgspec.structs.replace(request, metadata=msgspec.structs.replace(request.metadata, hops=hops))
         profile = None if self._profiles is None else self._profiles.for_user(by)
         if profile is None or not (profile.time_zone or profile.locale):
             return request

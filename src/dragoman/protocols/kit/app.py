@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dragoman.core.principal import CALLER, Principal
+from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.kit.body import header, json_response, release_body
@@ -141,3 +141,4 @@ class ProtocolApp:
         principal.require(required)
         scope["principal"] = principal
         CALLER.set(principal.user)
+        HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import RunId, UserId
-from dragoman.core.principal import CALLER, Principal
+from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.keys import Authenticator
@@ -25,6 +25,7 @@ from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, address_of, bearer_credentials, counted_error
+from dragoman.protocols.kit.body import header
 from dragoman.protocols.kit.errors import BodyTooLarge, UnknownPath
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery
@@ -84,6 +85,7 @@ class ResponseSockets:
             _OPEN_SOCKETS.inc()
             stack.callback(_OPEN_SOCKETS.dec)
             CALLER.set(principal.user)
+            HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
             socket = _Socket(self, principal.user, authorize, scope, receive, send)
             stack.callback(self._authenticator.on_revoked(principal, socket.on_revoked))
             await socket.serve()

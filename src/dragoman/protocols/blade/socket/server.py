@@ -24,13 +24,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.principal import Principal
+from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitReached, Refused
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.keys import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.rest.endpoints import write_error
-from dragoman.protocols.kit.body import read_body, release_body
+from dragoman.protocols.kit.body import header, read_body, release_body
 from dragoman.protocols.kit.decoding import replace_lone_surrogates
 from dragoman.protocols.kit.errors import ErrorResponse, RequestError
 
@@ -328,6 +328,7 @@ class SocketServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket."""
+        HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
         if scope["type"] == "websocket":
             receive = _ending_at_invalid_packet(receive)
         elif scope["method"] == "POST":

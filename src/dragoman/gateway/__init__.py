@@ -1,0 +1,1 @@
+"""Remote agents: agents that run on other servers, served here. Based on `client`, with the contract of `adapters`."""

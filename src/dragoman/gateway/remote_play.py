@@ -1,0 +1,310 @@
+"""One run of a remote agent, from what is kept to what is kept: what to send, to which remote session, and how it ends.
+
+A turn is sent with a key, and only after the key and the input are durable. So a turn that a crash of this server
+interrupted is asked for again with the same key, where the remote server runs a turn once. Elsewhere `OnLost` decides.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal, NoReturn
+
+import msgspec
+import structlog
+
+from dragoman.client import events as remote
+from dragoman.client.agui_seeds import seed_messages
+from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput, UserInput
+from dragoman.client.errors import Busy, ClientError, NotFound, RequestRefused, TimedOut, Unreachable
+from dragoman.client.openai_chat import to_seed_messages
+from dragoman.client.openai_items import to_seed_items
+from dragoman.core.agent import AgentError, Recorded, Run
+from dragoman.core.answers import INTERRUPTED_RESULT
+from dragoman.core.content import JsonObject, Message, SystemMessage, ToolMessage
+from dragoman.core.events import StopReason
+from dragoman.core.ids import ROOT, MessageId
+from dragoman.core.inputs import Decision
+from dragoman.core.tools import ToolSpec
+from dragoman.gateway.conversion import to_answer, to_history, to_user_input, with_transcript
+from dragoman.gateway.remote_run import RemoteRun
+from dragoman.gateway.remote_server import RemoteServer
+from dragoman.gateway.remote_session import (
+    Link,
+    Position,
+    find_new_input,
+    history_at_sending,
+    results_in_turn,
+)
+
+OnLost = Literal["fail", "retry"]
+"""What happens to a run whose rest cannot be had: it fails, or its message is sent again."""
+
+CONTEXT_MESSAGES = 1000
+"""The messages of a session that a new remote session gets."""
+RECENT_MESSAGES = 20
+"""The messages that are read to find out whether the remote session still has what our user sees."""
+MAX_RETRIES = 2
+"""How often a message is sent again with `on_lost="retry"`."""
+_SEEDED: Final = frozenset({"aap", "ag-ui", "openai", "openai-chat"})
+"""The protocols in which a session can begin with a history."""
+_SEED_ENCODERS: Mapping[str, Callable[[Iterable[remote.Message]], list[JsonObject]]] = {
+    "ag-ui": seed_messages,
+    "openai": to_seed_items,
+    "openai-chat": to_seed_messages,
+}
+"""The protocols in which each turn repeats the history, unless the server is known to keep it."""
+_KEY_PREFIX = "remote/"
+_DECODER = msgspec.json.Decoder(Link)
+
+log = structlog.get_logger(__name__)
+
+
+class Play:
+    """One played run.
+
+    Args:
+        run: our run.
+        server: the remote server.
+        agent: the agent's name there; empty for its first.
+        headers: sent with each request.
+        on_lost: see `OnLost`.
+    """
+
+    def __init__(self, run: Run, server: RemoteServer, agent: str, headers: Mapping[str, str], on_lost: OnLost) -> None:
+        self._run = run
+        self._server = server
+        self._transport = server.transport.with_headers(headers)
+        self._agent = agent
+        self._on_lost = on_lost
+        self._key = f"{_KEY_PREFIX}{run.loop}"
+        self._retries = 0
+
+    async def play(self) -> StopReason | None:
+        """Answer the input, or go on where the log ends."""
+        kept = (await self._run.kept(self._key)).get(self._key)
+        link = None if kept is None else _DECODER.decode(kept)
+        recorded = self._run.recorded()
+        try:
+            if link is not None and link.run_id == self._run.run_id and not link.is_over:
+                return await self._take_up(link)
+            if any(each.state == "waiting" for each in recorded):
+                return None
+            if link is not None and any(each.answer is not None for each in recorded):
+                return await self._send_answers(link, recorded)
+            return await self._send_messages(link)
+        except ClientError as error:
+            self._fail(error)
+
+    # --- what to send ---------------------------------------------------------------------------------------------
+
+    async def _send_messages(self, link: Link | None) -> StopReason | None:
+        """Send the new messages, in the remote session if it has what our user sees, else in a new one."""
+        new = find_new_input(await self._messages(RECENT_MESSAGES), link)
+        if link is None or not new.continues or self._resends(link.handle):
+            new = find_new_input(await self._messages(CONTEXT_MESSAGES), link)
+        if not new.messages:
+            return None
+        user_input = to_user_input(new.messages)
+        if link is not None and new.continues:
+            handle = link.handle
+            self._seed(handle, new.history)
+            link = msgspec.structs.replace(link, waiting={})
+        else:
+            handle, user_input = await self._new_session(new.history, user_input)
+            link = Link(handle=handle)
+        link.steps, link.input_id = 0, new.messages[-1].id
+        return await self._send(link, user_input, new.history)
+
+    async def _send_answers(self, link: Link, recorded: Sequence[Recorded]) -> StopReason | None:
+        """Send what our user and application have answered."""
+        history: Sequence[Message] = await self._messages(CONTEXT_MESSAGES if self._resends(link.handle) else 1)
+        self._seed(link.handle, history)
+        answers: list[remote.Answer] = []
+        settled: list[Recorded] = []
+        for each in recorded:
+            pending_id = link.waiting.get(each.call.call_id)
+            if pending_id is not None and each.answer is not None:
+                answers.append(to_answer(pending_id, each.answer))
+                settled.append(each)
+        if not answers:
+            return await self._send_messages(link)
+        return await self._send(link, tuple(answers), history, settled)
+
+    async def _send(
+        self, link: Link, turn_input: TurnInput, history: Sequence[Message], answered: Sequence[Recorded] = ()
+    ) -> StopReason | None:
+        """Send a turn, after it is durable that it is sent."""
+        link.turn += 1
+        link.run_id, link.turn_input = self._run.run_id, turn_input
+        link.history_until = history[-1].id if history else ""
+        link.is_over = link.is_lost = False
+        await self._keep(link)
+        for each in answered:
+            await _settle_answered(each)
+        return await self._exchange(link, Position())
+
+    async def _take_up(self, link: Link) -> StopReason | None:
+        """Go on with a turn that a crash of this server interrupted."""
+        if not await self._transport.runs_once(link.handle):
+            return await self._begin_again(link)
+        self._seed(link.handle, history_at_sending(await self._messages(CONTEXT_MESSAGES), link))
+        _, position, turn = results_in_turn(await self._run.turn())
+        return await self._exchange(link, position if position is not None and turn == link.turn else Position())
+
+    async def _begin_again(self, link: Link) -> StopReason | None:
+        """Send a message again whose answer is lost, in a new session, if that is the rule."""
+        if self._on_lost != "retry" or not isinstance(link.turn_input, UserInput) or self._retries >= MAX_RETRIES:
+            await self._give_up(link)
+            raise AgentError(
+                "remote_lost",
+                "The connection to the remote agent was lost, and its answer cannot be resumed: send the message again",
+            )
+        self._retries += 1
+        self._run.repeat_step()
+        for each in self._run.recorded():
+            await each.done(INTERRUPTED_RESULT, outcome="interrupted")
+        history = history_at_sending(await self._messages(CONTEXT_MESSAGES), link)
+        handle, user_input = await self._new_session(history, link.turn_input)
+        again = Link(handle=handle, turn=link.turn, steps=link.steps, input_id=link.input_id)
+        return await self._send(again, user_input, history)
+
+    # --- the exchange ---------------------------------------------------------------------------------------------
+
+    async def _exchange(self, link: Link, position: Position) -> StopReason | None:
+        """Send the turn, write what comes, and keep what the next turn needs."""
+        assert link.turn_input is not None, "a turn has an input"
+        breaker = self._server.breaker
+        if not breaker.may_ask():
+            await self._give_up(link)
+            wait_s = max(1, round(breaker.wait_s))
+            raise AgentError("remote_unavailable", f"The remote agent cannot be reached; try again in {wait_s} s")
+        origins, _, _ = results_in_turn(await self._run.turn())
+        remote_run = RemoteRun(self._run, link, origins, position)
+        try:
+            await self._transport.identify()
+            ended = await remote_run.follow(self._transport.run_turn(link.handle, link.turn_input, link.key))
+        except asyncio.CancelledError:
+            breaker.release()
+            if not self._run.is_handed_over:
+                self._server.stop_later(self._transport, link.handle)
+            raise
+        except ClientError as error:
+            is_reached = remote_run.has_events or not isinstance(error, Unreachable)
+            self._server.record(reached=is_reached)
+            if isinstance(error, Unreachable) and not error.may_retry:  # it may have arrived, and cannot be resumed
+                log.warning("remote run lost", agent=self._server.name, session=link.handle.id, error=str(error))
+                return await self._begin_again(link)
+            if isinstance(error, NotFound) and not remote_run.has_events and self._retries == 0:
+                return await self._replace_session(link, error)
+            await self._give_up(link)
+            raise
+        self._server.record(reached=True)
+        link.is_over, link.turn_input = True, None
+        await self._keep(link)
+        return _reason_of(ended)
+
+    async def _replace_session(self, link: Link, error: NotFound) -> StopReason | None:
+        """Send a message in a new session, because the server has deleted the old one."""
+        if not isinstance(link.turn_input, UserInput):
+            await self._give_up(link)
+            raise error
+        self._retries += 1
+        history = history_at_sending(await self._messages(CONTEXT_MESSAGES), link)
+        handle, user_input = await self._new_session(history, link.turn_input)
+        return await self._send(Link(handle=handle, turn=link.turn, input_id=link.input_id), user_input, history)
+
+    async def _give_up(self, link: Link) -> None:
+        """Keep that the rest of the turn is lost, so that the next one begins a new session."""
+        link.is_over = link.is_lost = True
+        link.turn_input = None
+        await self._keep(link)
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    async def _messages(self, count: int) -> Sequence[Message]:
+        """Our messages, oldest first, beginning with the summary of those before."""
+        if self._run.loop != ROOT:
+            return await self._run.turn()
+        messages = await self._run.context(count)
+        summary = await self._run.summary() if count == CONTEXT_MESSAGES else None
+        return messages if summary is None else (SystemMessage(id=MessageId(""), content=summary), *messages)
+
+    def _resends(self, handle: SessionHandle) -> bool:
+        return self._server.protocol in _SEED_ENCODERS and not handle.server_keeps_history
+
+    def _seed(self, handle: SessionHandle, history: Sequence[Message]) -> None:
+        """Give an existing session the application's tools and, if it is sent with each turn, the history."""
+        tools = self._tools()
+        if tools != handle.tools:
+            handle.tools, handle.has_unsent_tools = tools, True
+        if self._resends(handle):
+            handle.messages = _SEED_ENCODERS[self._server.protocol](to_history(history))
+
+    async def _new_session(self, history: Sequence[Message], user_input: UserInput) -> tuple[SessionHandle, UserInput]:
+        """Begin a remote session with what our user sees."""
+        seeds = to_history(history)
+        if self._server.protocol in _SEEDED:
+            return await self._create(seeds), user_input
+        return await self._create(()), with_transcript(seeds, user_input)
+
+    async def _create(self, history: tuple[remote.Message, ...]) -> SessionHandle:
+        is_aap = self._server.protocol == "aap"
+        config = SessionConfig(
+            agent=self._agent,
+            tools=self._tools(),
+            declared_approval=is_aap,
+            history=history,
+        )
+        return await self._transport.create(config, f"{self._run.run_id}-{self._retries}")
+
+    def _tools(self) -> tuple[ToolSpec, ...]:
+        return tuple(self._run.offered_tools())
+
+    async def _keep(self, link: Link) -> None:
+        handle = msgspec.structs.replace(link.handle, messages=[])
+        encoded = msgspec.json.encode(msgspec.structs.replace(link, handle=handle))
+        await self._run.keep({self._key: encoded})
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    def _fail(self, error: ClientError) -> NoReturn:
+        """End the run with an error for clients. The address of the remote server stays in the log."""
+        log.warning("remote run failed", agent=self._server.name, url=self._server.url, error=str(error))
+        match error:
+            case Busy():
+                failure = AgentError("remote_busy", "The remote agent is busy with another run of this session")
+            case RequestRefused():
+                failure = AgentError("remote_refused", f"The remote agent refused the request: {error}")
+            case TimedOut():
+                failure = AgentError("remote_unavailable", "The remote agent did not answer in time")
+            case Unreachable():
+                failure = AgentError("remote_unavailable", "The remote agent cannot be reached")
+            case _:
+                failure = AgentError("remote_invalid", "The remote agent's answer does not follow its protocol")
+        raise failure from error
+
+
+async def _settle_answered(recorded: Recorded) -> None:
+    """Settle a call with its answer, unless the answer is a decision: then the remote server has its result."""
+    answer = recorded.answer
+    if isinstance(answer, ToolMessage):
+        value = answer.content if isinstance(answer.raw, msgspec.UnsetType) else answer.raw
+        await recorded.done(value, outcome="failed" if answer.is_error else "done")
+    elif isinstance(answer, Decision) and answer.granted:
+        await recorded.start()
+
+
+def _reason_of(ended: remote.Ended) -> StopReason | None:
+    """Why our run ends. Raises AgentError."""
+    problem = ended.problem
+    match ended.reason:
+        case "end_turn" | "tool_use":
+            return None
+        case "max_tokens" | "refusal" | "max_steps":
+            return ended.reason
+        case "cancelled":
+            raise AgentError("remote_stopped", "The remote agent's run was stopped there")
+        case "interrupted":
+            raise AgentError("remote_interrupted", "The remote agent's server restarted while it answered")
+        case "error":
+            message = problem.message if problem is not None else ""
+            raise AgentError("remote_error", message or "The remote agent failed, and gave no reason")

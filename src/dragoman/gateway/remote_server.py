@@ -1,0 +1,101 @@
+"""The server of a remote agent: its address, what it can do, and whether it can be reached."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from dragoman.adapters.base import count
+from dragoman.client.codec import SessionHandle
+from dragoman.client.connection import Timeouts
+from dragoman.client.errors import ClientError, Unsupported
+from dragoman.client.events import Agent
+from dragoman.client.transports import ClientProtocol, Transport, create_transport
+from dragoman.engine.instrumentation.metrics import REMOTE_AVAILABLE
+from dragoman.gateway.breaker import CircuitBreaker
+
+BREAKER_FAILURES, BREAKER_OPEN_S = 3, 15.0
+"""A server that could not be reached so many times in a row is not asked for so many seconds."""
+PROBE_TIMEOUT_S = 5.0
+"""How long a server may take to say what it can do, and to stop a run."""
+TITLES: Mapping[ClientProtocol, str] = {
+    "aap": "AAP",
+    "ag-ui": "AG-UI",
+    "agentscope": "the Agent API",
+    "blade": "Blade",
+    "openai": "OpenAI Responses",
+    "openai-chat": "Chat Completions",
+}
+_STATUS = {"closed": "available", "half_open": "probing", "open": "unavailable"}
+
+log = structlog.get_logger(__name__)
+
+
+class RemoteServer:
+    """One server over one protocol. Raises ClientError if the URL is not valid."""
+
+    def __init__(self, name: str, protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts) -> None:
+        self.name = name
+        """The name of our agent, for logs and metrics."""
+        self.protocol: ClientProtocol = protocol
+        self.url = url
+        self.transport: Transport = create_transport(protocol, url, key, timeouts)
+        self._breaker: CircuitBreaker | None = None
+        self._stops: set[asyncio.Task[None]] = set()
+
+    @property
+    def breaker(self) -> CircuitBreaker:
+        """The circuit breaker."""
+        if self._breaker is None:
+            self._breaker = CircuitBreaker(BREAKER_FAILURES, BREAKER_OPEN_S, asyncio.get_running_loop().time)
+        return self._breaker
+
+    def status(self) -> str:
+        """Whether the server is asked: `available`, `unavailable`, or `probing` after it was unavailable."""
+        return "available" if self._breaker is None else _STATUS[self._breaker.state]
+
+    def record(self, *, reached: bool) -> None:
+        """Note whether the server could be reached."""
+        if reached:
+            self.breaker.record_success()
+        else:
+            self.breaker.record_failure()
+        REMOTE_AVAILABLE.labels(agent=self.name).set(self.breaker.state == "closed")
+
+    async def find_agent(self, name: str, headers: Mapping[str, str]) -> tuple[Agent | None, str]:
+        """Ask the server for an agent, by default its first. Returns it, if it is known, and what to say about it."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                agents = await self.transport.with_headers(headers).agents()
+        except Unsupported:
+            return None, "which does not say what it can do"
+        except (ClientError, TimeoutError) as error:
+            log.warning("remote server not reached", agent=self.name, url=self.url, error=str(error))
+            return None, f"which could not be asked what it can do: {str(error) or 'no answer'}"
+        found = next((each for each in agents if name in ("", each.name)), None)
+        if found is None:
+            return None, f"which has no agent {name!r}; its agents: {', '.join(each.name for each in agents) or 'none'}"
+        tools = [count(len(found.tools), "tool")] if found.tools else []
+        return found, ", ".join([f"agent {found.name}", *tools])
+
+    def stop_later(self, transport: Transport, handle: SessionHandle) -> None:
+        """Stop the run of a session, without waiting for it."""
+        task = asyncio.create_task(self._stop(transport, msgspec.structs.replace(handle)))
+        self._stops.add(task)
+        task.add_done_callback(self._stops.discard)
+
+    async def _stop(self, transport: Transport, handle: SessionHandle) -> None:
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                await transport.stop(handle)
+        except Unsupported:
+            pass  # the end of the connection stops it, where anything does
+        except (ClientError, TimeoutError) as error:
+            log.warning("remote run not stopped", agent=self.name, session=handle.id, error=str(error))
+
+    async def close(self) -> None:
+        """Close the connections. Runs continue on the server."""
+        if self._stops:
+            await asyncio.wait(self._stops)
+        await self.transport.close()

@@ -1,0 +1,99 @@
+"""How remote agents are declared: in a file, on the command line, and what is refused."""
+
+import runpy
+from pathlib import Path
+
+import httpx2
+import pytest
+import uvicorn
+
+from dragoman import RemoteAgent
+from dragoman.agents.loading import LoadError, as_agent, load, load_all
+from dragoman.agents.parameters import DeclarationError
+from dragoman.client import AsyncClient
+from dragoman.gateway.breaker import CircuitBreaker
+from tests.servers import Listener, running_socket_server
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "remote_agents"
+
+
+async def test_the_example_is_served_and_says_at_start_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = runpy.run_path(str(EXAMPLES / "agui_server.py"))["app"]
+    listener = Listener(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    connection = await listener.start()
+    try:
+        monkeypatch.setenv("PARROT_URL", f"{connection.url}/agent")
+        (parrot,) = load(str(EXAMPLES / "gateway.py"))
+        assert isinstance(parrot, RemoteAgent)
+        async with running_socket_server(tmp_path, agents=[parrot], rehearsal=False) as server:
+            assert parrot.describe() == f"AG-UI at {connection.url}/agent, which does not say what it can do"
+            async with AsyncClient(server.connection.url, key=server.key("alice"), protocol="openai") as client:
+                session = await client.create("parrot")
+                assert (await session.ask("hello")).text == "alice said: hello"
+                assert (await session.ask("again")).text == "alice said: hello, then again"
+            headers = {"Authorization": f"Bearer {server.key('alice')}"}
+            async with httpx2.AsyncClient(base_url=server.connection.url, headers=headers) as http:
+                assert [each["name"] for each in (await http.get("/aap/v3/meta")).json()["agents"]] == ["parrot"]
+    finally:
+        await listener.stop()
+
+
+def test_an_agent_is_named_after_its_variable_unless_it_has_a_name() -> None:
+    unnamed = as_agent(RemoteAgent("aap", "http://127.0.0.1:9"), "weather")
+    named = as_agent(RemoteAgent("aap", "http://127.0.0.1:9", name="sun"), "weather")
+    assert [each.spec.name for each in (unnamed, named) if each is not None] == ["weather", "sun"]
+
+
+def test_a_location_on_the_command_line_is_a_remote_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMOTE_AGENT_KEY", "sk-1")
+    agents = load_all(["a.b=ag-ui+http://127.0.0.1:9/agent", "other=openai+https://example.org/v1"])
+    assert [each.spec.name for each in agents] == ["a.b", "other"]
+    assert all(isinstance(each, RemoteAgent) for each in agents)
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        (
+            "weather=smtp+http://127.0.0.1:9",
+            "a remote agent speaks one of aap, ag-ui, agentscope, blade, openai, openai-chat, got 'smtp'",
+        ),
+        ("weather=aap+http://", "a remote agent needs its server's address"),
+        ("weather=aap+ftp://127.0.0.1", "no such file"),
+    ],
+)
+def test_a_location_that_cannot_be_served_is_refused(location: str, expected: str) -> None:
+    with pytest.raises(LoadError) as refused:
+        load(location)
+    assert expected in str(refused.value)
+
+
+def test_an_unknown_rule_or_option_is_refused() -> None:
+    with pytest.raises(DeclarationError) as refused:
+        RemoteAgent("aap", "http://127.0.0.1:9", on_lost="pray")  # type: ignore[arg-type]  # what is tested
+    assert str(refused.value) == "on_lost must be one of fail, retry, got 'pray'"
+    with pytest.raises(TypeError):
+        RemoteAgent("aap", "http://127.0.0.1:9", color="blue")  # type: ignore[call-arg]  # what is tested
+
+
+def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_request_through_when_its_time_is_over() -> None:
+    now = 0.0
+    breaker = CircuitBreaker(2, 10.0, lambda: now)
+    breaker.record_failure()
+    breaker.record_success()
+    breaker.record_failure()
+    assert (breaker.state, breaker.may_ask()) == ("closed", True)
+    breaker.record_failure()
+    assert (breaker.state, breaker.may_ask(), breaker.wait_s) == ("open", False, 10.0)
+    now = 10.0
+    assert (breaker.state, breaker.may_ask(), breaker.may_ask()) == ("half_open", True, False)
+    breaker.record_failure()
+    assert breaker.state == "open"
+    now = 20.0
+    assert breaker.may_ask()
+    breaker.release()
+    assert breaker.may_ask()
+    breaker.record_success()
+    assert (breaker.state, breaker.may_ask()) == ("closed", True)
