@@ -1,4 +1,4 @@
-"""The protocol lens: one session, in four protocols at once."""
+"""The protocol lens: one session, in up to four protocols at once."""
 
 import asyncio
 import os
@@ -23,6 +23,7 @@ ROWS = """[...document.querySelectorAll('.lens-row')].map((row) => [
 COMPLETE_COLUMNS = "document.querySelectorAll('.lens-column:is(.aap, .agentscope)[data-state=ended]').length === 2"
 ALL_ENDED = """['aap', 'ag-ui', 'agentscope', 'blade'].every((each) =>
   document.querySelector(`.lens-row[data-moment=end] .${each} .chip`))"""
+SAY = "Send a message over one protocol and watch the others"
 COPIED = "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }"
 
 
@@ -93,7 +94,7 @@ async def test_a_message_sent_over_one_protocol_is_reported_by_all_four(
     await open_in_lens(console_page, session)
     for run, protocol in enumerate(PROTOCOLS, 2):
         await console_page.choose("Send over", protocol, ".lens-say")
-        await console_page.write("Send a message over one protocol and watch all four", f"over {protocol}", ".lens-say")
+        await console_page.write(SAY, f"over {protocol}", ".lens-say")
         await console_page.press("Send", ".lens-say")
         await console_page.wait_for_text(f"Run {run} of {run}", ".lens-runs")
         said = (
@@ -111,7 +112,7 @@ async def test_a_run_is_shown_live(console_page: ConsolePage, console_server: So
     session = await play_session(console_server, {"say": "Before."})
     await open_in_lens(console_page, session)
     slow = '{"script": [{"emit": {"count": 400, "text": "word{i} ", "every_ms": 6}}]}'
-    await console_page.write("Send a message over one protocol and watch all four", slow, ".lens-say")
+    await console_page.write(SAY, slow, ".lens-say")
     await console_page.press("Send", ".lens-say")
     await console_page.until("document.querySelector('.lens-runs')?.innerText.includes('live')")
     await console_page.until("[...document.querySelectorAll('.lens-row .chip em')].length === 4")
@@ -215,6 +216,100 @@ async def output_of(line: str, key: str, until: str) -> str:
         os.killpg(process.pid, signal.SIGTERM)
     await process.wait()
     return output
+
+
+# --- the choice of protocols ------------------------------------------------------------------------------------------
+
+OTHERS = ("openai", "ai-sdk")
+SHOWN = "[...document.querySelectorAll('.lens-columns [data-protocol]')].map((each) => each.dataset.protocol)"
+OTHERS_ENDED = "document.querySelectorAll('.lens-column:is(.openai, .ai-sdk)[data-state=ended]').length === 2"
+NAMED_ROWS = """[...document.querySelectorAll('.lens-row')].map((row) => [
+  row.dataset.moment.replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'ID'),
+  ...['ag-ui', 'openai', 'ai-sdk'].map((each) => row.querySelectorAll(`.${each} .chip`).length),
+])"""
+
+
+async def test_a_link_shows_the_protocols_that_it_names(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    add = {"call": {"name": "add", "input": {"a": 2, "b": 3}}}
+    two = {"calls": [{"name": "add", "input": {"a": n, "b": 1}} for n in (1, 2)]}
+    session = await play_session(console_server, {"think": "Hm."}, {"say": "I add."}, add, two, {"say": "{result}"})
+    await console_page.resize(1280, 1600)
+    await console_page.open("lens", f"{session}/openai.ag-ui.ai-sdk")
+    await console_page.until(OTHERS_ENDED)
+    assert await console_page.run(SHOWN) == ["ag-ui", "openai", "ai-sdk"]
+    await console_page.until("document.querySelectorAll('.lens-row[data-moment=end] .chip').length === 3")
+    rows = await console_page.run(NAMED_ROWS)
+    assert rows == [
+        ["start", 1, 2, 1],
+        ["user:1", 3, 0, 0],
+        ["thinking:root:1", 3, 3, 3],
+        ["close:thinking:root:1", 2, 3, 1],
+        ["text:root:1", 2, 3, 2],
+        ["close:text:root:1", 1, 3, 1],
+        ["call:ID", 3, 4, 3],
+        ["result:ID", 1, 2, 1],
+        ["step:1", 0, 0, 1],
+        ["call:ID", 3, 4, 4],
+        ["call:ID", 3, 4, 3],
+        ["result:ID", 1, 2, 1],
+        ["result:ID", 1, 2, 1],
+        ["step:2", 0, 0, 1],
+        ["text:root:2", 2, 3, 3],
+        ["close:text:root:2", 1, 3, 1],
+        ["step:3", 0, 0, 1],
+        ["end", 1, 1, 1],
+    ]
+    await console_page.wait_for_text("for pages with useChat", ".lens-column")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("lens-choice")
+    await console_page.run(COPIED)
+    await console_page.run("document.querySelector('[data-moment=\"text:root:2\"]').click()")
+    for protocol in OTHERS:
+        whole = await output_of_copied_command(
+            console_page, console_server, f".lens-column.{protocol} button", "[DONE]"
+        )
+        frame = f".lens-raw-frames .lens-cell.{protocol} .raw-frame:last-of-type"
+        rest = await output_of_copied_command(console_page, console_server, f"{frame} button:last-of-type", "[DONE]")
+        assert '"delta":"I add."' in whole
+        assert '"delta":"I add."' not in rest
+        assert rest in whole
+
+
+async def test_a_fifth_protocol_takes_the_place_of_the_first_and_the_choice_is_remembered(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    session = await play_session(console_server, {"say": "Before."})
+    await open_in_lens(console_page, session)
+    await console_page.press("OpenAI", ".lens-protocols")
+    await console_page.press("AI SDK", ".lens-protocols")
+    await console_page.until(OTHERS_ENDED)
+    assert await console_page.run(SHOWN) == ["agentscope", "blade", *OTHERS]
+    await console_page.press("Blade", ".lens-protocols")
+    assert await console_page.run("location.hash") == f"#/lens/{session}/agentscope.openai.ai-sdk"
+    await console_page.open("lens", session)
+    await console_page.until(OTHERS_ENDED)
+    assert await console_page.run(SHOWN) == ["agentscope", *OTHERS]
+    for run, protocol in enumerate(OTHERS, 2):
+        await console_page.choose("Send over", protocol, ".lens-say")
+        await console_page.write(SAY, f"over {protocol}", ".lens-say")
+        await console_page.press("Send", ".lens-say")
+        await console_page.wait_for_text(f"Run {run} of {run}", ".lens-runs")
+        said = "document.querySelector('.lens-row[data-moment=\"text:root:1\"]')"
+        await console_page.until(f"{OTHERS_ENDED} && {said}?.innerText.includes('You said: over {protocol}')")
+    await console_page.press("Previous run")
+    await console_page.until(f"{OTHERS_ENDED} && {said}?.querySelector('.openai')?.innerText.includes('over openai')")
+    await console_page.press("History", ".lens-views")
+    await console_page.wait_for_text("You said: over ai-sdk", ".lens-history.openai")
+    await console_page.wait_for_text("You said: over ai-sdk", ".lens-history.ai-sdk")
+    await console_page.set(theme="dark", language="zh")
+    await console_page.resize(400, 800)
+    await console_page.open("lens", f"{session}/openai.ai-sdk")
+    await console_page.until("document.querySelector('.lens-row[data-moment=end] .openai .chip')")
+    assert await console_page.run("document.documentElement.scrollWidth") <= 400
+    await console_page.screenshot("lens-choice-narrow-dark-zh")
+    await console_page.run("localStorage.clear()")
 
 
 async def test_a_narrow_window_shows_one_protocol(console_page: ConsolePage, console_server: SocketServer) -> None:

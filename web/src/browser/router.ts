@@ -8,16 +8,19 @@ export interface Address {
     place: Place;
     /** The ID of what is shown, such as a session; empty if there is none. */
     id: string;
+    /** How it is shown, as the page understands it; empty if the address does not say. */
+    detail: string;
 }
 
 export function read(hash: string): Address {
-    const [first = "", second = ""] = hash.replace(/^#\/?/, "").split("/");
+    const [first = "", second = "", third = ""] = hash.replace(/^#\/?/, "").split("/");
     const place = PAGES.find((each) => each === first) ?? "conversations";
-    return { place, id: decoded(second) };
+    return { place, id: decoded(second), detail: decoded(third) };
 }
 
 /** The link to a page: `href={to("lens", id)}`. */
-export const to = (place: Place, id = ""): string => `#/${place}${id ? `/${encodeURIComponent(id)}` : ""}`;
+export const to = (place: Place, id = "", detail = ""): string =>
+    `#/${[place, id, detail].filter(Boolean).map(encodeURIComponent).join("/")}`;
 
 export const address = signal<Address>(read(location.hash));
 addEventListener("hashchange", () => (address.value = read(location.hash)));
@@ -27,8 +30,8 @@ export function go(place: Place, id = ""): void {
 }
 
 /** Navigates without a history entry. */
-export function replace(place: Place, id = ""): void {
-    history.replaceState(null, "", to(place, id));
+export function replace(place: Place, id = "", detail = ""): void {
+    history.replaceState(null, "", to(place, id, detail));
     address.value = read(location.hash);
 }
 

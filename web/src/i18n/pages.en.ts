@@ -17,7 +17,15 @@ export const pagesEn = {
     "cards.allow": "Allow {origin} and send",
 
     "lens.about":
-        "One event log, four of its protocols. Each row is one event in the session. Each column shows how a protocol represents it.",
+        "One event log in the protocols of your choice. Each row is one event in the session. Each column shows how a protocol represents it.",
+    "lens.protocols": "Protocols",
+    "lens.at-most": "Up to four at a time",
+    "lens.for.aap": "for programs and back ends",
+    "lens.for.ag-ui": "for React front ends",
+    "lens.for.agentscope": "for clients of its Agent API",
+    "lens.for.blade": "for Blade's chat application",
+    "lens.for.openai": "for programs made for OpenAI",
+    "lens.for.ai-sdk": "for pages with useChat",
     "lens.session": "Session",
     "lens.run": "Run {number} of {count}",
     "lens.earlier": "Previous run",
@@ -27,9 +35,10 @@ export const pagesEn = {
     "lens.over": "finished",
     "lens.fold": "Collapse streamed text",
     "lens.fact": "Event",
-    "lens.rows": "Events in the four protocols, one row per event",
+    "lens.rows": "Events in each protocol, one row per event",
     "lens.frames": "{count} event · {size}|{count} events · {size}",
     "lens.history": "Blade replays only the events of the latest run. Earlier runs are shown as turns.",
+    "lens.none": "no event",
     "lens.silent": "{protocol} has no event for this",
     "lens.more": "{count} chunk|{count} chunks",
     "lens.curl": "Copy as curl: this stream",
@@ -48,7 +57,9 @@ export const pagesEn = {
     "lens.history.agentscope":
         "{count} message in this run · GET …/responses/ID|{count} messages in this run · GET …/responses/ID",
     "lens.history.blade": "{count} turn · GET …/messages|{count} turns · GET …/messages",
-    "lens.say": "Send a message over one protocol and watch all four",
+    "lens.history.openai": "{count} item · GET …/conversations/ID/items|{count} items · GET …/conversations/ID/items",
+    "lens.history.ai-sdk": "{count} message · GET …/messages|{count} messages · GET …/messages",
+    "lens.say": "Send a message over one protocol and watch the others",
     "lens.say-as": "Send over",
     "lens.say-send": "Send",
     "lens.say-curl": "Copy as curl: the request",
@@ -57,7 +68,7 @@ export const pagesEn = {
     "lens.empty": "No sessions yet",
     "lens.empty-why": "Start a conversation to watch it live in every protocol.",
     "lens.no-run": "No runs in this session yet",
-    "lens.no-run-why": "Send a message below and watch it arrive over four protocols at once.",
+    "lens.no-run-why": "Send a message below and watch it arrive over all protocols at once.",
     "lens.conversation": "Open conversation",
     "lens.untitled": "Untitled",
     "lens.state.opening": "connecting",
@@ -80,9 +91,9 @@ export const pagesEn = {
     "lens.kind.end": "Run ends",
 
     "lens.why.start":
-        "A run starts once its input is stored on disk. The protocols call a run a turn, run, response or chat.",
+        "A run starts once its input is stored on disk. The protocols call a run a turn, run, response, chat or message.",
     "lens.why.user":
-        "User messages are part of the shared history. AAP and AgentScope do not repeat them in their streams.",
+        "User messages are part of the shared history. AAP, AgentScope, OpenAI and the AI SDK do not repeat them in their streams.",
     "lens.why.thinking": "A chunk of the model's thinking. Each stored chunk is one event in every protocol.",
     "lens.why.text":
         "A chunk of the answer. Each stored chunk is one event in every protocol, both live and in every replay.",
@@ -92,7 +103,8 @@ export const pagesEn = {
     "lens.why.call":
         "The model calls a tool. The call has the same ID in every protocol, so a client of any protocol can answer it.",
     "lens.why.result": "The tool's output, as the model reads it. Blade also carries the tool's own user interface.",
-    "lens.why.subagent": "A sub-agent works inside a tool call. AAP and AgentScope show only the call and its result.",
+    "lens.why.subagent":
+        "A sub-agent works inside a tool call. AAP, AgentScope, OpenAI and the AI SDK show only the call and its result.",
     "lens.why.plan": "The agent's plan: an activity, a data message or a block of the turn, depending on the protocol.",
     "lens.why.card": "A user interface in the answer (UI schema 2.0), for AG-UI applications.",
     "lens.why.block": "An image or data in the answer. AAP has no event for it but includes it in the history.",

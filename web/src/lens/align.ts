@@ -1,5 +1,5 @@
 /**
- * Rows of the lens: one per moment, with every protocol's frames. Pure.
+ * Rows of the lens: one per moment, with the frames of the chosen protocols. Pure.
  *
  * The protocols report the same moments in different orders, and each leaves some out. The most detailed one (AG-UI)
  * determines the order; a moment that only another protocol has is placed before the next one that both have.
@@ -8,8 +8,10 @@
 import { aapMoments } from "./aap";
 import { agentscopeMoments } from "./agentscope";
 import { aguiMoments } from "./agui";
+import { aisdkMoments } from "./aisdk";
 import { bladeMoments, HISTORY } from "./blade";
-import { type Frame, type Kind, type Moment, type Protocol, PROTOCOLS, textOf } from "./frames";
+import { called, type Frame, type Kind, type Moment, perProtocol, type Protocol, PROTOCOLS, textOf } from "./frames";
+import { openaiMoments } from "./openai";
 
 export interface Row {
     readonly key: string;
@@ -27,8 +29,10 @@ const MOMENTS: Record<Protocol, (frames: readonly Frame[]) => Moment[]> = {
     "ag-ui": aguiMoments,
     agentscope: agentscopeMoments,
     blade: bladeMoments,
+    openai: openaiMoments,
+    "ai-sdk": aisdkMoments,
 };
-const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "aap"];
+const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "ai-sdk", "openai", "aap"];
 
 interface Node {
     readonly moment: Moment;
@@ -36,12 +40,14 @@ interface Node {
     readonly cells: Record<Protocol, Frame[]>;
 }
 
-/** The rows of a run. */
-export function align(columns: Columns): Row[] {
+/** The rows of a run in which one of the chosen protocols has an event. */
+export function align(columns: Columns, chosen: readonly Protocol[] = PROTOCOLS): Row[] {
     const nodes = new Map<string, Node>();
     let order: Node[] = [];
     for (const protocol of ORDER) order = merged(order, nodes, protocol, columns[protocol]);
-    return order.map(({ moment, text, cells }) => ({ key: moment.key, kind: moment.kind, text, cells, count: 1 }));
+    return order
+        .filter(({ cells }) => chosen.some((each) => cells[each].length > 0))
+        .map(({ moment, text, cells }) => ({ key: moment.key, kind: moment.kind, text, cells, count: 1 }));
 }
 
 /** Merges one more protocol into the rows. */
@@ -53,11 +59,13 @@ function merged(
 ): Node[] {
     const places = new Map(order.map((node, place) => [node, place]));
     const messages = messagesOf(order);
+    const ids = callsOf(order);
     const before = new Map<number, Node[]>();
     const after = new Map<number, Node[]>();
     let waiting: Node[] = [];
     let last = -1;
-    MOMENTS[protocol](frames).forEach((moment, index) => {
+    MOMENTS[protocol](frames).forEach((own, index) => {
+        const moment = { ...own, key: own.key.replace(/#.*$/, (call) => ids.get(call) ?? call) };
         const frame = frames[index];
         if (frame === undefined) return;
         let node = nodes.get(moment.key);
@@ -80,6 +88,19 @@ function merged(
     });
     const all = order.flatMap((node, place) => [...(before.get(place) ?? []), node, ...(after.get(place) ?? [])]);
     return [...all, ...waiting];
+}
+
+/** The IDs of the calls in AG-UI, by the tool and the number of the call. Calls of sub-agents do not count. */
+function callsOf(order: readonly Node[]): Map<string, string> {
+    const ids = new Map<string, string>();
+    const counts = new Map<string, number>();
+    for (const { moment, text, cells } of order) {
+        if (moment.kind !== "call" || textOf(cells["ag-ui"][0]?.body["subagentRunId"]) !== "") continue;
+        const count = (counts.get(text) ?? 0) + 1;
+        counts.set(text, count);
+        ids.set(called(text, count), moment.key.replace(/^call:/, ""));
+    }
+    return ids;
 }
 
 /** The last row of each message in AG-UI. */
@@ -132,5 +153,5 @@ function joined(group: readonly Row[]): Row {
 }
 
 function empty(): Record<Protocol, Frame[]> {
-    return { aap: [], "ag-ui": [], agentscope: [], blade: [] };
+    return perProtocol(() => []);
 }

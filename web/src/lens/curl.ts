@@ -15,7 +15,12 @@ export interface Place {
     readonly turn: string | null;
     /** The ID of AgentScope's response. */
     readonly response: string | null;
+    /** The run's own ID, once it is known. */
+    readonly run: string | null;
 }
+
+/** A UUID as OpenAI's API names runs and sessions. */
+export const bareId = (uuid: string): string => uuid.replaceAll("-", "");
 
 export const PATHS = {
     aap: (place: Place) =>
@@ -26,6 +31,10 @@ export const PATHS = {
             ? `/process/sessions/${place.session}/events`
             : `/process/responses/${encodeURIComponent(place.response)}/events`,
     blade: () => "/socket.io/?EIO=4&transport=polling",
+    openai: (place: Place, after = -1) =>
+        `/v1/responses/resp_${bareId(place.run ?? "")}?stream=true${after < 0 ? "" : `&starting_after=${after}`}`,
+    "ai-sdk": (place: Place, after = -1) =>
+        `/ai-sdk/${encodeURIComponent(place.agent)}/${place.run ?? ""}/stream?startIndex=${after + 1}`,
 };
 
 /** Quotes a text for a POSIX shell. */
@@ -36,6 +45,9 @@ export function quoted(text: string): string {
 /** The command that reads a protocol's stream, from its beginning or from a frame on. */
 export function curlOf(protocol: Protocol, place: Place, from: Frame | null): string {
     if (protocol === "blade") return bladeCurl(place, Number(from?.id ?? 0) - 1 || -1);
+    if (protocol === "openai" || protocol === "ai-sdk") {
+        return `curl -sN${keyOf(place)} ${quoted(place.server + PATHS[protocol](place, Number(from?.id ?? 0) - 1))}`;
+    }
     const seen = from === null ? beginningOf(protocol) : before(protocol, from);
     const headers = seen === null ? "" : ` -H ${quoted(`Last-Event-ID: ${seen}`)}`;
     return `curl -sN${keyOf(place)}${headers} ${quoted(place.server + PATHS[protocol](place))}`;

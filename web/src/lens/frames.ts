@@ -5,8 +5,8 @@
  * the same moment share a row.
  */
 
-export type Protocol = "aap" | "ag-ui" | "agentscope" | "blade";
-export const PROTOCOLS: readonly Protocol[] = ["aap", "ag-ui", "agentscope", "blade"];
+export type Protocol = "aap" | "ag-ui" | "agentscope" | "blade" | "openai" | "ai-sdk";
+export const PROTOCOLS: readonly Protocol[] = ["aap", "ag-ui", "agentscope", "blade", "openai", "ai-sdk"];
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
 export type JsonObject = { readonly [name: string]: Json };
@@ -49,6 +49,14 @@ export interface Moment {
 
 export function moment(kind: Kind, name: string | number = "", text = ""): Moment {
     return { key: name === "" ? kind : `${kind}:${name}`, kind, text };
+}
+
+/** A call without the session's ID for it: the n-th call of a tool in its run. */
+export const called = (tool: string, count: number): string => `#${tool}#${count}`;
+
+/** A value for each protocol. */
+export function perProtocol<Value>(make: (protocol: Protocol) => Value): Record<Protocol, Value> {
+    return Object.fromEntries(PROTOCOLS.map((each) => [each, make(each)])) as Record<Protocol, Value>;
 }
 
 export function objectOf(value: Json | undefined): JsonObject {

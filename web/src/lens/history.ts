@@ -1,6 +1,6 @@
 /** A session's history, as each protocol returns it. */
 import { api, ask } from "../api/client";
-import { curlRequest, type Place } from "./curl";
+import { bareId, curlRequest, type Place } from "./curl";
 import { type Json, type JsonObject, objectOf, type Protocol, textOf } from "./frames";
 import { SseParser } from "./sse";
 
@@ -32,6 +32,15 @@ export async function fetchHistory(protocol: Protocol, place: Place, signal: Abo
         }
         case "blade": {
             const path = `/api/sessions/sess_${session}/messages`;
+            return { items: all(await api.get<Json>(path, {}, signal)), curl: curlRequest(place, "GET", path) };
+        }
+        case "openai": {
+            const path = `/v1/conversations/conv_${bareId(session)}/items?order=asc&limit=100`;
+            const body = await api.get<JsonObject>(path, {}, signal);
+            return { items: all(body["data"]), curl: curlRequest(place, "GET", path) };
+        }
+        case "ai-sdk": {
+            const path = `/ai-sdk/${encodeURIComponent(agent)}/${session}/messages`;
             return { items: all(await api.get<Json>(path, {}, signal)), curl: curlRequest(place, "GET", path) };
         }
     }
@@ -71,7 +80,19 @@ export function plainText(value: Json | undefined): string {
             .join(" ");
     if (typeof value !== "object" || value === null) return "";
     const item = objectOf(value);
-    for (const name of ["text", "thinking", "content", "blocks", "data", "output", "name", "toolCalls", "function"]) {
+    for (const name of [
+        "text",
+        "thinking",
+        "content",
+        "blocks",
+        "data",
+        "summary",
+        "parts",
+        "output",
+        "name",
+        "toolCalls",
+        "function",
+    ]) {
         const text = plainText(item[name]);
         if (text !== "") return text;
     }

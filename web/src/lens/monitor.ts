@@ -1,8 +1,8 @@
 /**
- * Follows one session over four protocols: opens their streams and collects their frames.
+ * Follows one session over the chosen protocols: opens their streams and collects their frames.
  *
- * AG-UI replays the whole thread and continues live, so it provides the list of runs. The other three are asked for the
- * selected run, by the IDs that they assign to it.
+ * AG-UI replays the whole thread and continues live, so it provides the list of runs, chosen or not. The others are asked
+ * for the selected run, by the IDs that they assign to it.
  */
 import { type Signal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
@@ -10,11 +10,13 @@ import { key } from "../api/key";
 import { aapFrame, aapTurn } from "./aap";
 import { agentscopeFrame, agentscopeResponse, isAgentscopeEnd } from "./agentscope";
 import { userMessage, aguiFrame, aguiMessages, isAguiEnd } from "./agui";
+import { aisdkFrame, isAisdkEnd } from "./aisdk";
 import type { Columns } from "./align";
 import { bladeRun, bladeTurnFrame } from "./blade";
-import { PATHS, type Place } from "./curl";
+import { bareId, PATHS, type Place } from "./curl";
 import { follow, type State } from "./follow";
-import { type Frame, type JsonObject, type Protocol, PROTOCOLS, textOf } from "./frames";
+import { type Frame, type JsonObject, perProtocol, type Protocol, textOf } from "./frames";
+import { isOpenaiEnd, openaiFrame } from "./openai";
 import { BladeSocket } from "./socket";
 import { type SseFrame, SseParser } from "./sse";
 
@@ -34,6 +36,21 @@ export interface StreamState {
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const SETTLE_MS = 60;
 const DRAW_MS = 60;
+const RUN_RETRY_MS = 250;
+const RUN_RETRIES = 20;
+
+/** The protocols whose streams are those of one run. */
+type RunProtocol = "aap" | "agentscope" | "openai" | "ai-sdk";
+const RUN_STREAMS: Record<
+    RunProtocol,
+    { frame: (sse: SseFrame, at: number) => Frame; isEnd: (frame: Frame) => boolean; needsRun: boolean }
+> = {
+    aap: { frame: aapFrame, isEnd: (frame) => frame.name === "turn_stop", needsRun: false },
+    agentscope: { frame: agentscopeFrame, isEnd: isAgentscopeEnd, needsRun: false },
+    openai: { frame: openaiFrame, isEnd: isOpenaiEnd, needsRun: true },
+    "ai-sdk": { frame: aisdkFrame, isEnd: isAisdkEnd, needsRun: true },
+};
+const isRunProtocol = (protocol: Protocol): protocol is RunProtocol => protocol in RUN_STREAMS;
 
 type StreamStates = Readonly<Record<Protocol, StreamState>>;
 const NOT_STARTED: StreamState = { state: "opening", error: null, bytes: 0 };
@@ -43,12 +60,7 @@ export class SessionMonitor {
     /** The selected run; null follows the newest one. */
     readonly chosen = signal<number | null>(null);
     readonly columns = signal<Columns>(empty());
-    readonly streams = signal<StreamStates>({
-        aap: NOT_STARTED,
-        "ag-ui": NOT_STARTED,
-        agentscope: NOT_STARTED,
-        blade: NOT_STARTED,
-    });
+    readonly streams = signal<StreamStates>(perProtocol(() => NOT_STARTED));
     readonly place: Signal<Place>;
 
     private readonly abort = new AbortController();
@@ -65,8 +77,9 @@ export class SessionMonitor {
     constructor(
         readonly session: string,
         readonly agent: string,
+        private protocols: readonly Protocol[],
     ) {
-        this.place = signal(this.placeOf(null, null));
+        this.place = signal(this.placeOf({}));
         this.socket = new BladeSocket({
             session,
             onFrame: (frame) => this.receiveBlade(frame),
@@ -91,7 +104,15 @@ export class SessionMonitor {
         this.scheduleReload();
     }
 
-    /** Sends a message over one of the protocols. All four will show it. */
+    /** Shows other protocols: follows the selected run over them, from its start. */
+    show(protocols: readonly Protocol[]): void {
+        if (protocols.join() === this.protocols.join()) return;
+        this.protocols = protocols;
+        this.opened = -1;
+        this.scheduleReload();
+    }
+
+    /** Sends a message over one of the protocols. All of them will show it. */
     async say(protocol: Protocol, text: string): Promise<void> {
         this.chosen.value = null;
         if (protocol === "blade") return this.socket.say(text);
@@ -152,37 +173,66 @@ export class SessionMonitor {
         this.runAbort = new AbortController();
         const { signal } = this.runAbort;
         this.received = empty();
-        this.place.value = this.placeOf(null, null);
+        this.place.value = this.placeOf({});
         if (index < newest) {
             const turns = await this.history();
             if (signal.aborted) return;
-            const run = this.runOf(index, turns);
-            this.place.value = this.placeOf(run, `response_${run}`);
+            const run = this.runOf(index, turns) ?? textOf(this.split[index]?.[0]?.body["runId"]);
+            this.place.value = this.placeOf({ turn: run, response: `response_${run}`, run });
             const turnsOfRun = turns.filter((turn) => textOf(turn["chat_run_id"]) === `chat_${run}`);
             this.received.blade = turnsOfRun.map((turn) => bladeTurnFrame(turn, performance.now()));
         }
         this.draw();
-        void this.followRun("aap", signal);
-        void this.followRun("agentscope", signal);
+        const shown = this.protocols.filter(isRunProtocol);
+        for (const each of shown) if (!RUN_STREAMS[each].needsRun) void this.followRun(each, signal);
+        const waiting = shown.filter((each) => RUN_STREAMS[each].needsRun);
+        if (waiting.length === 0) return;
+        if (this.place.value.run === null) await this.findRun(index, signal);
+        if (signal.aborted) return;
+        for (const each of waiting) {
+            if (this.place.value.run === null) this.setState(each, "failed", null);
+            else void this.followRun(each, signal);
+        }
     }
 
-    private followRun(protocol: "aap" | "agentscope", signal: AbortSignal): Promise<void> {
+    /** Finds the ID of a run that has just started. */
+    private async findRun(index: number, signal: AbortSignal): Promise<void> {
+        for (let attempt = 0; attempt < RUN_RETRIES && !signal.aborted; attempt += 1) {
+            const run = this.runOf(index, await this.history());
+            if (signal.aborted) return;
+            if (run !== null) {
+                this.place.value = { ...this.place.value, run };
+                return;
+            }
+            await new Promise((resolve) => setTimeout(resolve, RUN_RETRY_MS));
+        }
+    }
+
+    private followRun(protocol: RunProtocol, signal: AbortSignal): Promise<void> {
         const frames = this.received[protocol];
+        const { frame, isEnd } = RUN_STREAMS[protocol];
         const add = (sse: SseFrame): void => {
-            const at = performance.now();
-            frames.push(protocol === "aap" ? aapFrame(sse, at) : agentscopeFrame(sse, at));
+            if (sse.data === "[DONE]") return;
+            frames.push(frame(sse, performance.now()));
             if (frames.length === 1) this.place.value = this.known();
             this.draw();
         };
         return follow({
-            next: () => ({ path: PATHS[protocol](this.place.value), headers: resumeHeaders(frames.at(-1), protocol) }),
+            next: () => {
+                const last = frames.at(-1);
+                const place = this.place.value;
+                if (protocol === "openai" || protocol === "ai-sdk") {
+                    return { path: PATHS[protocol](place, Number(last?.id ?? -1)), headers: {} };
+                }
+                return { path: PATHS[protocol](place), headers: resumeHeaders(last, protocol) };
+            },
             signal,
             onFrame: add,
             onBytes: (addBytes) => this.addBytes(protocol, addBytes),
             onState: (state, error) => this.setState(protocol, state, error),
             isOver: () => {
                 const last = frames.at(-1);
-                return last !== undefined && (last.name === "turn_stop" || isAgentscopeEnd(last));
+                return last !== undefined && isEnd(last);
             },
         });
     }
@@ -193,26 +243,26 @@ export class SessionMonitor {
         return api.get<readonly JsonObject[]>(path).catch(() => []);
     }
 
-    private runOf(index: number, turns: readonly JsonObject[]): string {
-        const run = this.split[index] ?? [];
-        const named = textOf(run[0]?.body["runId"]);
-        const messages = new Set(aguiMessages(run));
+    /** The ID of a run, by a turn of Blade's history with one of its messages; null if there is none yet. */
+    private runOf(index: number, turns: readonly JsonObject[]): string | null {
+        const messages = new Set(aguiMessages(this.split[index] ?? []));
         const turn = turns.find((each) => messages.has(textOf(each["turn_id"]).replace(/^turn_/, "")));
         const id = textOf(turn?.["chat_run_id"]).replace(/^chat_/, "");
-        return UUID.test(id) ? id : named;
+        return UUID.test(id) ? id : null;
     }
 
     private known(): Place {
-        const { turn, response } = this.place.value;
-        return this.placeOf(
-            turn ?? aapTurn(this.received.aap),
-            response ?? agentscopeResponse(this.received.agentscope),
-        );
+        const { turn, response, run } = this.place.value;
+        return this.placeOf({
+            turn: turn ?? aapTurn(this.received.aap),
+            response: response ?? agentscopeResponse(this.received.agentscope),
+            run,
+        });
     }
 
-    private placeOf(turn: string | null, response: string | null): Place {
+    private placeOf({ turn = null, response = null, run = null }: Partial<Place>): Place {
         const server = new URL("./", document.baseURI).href.replace(/\/$/, "");
-        return { server, hasKey: key.value !== null, agent: this.agent, session: this.session, turn, response };
+        return { server, hasKey: key.value !== null, agent: this.agent, session: this.session, turn, response, run };
     }
 
     // --- display ---
@@ -222,9 +272,8 @@ export class SessionMonitor {
             this.drawTimer = null;
             const isNewest = this.opened === this.split.length - 1;
             this.columns.value = {
-                aap: [...this.received.aap],
+                ...perProtocol((each) => [...this.received[each]]),
                 "ag-ui": [...(this.split[this.opened] ?? [])],
-                agentscope: [...this.received.agentscope],
                 blade: isNewest ? [...this.bladeNow] : this.received.blade,
             };
         }, DRAW_MS);
@@ -279,6 +328,28 @@ export function messageRequest(protocol: Exclude<Protocol, "blade">, place: Plac
                 },
                 headers: {},
             };
+        case "openai":
+            return {
+                path: "/v1/responses",
+                body: {
+                    model: place.agent,
+                    input: text,
+                    conversation: `conv_${bareId(place.session)}`,
+                    stream: true,
+                    background: true,
+                },
+                headers: {},
+            };
+        case "ai-sdk":
+            return {
+                path: `/ai-sdk/${encodeURIComponent(place.agent)}`,
+                body: {
+                    id: place.session,
+                    messages: [{ id: uuid(), role: "user", parts: [{ type: "text", text }] }],
+                    trigger: "submit-message",
+                },
+                headers: {},
+            };
     }
 }
 
@@ -298,5 +369,5 @@ function resumeHeaders(last: Frame | undefined, protocol: Protocol = "ag-ui"): R
 }
 
 function empty(): Record<Protocol, Frame[]> {
-    return Object.fromEntries(PROTOCOLS.map((each) => [each, []])) as unknown as Record<Protocol, Frame[]>;
+    return perProtocol(() => []);
 }

@@ -6,6 +6,8 @@ export const NAMES: Record<Protocol, string> = {
     "ag-ui": "AG-UI",
     agentscope: "AgentScope",
     blade: "Blade",
+    openai: "OpenAI",
+    "ai-sdk": "AI SDK",
 };
 
 /** The path and transport of each protocol. */
@@ -14,6 +16,8 @@ export const TRANSPORTS: Record<Protocol, string> = {
     "ag-ui": "/ag-ui · SSE",
     agentscope: "/process · SSE",
     blade: "/socket.io · Socket.IO",
+    openai: "/v1/responses · SSE",
+    "ai-sdk": "/ai-sdk · SSE",
 };
 
 /** The text shown beside an event's name, on one line. */

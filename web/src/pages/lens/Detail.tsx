@@ -9,14 +9,21 @@ import { t } from "../../i18n";
 import type { Row } from "../../lens/align";
 import { CurlButton } from "../../lens/CurlButton";
 import { curlOf, type Place } from "../../lens/curl";
-import { type Frame, objectOf, PROTOCOLS, textOf } from "../../lens/frames";
+import { type Frame, objectOf, type Protocol, textOf } from "../../lens/frames";
 import { oneLine, NAMES } from "../../lens/names";
 import { Raw } from "../../lens/Raw";
 
 /** The number of events shown for a collapsed row. */
 const MAX_FRAMES = 12;
 
-export function Detail({ row, place, onClose }: { row: Row; place: Place; onClose: () => void }) {
+interface Props {
+    row: Row;
+    protocols: readonly Protocol[];
+    place: Place;
+    onClose: () => void;
+}
+
+export function Detail({ row, protocols, place, onClose }: Props) {
     const isPretty = useSignal(true);
     return (
         <section class="lens-detail" aria-label={t(`lens.kind.${row.kind}`)}>
@@ -31,7 +38,7 @@ export function Detail({ row, place, onClose }: { row: Row; place: Place; onClos
             </header>
             <div class="lens-grid lens-raw-frames" role="group" aria-label={t("lens.raw-events")} tabIndex={0}>
                 <p class="lens-fact soft small">{t(`lens.why.${row.kind}`)}</p>
-                {PROTOCOLS.map((protocol) => (
+                {protocols.map((protocol) => (
                     <div key={protocol} class={`lens-cell ${protocol}`}>
                         <h3 class="lens-detail-name">{NAMES[protocol]}</h3>
                         {row.cells[protocol].length === 0 && (

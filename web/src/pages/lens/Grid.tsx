@@ -2,7 +2,7 @@
  * The rows of the lens. Only visible rows are rendered: a row's height follows from its content, so that positions are
  * known without rendering.
  */
-import { type Signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ApiError } from "../../api/errors";
 import { count, size, t } from "../../i18n";
@@ -10,33 +10,35 @@ import type { Row } from "../../lens/align";
 import { CurlButton } from "../../lens/CurlButton";
 import { HISTORY } from "../../lens/blade";
 import { curlOf } from "../../lens/curl";
-import { type Frame, objectOf, type Protocol, PROTOCOLS, textOf } from "../../lens/frames";
+import { type Frame, objectOf, type Protocol, textOf } from "../../lens/frames";
 import { TRANSPORTS, oneLine, NAMES } from "../../lens/names";
 import type { SessionMonitor } from "../../lens/monitor";
 
 const LINE = 24;
 const PADDING = 13;
-const AHEAD_PX = 400;
+const AHEAD_PX = 500;
 /** The width below which one protocol is shown; the same as in the style sheet. */
 const NARROW = matchMedia("(max-width: 960px)");
 
 interface Props {
     monitor: SessionMonitor;
+    protocols: readonly Protocol[];
     rows: readonly Row[];
     /** The protocol shown on narrow screens. */
-    narrow: Signal<Protocol>;
+    narrow: Protocol;
+    onNarrow: (protocol: Protocol) => void;
     selected: string | null;
     onSelect: (key: string | null) => void;
     onOpen: (key: string) => void;
 }
 
-export function Grid({ monitor, rows, narrow, selected, onSelect, onOpen }: Props) {
+export function Grid({ monitor, protocols, rows, narrow, onNarrow, selected, onSelect, onOpen }: Props) {
     const scroll = useRef<HTMLDivElement>(null);
     const view = useSignal({ top: 0, height: 800, isNarrow: NARROW.matches });
     const isAtEnd = useRef(true);
     const tops = useMemo(
-        () => places(rows, view.value.isNarrow ? narrow.value : null),
-        [rows, view.value.isNarrow, narrow.value],
+        () => places(rows, view.value.isNarrow ? [narrow] : protocols),
+        [rows, view.value.isNarrow, narrow, protocols.join()],
     );
     const height = tops.at(-1) ?? 0;
 
@@ -97,10 +99,10 @@ export function Grid({ monitor, rows, narrow, selected, onSelect, onOpen }: Prop
 
     return (
         <div class="lens-table">
-            <Tabs narrow={narrow} />
+            <Tabs protocols={protocols} narrow={narrow} onNarrow={onNarrow} />
             <div class="lens-grid lens-columns">
                 <div class="lens-fact">{t("lens.fact")}</div>
-                {PROTOCOLS.map((protocol) => (
+                {protocols.map((protocol) => (
                     <Column key={protocol} monitor={monitor} protocol={protocol} />
                 ))}
             </div>
@@ -119,6 +121,7 @@ export function Grid({ monitor, rows, narrow, selected, onSelect, onOpen }: Prop
                         <RowLine
                             key={row.key}
                             row={row}
+                            protocols={protocols}
                             top={tops[first + offset] ?? 0}
                             startedAt={startedAt}
                             isSelected={row.key === selected}
@@ -133,13 +136,11 @@ export function Grid({ monitor, rows, narrow, selected, onSelect, onOpen }: Prop
 }
 
 /** The start of each row, and the end of the last one. */
-function places(rows: readonly Row[], only: Protocol | null): number[] {
+function places(rows: readonly Row[], shown: readonly Protocol[]): number[] {
     let top = 0;
     const tops = rows.map((row) => {
         const here = top;
-        top +=
-            PADDING +
-            LINE * Math.max(factLines(row), ...(only === null ? PROTOCOLS : [only]).map((each) => lines(row, each)));
+        top += PADDING + LINE * Math.max(factLines(row), ...shown.map((each) => lines(row, each)));
         return here;
     });
     return [...tops, top];
@@ -150,16 +151,16 @@ const factLines = (row: Row): number => (row.text === "" || row.kind === "text" 
 const lines = (row: Row, protocol: Protocol): number => (row.count > 1 ? 1 : row.cells[protocol].length);
 const rowId = (key: string): string => `row-${key.replace(/[^\w-]/g, "_")}`;
 
-function Tabs({ narrow }: { narrow: Signal<Protocol> }) {
+function Tabs({ protocols, narrow, onNarrow }: Pick<Props, "protocols" | "narrow" | "onNarrow">) {
     return (
         <div class="lens-tabs" role="group" aria-label={t("lens.protocol")}>
-            {PROTOCOLS.map((protocol) => (
+            {protocols.map((protocol) => (
                 <button
                     key={protocol}
                     type="button"
                     class={`lens-tab ${protocol}`}
-                    aria-pressed={narrow.value === protocol}
-                    onClick={() => (narrow.value = protocol)}
+                    aria-pressed={narrow === protocol}
+                    onClick={() => onNarrow(protocol)}
                 >
                     {NAMES[protocol]}
                 </button>
@@ -179,6 +180,7 @@ function Column({ monitor, protocol }: { monitor: SessionMonitor; protocol: Prot
                 <span class="lens-name grow">{NAMES[protocol]}</span>
                 <CurlButton command={() => curlOf(protocol, monitor.place.value, null)} label={t("lens.curl")} />
             </div>
+            <p class="lens-for">{t(`lens.for.${protocol}`)}</p>
             <code class="lens-carrier">{TRANSPORTS[protocol]}</code>
             <div class="lens-figures">
                 <span class="lens-state" title={why}>
@@ -192,6 +194,7 @@ function Column({ monitor, protocol }: { monitor: SessionMonitor; protocol: Prot
 
 interface LineProps {
     row: Row;
+    protocols: readonly Protocol[];
     top: number;
     startedAt: number;
     isSelected: boolean;
@@ -199,7 +202,7 @@ interface LineProps {
     onOpen: () => void;
 }
 
-function RowLine({ row, top, startedAt, isSelected, onSelect, onOpen }: LineProps) {
+function RowLine({ row, protocols, top, startedAt, isSelected, onSelect, onOpen }: LineProps) {
     const at = Number(row.cells["ag-ui"].find((frame) => "timestamp" in frame.body)?.body["timestamp"] ?? Number.NaN);
     const fact = t(`lens.kind.${row.kind}`);
     return (
@@ -220,7 +223,7 @@ function RowLine({ row, top, startedAt, isSelected, onSelect, onOpen }: LineProp
                 )}
                 {row.text !== "" && <span class="lens-text">{oneLine(row.text)}</span>}
             </div>
-            {PROTOCOLS.map((protocol) => (
+            {protocols.map((protocol) => (
                 <div
                     key={protocol}
                     class={`lens-cell ${protocol}`}
@@ -235,7 +238,7 @@ function RowLine({ row, top, startedAt, isSelected, onSelect, onOpen }: LineProp
 
 function Cell({ frames, isGroup }: { frames: readonly Frame[]; isGroup: boolean }) {
     const [first] = frames;
-    if (first === undefined) return <span class="lens-none">·</span>;
+    if (first === undefined) return <span class="lens-none">{t("lens.none")}</span>;
     if (isGroup) {
         const name = frames.find((frame) => PIECE.test(frame.name))?.name ?? first.name;
         return (
@@ -264,13 +267,24 @@ const PIECE = /delta|CONTENT|content in_progress|add_content/;
 /** The most informative text of a frame. */
 function frameText({ body }: Frame): string {
     const data = objectOf(body["data"]);
-    for (const name of ["delta", "text_delta", "text", "toolCallName", "tool_name", "name", "result", "stopReason"]) {
-        const found = [body[name], data[name]].find((each) => typeof each === "string");
+    const item = objectOf(body["item"]);
+    for (const name of [
+        "delta",
+        "text_delta",
+        "text",
+        "toolCallName",
+        "toolName",
+        "tool_name",
+        "name",
+        "result",
+        "stopReason",
+    ]) {
+        const found = [body[name], data[name], item[name]].find((each) => typeof each === "string");
         if (found !== undefined) return textOf(found);
     }
     const content = body["content"] ?? data["content"];
     if (typeof content === "string") return content;
-    return textOf(body["object"] === "message" ? body["type"] : body["role"]);
+    return textOf(item["type"] ?? (body["object"] === "message" ? body["type"] : body["role"]));
 }
 
 function startOf(rows: readonly Row[]): number {

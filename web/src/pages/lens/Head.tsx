@@ -5,13 +5,16 @@ import { bare } from "../../chat/wire";
 import { IconButton, Button } from "../../components/Button";
 import { Checkbox } from "../../components/Field";
 import { dateTime, t } from "../../i18n";
-import { oneLine } from "../../lens/names";
+import { toggle } from "../../lens/choice";
+import { type Protocol, PROTOCOLS } from "../../lens/frames";
+import { NAMES, oneLine } from "../../lens/names";
 import type { SessionMonitor } from "../../lens/monitor";
 import { go, to } from "../../browser/router";
 import type { SessionItem } from "./session";
 
 interface Props {
     monitor: SessionMonitor;
+    protocols: readonly Protocol[];
     session: SessionItem;
     sessions: readonly SessionItem[];
     isCollapsed: Signal<boolean>;
@@ -21,12 +24,13 @@ interface Props {
 export type View = "events" | "history";
 const VIEWS: readonly View[] = ["events", "history"];
 
-export function Head({ monitor, session, sessions, isCollapsed, view }: Props) {
+export function Head({ monitor, protocols, session, sessions, isCollapsed, view }: Props) {
     const id = useId();
     return (
         <header class="lens-head">
             <div class="lens-title">
                 <h1>{t("nav.lens")}</h1>
+                <Choice protocols={protocols} />
                 <p class="soft small">{t("lens.about")}</p>
             </div>
             <div class="row wrap lens-choices">
@@ -70,6 +74,26 @@ export function Head({ monitor, session, sessions, isCollapsed, view }: Props) {
                 </a>
             </div>
         </header>
+    );
+}
+
+/** The protocols to show. */
+function Choice({ protocols }: { protocols: readonly Protocol[] }) {
+    return (
+        <div class="row wrap lens-protocols" role="group" aria-label={t("lens.protocols")}>
+            {PROTOCOLS.map((each) => (
+                <button
+                    key={each}
+                    type="button"
+                    class={`lens-choice ${each}`}
+                    aria-pressed={protocols.includes(each)}
+                    title={`${t(`lens.for.${each}`)} · ${t("lens.at-most")}`}
+                    onClick={() => toggle(each)}
+                >
+                    {NAMES[each]}
+                </button>
+            ))}
+        </div>
     );
 }
 

@@ -6,7 +6,7 @@ import { errorMessage } from "../../components/Toast";
 import { count, t } from "../../i18n";
 import { CurlButton } from "../../lens/CurlButton";
 import type { Place } from "../../lens/curl";
-import { type JsonObject, type Protocol, PROTOCOLS } from "../../lens/frames";
+import type { JsonObject, Protocol } from "../../lens/frames";
 import { fetchHistory, kindOf, plainText } from "../../lens/history";
 import { oneLine, NAMES } from "../../lens/names";
 import { Json } from "../../lens/Raw";
@@ -14,10 +14,17 @@ import { Json } from "../../lens/Raw";
 /** The number of items shown of a long history. */
 const MAX_ITEMS = 300;
 
-export function History({ place, ended }: { place: Place; ended: number }) {
+interface Props {
+    place: Place;
+    protocols: readonly Protocol[];
+    /** The number of runs that have ended. */
+    ended: number;
+}
+
+export function History({ place, protocols, ended }: Props) {
     return (
         <div class="lens-histories">
-            {PROTOCOLS.map((protocol) => (
+            {protocols.map((protocol) => (
                 <Column key={protocol} protocol={protocol} place={place} ended={ended} />
             ))}
         </div>

@@ -1,4 +1,4 @@
-/** The protocol lens: one session in the four protocols, side by side and live. */
+/** The protocol lens: one session in up to four protocols, side by side and live. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../../api/client";
@@ -9,6 +9,7 @@ import { Loading } from "../../components/Spinner";
 import { t } from "../../i18n";
 import type { Protocol } from "../../lens/frames";
 import { align, collapse } from "../../lens/align";
+import { chosenProtocols } from "../../lens/choice";
 import { SessionMonitor } from "../../lens/monitor";
 import { replace, to } from "../../browser/router";
 import { Detail } from "./Detail";
@@ -75,14 +76,17 @@ interface LensProps {
 }
 
 function Lens({ session, agent, sessions }: LensProps) {
-    const monitor = useMemo(() => new SessionMonitor(bare(session.id), agent), [session.id, agent]);
+    const protocols = chosenProtocols();
+    const monitor = useMemo(() => new SessionMonitor(bare(session.id), agent, protocols), [session.id, agent]);
     useEffect(() => () => monitor.close(), [monitor]);
+    useEffect(() => monitor.show(protocols), [monitor, protocols.join()]);
     const isCollapsed = useSignal(true);
     const view = useSignal<View>("events");
     const opened = useSignal<ReadonlySet<string>>(new Set());
     const selected = useSignal<string | null>(null);
-    const narrow = useSignal<Protocol>("aap");
-    const rows = useMemo(() => align(monitor.columns.value), [monitor.columns.value]);
+    const tab = useSignal<Protocol>("aap");
+    const narrow = protocols.find((each) => each === tab.value) ?? protocols[0] ?? "aap";
+    const rows = useMemo(() => align(monitor.columns.value, protocols), [monitor.columns.value, protocols.join()]);
     const visible = useMemo(
         () => (isCollapsed.value ? collapse(rows, opened.value) : rows),
         [rows, isCollapsed.value, opened.value],
@@ -90,26 +94,44 @@ function Lens({ session, agent, sessions }: LensProps) {
     const row = visible.find((each) => each.key === selected.value) ?? null;
     const open = (key: string): void => void (opened.value = new Set([...opened.value, key]));
     return (
-        <div class="lens" data-narrow={narrow.value}>
-            <Head monitor={monitor} session={session} sessions={sessions} isCollapsed={isCollapsed} view={view} />
+        <div class="lens" data-narrow={narrow} style={{ "--columns": protocols.length }}>
+            <Head
+                monitor={monitor}
+                protocols={protocols}
+                session={session}
+                sessions={sessions}
+                isCollapsed={isCollapsed}
+                view={view}
+            />
             {visible.length === 0 && monitor.runs.value.length === 0 ? (
                 <Empty icon="lens" title={t("lens.no-run")}>
                     <p>{t("lens.no-run-why")}</p>
                 </Empty>
             ) : view.value === "history" ? (
-                <History place={monitor.place.value} ended={monitor.runs.value.filter((run) => run.isOver).length} />
+                <History
+                    place={monitor.place.value}
+                    protocols={protocols}
+                    ended={monitor.runs.value.filter((run) => run.isOver).length}
+                />
             ) : (
                 <Grid
                     monitor={monitor}
+                    protocols={protocols}
                     rows={visible}
                     narrow={narrow}
+                    onNarrow={(protocol) => (tab.value = protocol)}
                     selected={selected.value}
                     onSelect={(key) => (selected.value = key)}
                     onOpen={open}
                 />
             )}
             {row !== null && view.value === "events" && (
-                <Detail row={row} place={monitor.place.value} onClose={() => (selected.value = null)} />
+                <Detail
+                    row={row}
+                    protocols={protocols}
+                    place={monitor.place.value}
+                    onClose={() => (selected.value = null)}
+                />
             )}
             <Say monitor={monitor} />
         </div>
