@@ -246,6 +246,7 @@ def hidden(a: int) -> int:
             [Agent("a", options=[SelectOption(name="x", options=("1", "2"), default="3")])],
             "agent a: the default of option x must be one of 1, 2, got '3'",
         ),
+        ([Agent("a", starters=["x" * 201])], f"agent a: a starter is a text of 1 to 200 characters, got {'x' * 201!r}"),
         ([Agent("a", subagents=[Agent("b"), Agent("b")])], "agent a: two sub-agents are named 'b'"),
         (
             [Agent("a", subagents=[Agent("b", version="x")])],
@@ -309,6 +310,7 @@ def test_valid_specifications_pass() -> None:
     ("make", "message"),
     [
         (lambda: Agent("a", max_steps=0), "agent a: max_steps must be at least 1, got 0"),
+        (lambda: Agent("a", starters="Hi"), "agent a: expected a list of starters, got the text 'Hi'"),
         (lambda: Agent("a", max_messages=1), "agent a: max_messages must be at least 2, got 1"),
         (
             lambda: Agent("a", tools=[3]),  # type: ignore[list-item]  # that is the point
@@ -328,7 +330,7 @@ def test_invalid_arguments_are_refused_when_the_agent_is_created(make: Callable[
 
 SHARED_OPTIONS = (
     "aliases, ask_user, capabilities, client_tools, description, history, images, max_steps, memory, options, "
-    "resumable, schedules, subagents, title, tools, version"
+    "resumable, schedules, starters, subagents, title, tools, version"
 )
 
 

@@ -158,7 +158,12 @@ def _default_assistant() -> Agent:
     from dragoman.agents.model import Agent as ModelAgent
 
     return ModelAgent(
-        "assistant", title="Assistant", instructions="You are a helpful assistant.", client_tools=True, history=True
+        "assistant",
+        title="Assistant",
+        instructions="You are a helpful assistant.",
+        starters=("What is the capital of France?", "Tell me a short story"),
+        client_tools=True,
+        history=True,
     )
 
 

@@ -6,6 +6,7 @@ import { Failed } from "../components/Empty";
 import { Checkbox, Select, TextField } from "../components/Field";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
+import { showError } from "../components/Toast";
 import { t } from "../i18n";
 import { store, readStored } from "../browser/storage";
 import { go } from "../browser/router";
@@ -28,6 +29,7 @@ function Start({ agents }: { agents: readonly Agent[] }) {
     const name = useSignal(agents.find((each) => each.name === readStored("agent"))?.name ?? agents[0]?.name ?? "");
     const options = useSignal<Readonly<Record<string, string>>>({});
     const memory = useSignal(true);
+    const isBeginning = useSignal(false);
     const agent = agents.find((each) => each.name === name.value);
     useEffect(() => void (options.value = {}), [name.value]);
     if (agent === undefined) return <p class="empty">{t("chat.no-agents")}</p>;
@@ -43,6 +45,13 @@ function Start({ agents }: { agents: readonly Agent[] }) {
             void sessions.refresh();
         }
     };
+    const beginWith = async (text: string): Promise<void> => {
+        if (isBeginning.value) return;
+        isBeginning.value = true;
+        await begin([{ type: "text", text }]).catch(showError);
+        isBeginning.value = false;
+    };
+    const starters = agent._meta?.starters ?? [];
     return (
         <div class="start">
             <div class="start-body">
@@ -85,6 +94,17 @@ function Start({ agents }: { agents: readonly Agent[] }) {
                         />
                     </div>
                 </details>
+                {starters.length > 0 && (
+                    <ul class="starters" aria-label={t("chat.starters")}>
+                        {starters.map((each) => (
+                            <li key={each}>
+                                <button type="button" class="starter" onClick={() => void beginWith(each)}>
+                                    {each}
+                                </button>
+                            </li>
+                        ))}
+                    </ul>
+                )}
                 <Composer
                     draft={draftOf("")}
                     placeholder={t("chat.placeholder", { agent: agent.title ?? agent.name })}

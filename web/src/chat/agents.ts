@@ -18,6 +18,7 @@ export interface Agent {
     description?: string;
     tools?: { name: string; description: string }[];
     options?: Option[];
+    _meta?: { starters?: string[] };
 }
 
 /** Agents with their options from AAP; without AAP only their names. */

@@ -69,6 +69,7 @@ export const en = {
         "Choose an agent and send a message. Applications that use any of the protocols see the same conversation.",
     "chat.agent": "Agent",
     "chat.no-agents": "This server has no agents.",
+    "chat.starters": "Suggestions",
     "chat.options": "Options",
     "chat.use-memory": "Use my memories",
 

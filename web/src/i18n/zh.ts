@@ -70,6 +70,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.start-text": "选择一个智能体并发送消息。使用任意一种协议的应用都能看到同一个对话。",
     "chat.agent": "智能体",
     "chat.no-agents": "此服务器没有可用的智能体。",
+    "chat.starters": "建议",
     "chat.options": "选项",
     "chat.use-memory": "使用我的记忆",
 

@@ -34,6 +34,7 @@ OPTIONS: tuple[Option, ...] = (
     TextOption(name="language", default="English", title="Language"),
     SecretOption(name="token", title="Token"),
 )
+STARTERS = ("Show me everything", "add 20 and 22", "ask me", "think")
 CAPABILITIES = Capabilities(
     history_full=True, history_compacted=True, client_tools=True, image_http=True, image_data=True
 )
@@ -51,7 +52,12 @@ def rehearsal(starts: StartLog, now: Callable[[], datetime] = _now) -> Agent:
         now: returns the current time, with a time zone.
     """
     return _create(
-        "rehearsal", tools(starts, now, are_exposed=True), starts, options=OPTIONS, capabilities=CAPABILITIES
+        "rehearsal",
+        tools(starts, now, are_exposed=True),
+        starts,
+        options=OPTIONS,
+        capabilities=CAPABILITIES,
+        starters=STARTERS,
     )
 
 
@@ -67,6 +73,7 @@ def _create(
     *,
     options: tuple[Option, ...] = (),
     capabilities: Capabilities | None = None,
+    starters: tuple[str, ...] = (),
 ) -> "RehearsalAgent":
     spec = AgentSpec(
         name=name,
@@ -77,6 +84,7 @@ def _create(
         options=options,
         capabilities=capabilities or Capabilities(),
         builtins=frozenset({ASK_USER_QUESTION, FORK}),
+        starters=starters,
     )
     return RehearsalAgent(spec, {tool.declaration.spec.name: tool for tool in agent_tools}, starts)
 

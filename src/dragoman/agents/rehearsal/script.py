@@ -33,6 +33,7 @@ from dragoman.agents.rehearsal.steps import (
     Stop,
     Wait,
 )
+from dragoman.agents.rehearsal.tour import TOUR, TOUR_MESSAGE
 from dragoman.core.agent import AgentError
 from dragoman.core.answers import Questions
 from dragoman.core.content import Data, Image, Json, JsonObject, StreamedBlockKind, Usage
@@ -199,6 +200,8 @@ def parse_script(text: str) -> Script:
     if script is not None:
         return script
     command = text.strip()
+    if command.lower() == TOUR_MESSAGE:
+        return _parse_steps(TOUR)
     if builtin := _BUILTIN_SCRIPTS.get(command.lower()):
         return builtin
     if match := _ADD_PATTERN.fullmatch(command):

@@ -1,0 +1,39 @@
+"""What a new conversation suggests, and the tour of the rehearsal agent."""
+
+from tests.console.axe import serious_violations
+from tests.console.console_page import ConsolePage
+
+STARTERS = "[...document.querySelectorAll('.starter')].map((each) => each.textContent)"
+
+
+async def test_an_empty_conversation_suggests_messages_and_the_tour_shows_everything(console_page: ConsolePage) -> None:
+    await console_page.open()
+    await console_page.until("document.querySelector('.starter')")
+    assert await console_page.run(STARTERS) == ["Show me everything", "add 20 and 22", "ask me", "think"]
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("starters")
+    await console_page.run("document.querySelectorAll('.agent input')[1].click()")
+    await console_page.until("!document.querySelector('.starter')")
+    await console_page.run("document.querySelectorAll('.agent input')[0].click()")
+    await console_page.press("Show me everything")
+    await console_page.wait_for_text("What do you want to stamp?")
+    await console_page.screenshot("tour-question")
+    await console_page.press("A letter")
+    await console_page.press("Submit")
+    await console_page.press("Allow once")
+    await console_page.wait_for_text("That was everything.")
+    await console_page.screenshot("tour")
+
+
+async def test_suggestions_fit_a_phone_in_chinese_and_at_night(console_page: ConsolePage) -> None:
+    await console_page.open()
+    await console_page.set(theme="dark", language="zh")
+    await console_page.resize(400, 800)
+    await console_page.open()
+    await console_page.until("document.querySelector('ul.starters[aria-label=建议]')")
+    assert await console_page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("starters-narrow-dark-zh")
+    await console_page.set(theme="light")
+    await console_page.open()
+    await console_page.screenshot("starters-narrow-zh")
