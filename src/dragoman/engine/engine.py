@@ -15,25 +15,24 @@ import msgspec
 
 from dragoman.core import admission
 from dragoman.core.agent import Agent
-from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, Replay, SettingsChange
+from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.input_checks import InputLimits, check_change
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
     AgentNotServed,
-    IdTaken,
     Refused,
     SessionBusy,
     SessionUnreadable,
     ShuttingDown,
-    StoreUnavailable,
 )
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.single_server import SingleServer
+from dragoman.engine.creation import Creation
 from dragoman.engine.deletion import Deletion
 from dragoman.engine.runs.replays import Replays
 from dragoman.engine.runs.run_limit import RunLimit
@@ -49,7 +48,7 @@ from dragoman.engine.sessions.compaction import compact_session
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
-from dragoman.engine.sessions.live_session import LiveSession, to_live_session
+from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.engine.sessions.lookup import FoundSession, SessionLookup
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import SessionRegistry
@@ -157,6 +156,17 @@ class Engine:
             clock=clock,
             agents=self.agents,
             find_agent=self._find_agent,
+        )
+        self._creation = Creation(
+            self._sessions,
+            index,
+            committer=self._committer,
+            cluster=self.cluster,
+            attachments=self.attachments,
+            idempotency=self._idempotency,
+            clock=clock,
+            ids=ids,
+            encrypt_secret=self._encrypt_secret,
         )
         self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
@@ -276,39 +286,8 @@ class Engine:
             AgentNotFound, Invalid, ShuttingDown, StoreUnavailable: nothing was created.
         """
         self._refuse_when_draining()
-        agent = self.agent(request.agent)
-        session_id = request.session_id or SessionId(self.ids.new())
-        name = request.name
-        if request.session_id is not None and await self._sessions.get(session_id) is not None:
-            raise IdTaken("a session with this id exists")
-        if name is not None and await self.index.find_by_name(owner, name) is not None:
-            raise IdTaken("a session with this name exists")
-        created = admission.create(agent.spec, request, self._encrypt_secret, limits or self.limits)
-        events = await self.attachments.put_seeds(session_id, created)
-        await self.cluster.wait_until_joined()
-        if session_id in self._sessions:  # another request was faster
-            raise IdTaken("a session with this id exists")
-        live = LiveSession.new(
-            session_id,
-            events,
-            owner=owner,
-            name=name,
-            idempotency_record=self._idempotency.make_record(owner, idempotency_key, session_id, None),
-            epoch=self._sessions.epoch,
-            committer=self._committer,
-            clock=self.clock,
-        )
-        self._sessions.add(live)
-        try:
-            await live.until_durable(live.state.seq)
-        except StoreUnavailable:
-            self._sessions.remove(live)
-            if name is not None and await self.index.find_by_name(owner, name) is not None:
-                raise IdTaken("a session with this name exists") from None
-            if request.session_id is not None and await self._sessions.get(session_id) is not None:
-                raise IdTaken("a session with this id exists") from None  # another server was faster
-            raise
-        return live
+        spec = self.agent(request.agent).spec
+        return await self._creation.create(owner, spec, request, idempotency_key, limits or self.limits)
 
     def session(
         self, owner: UserId, name: str, *, include_shared: bool = False, reveals_foreign: bool = False
@@ -379,7 +358,7 @@ class Engine:
         """Change a session's settings. Durable when this returns.
 
         Raises:
-            SessionBusy: a run is active or queued, and the change is of more than the title, the pin or sharing.
+            SessionBusy: a run is active or queued, and the change affects it: see `admission.check_settings_change`.
             AgentNotServed: the change is of settings that only the session's agent can check.
             Invalid, ShuttingDown: nothing changed.
         """
@@ -405,11 +384,6 @@ class Engine:
         if first is not None and first.mode is not None:
             await self.change(live, SettingsChange(mode=first.mode))
         return live
-
-    async def update_replay(self, session: SessionView, replay: Replay) -> None:
-        """Change how a session is replayed, even while it is being replayed. Durable when this returns."""
-        self._refuse_when_draining()
-        await self._write_access.change_settings(to_live_session(session), SettingsChange(replay=replay))
 
     async def delete(self, session: SessionView) -> None:
         """Delete a session and all its data. Its run is stopped first, so that its readers see the end."""

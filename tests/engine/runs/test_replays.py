@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from dragoman.core.content import Image
-from dragoman.core.events import CallOpened, CallSettled, LoggedEvent, RunStopped
+from dragoman.core.events import CallOpened, CallSettled, LoggedEvent, RunStopped, SettingsChange
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Choice, Create, Decision, Result
 from dragoman.core.refusals import Conflict, SessionBusy
@@ -227,7 +227,7 @@ async def test_a_replay_whose_recording_is_over_or_gone_fails_until_it_is_left(w
     assert await visible_history(world, live) == ["a", "You said: a", "another text", "You said: b", "c"]
     replay = live.state.settings.replay
     assert replay is not None
-    await engine.update_replay(live, structs.replace(replay, is_on=False))
+    await engine.change(live, SettingsChange(replay=structs.replace(replay, is_on=False)))
     await play(engine, live, "d")
     assert (await visible_history(world, live))[-1] == "You said: d"
     await engine.delete(source)

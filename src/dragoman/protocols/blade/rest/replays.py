@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.core.admission import is_busy
+from dragoman.core.events import SettingsChange
 from dragoman.core.refusals import Conflict
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
@@ -75,9 +76,8 @@ class ReplayHandlers(BladeHandlers):
         if replay is None:
             raise Conflict("this session is not a replay")
         is_on = replay.is_on and body.status is None
-        await self.engine.update_replay(
-            live, msgspec.structs.replace(replay, speed=body.speed or replay.speed, is_on=is_on)
-        )
+        changed = msgspec.structs.replace(replay, speed=body.speed or replay.speed, is_on=is_on)
+        await self.engine.change(live, SettingsChange(replay=changed))
         state = replay_state_of(live.state)
         assert state is not None, "it is a replay"
         return ReplayResult(state)

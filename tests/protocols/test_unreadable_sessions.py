@@ -1,0 +1,38 @@
+"""A session whose stored data cannot be decoded: its owner, and nobody else, can delete it over every protocol."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.requirements import requirement
+from tests.servers import running_server
+
+DELETIONS = {
+    "/aap/v3/sessions/{id}": (404, 204),
+    "/api/v1/agent/sessions/{id}": (403, 204),
+    "/api/sessions/sess_{id}": (404, 200),
+}
+"""Paths that delete sessions, and the answers to another user and to the owner."""
+
+
+@pytest.mark.one_server
+@requirement("faults:43:altered")
+async def test_an_unreadable_session_can_be_deleted(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        alice = server.aap_client("alice")
+        paths = {path: path.format(id=(await alice.create()).id) for path in DELETIONS}
+        await server.stop()
+        with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection, connection:
+            connection.execute("UPDATE sessions SET head = '{'")
+        await server.start()
+        for path, expected in DELETIONS.items():
+            statuses = []
+            for name in ("bob", "alice"):
+                headers = [("authorization", f"Bearer {server.key(name)}")]
+                answer = await server.connection.open("DELETE", paths[path], headers=headers)
+                await answer.read()
+                statuses.append(answer.status)
+            assert (path, tuple(statuses)) == (path, expected)
+        assert (await server.aap_client("alice").get("/sessions")).json == {"sessions": []}
