@@ -1,4 +1,4 @@
-"""The example of docs/durable-state.md, served: it works, and no protocol shows what it stores for itself."""
+"""The example of docs/durable-state.md, served: it works, and no protocol shows its private values."""
 
 from pathlib import Path
 from zipfile import ZipFile

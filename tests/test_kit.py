@@ -1,4 +1,4 @@
-"""The protocol kit carries a whole protocol: streaming, resuming, errors and limits, in sixty lines of its own."""
+"""The protocol kit is enough for a whole protocol: streaming, resuming, errors and limits, in sixty lines."""
 
 import asyncio
 import json

@@ -414,7 +414,7 @@ def test_every_file_that_the_architecture_page_names_exists() -> None:
 
 
 OF_A_PROTOCOL = {"adapters/", "errors.py", "http.py", "streams.py", "translate.py", "wire.py"}
-"""Files and packages that the page tells to write."""
+"""Files and packages that the page asks to write."""
 
 
 def test_the_architecture_page_lists_every_package() -> None:

@@ -1,4 +1,4 @@
-"""What every bus promises: the contract of `Bus`. An adapter's tests bring a fixture `bus`, one that works."""
+"""What every bus promises: the contract of `Bus`. An adapter's tests provide a fixture `bus` that works."""
 
 import asyncio
 

@@ -25,7 +25,7 @@ async def act(place: int, context: ToolContext) -> str:
 
 @agent(tools=[act])
 async def worker(run: Run) -> AsyncIterator[str]:
-    """Says what it was told, and does something after each word."""
+    """Repeats its input, and does something after each word."""
     for place in range(STEPS):
         for part in range(3):
             note(said=f"{run.text} {place}.{part}")

@@ -25,9 +25,9 @@ LEASE_S = 10.0
 WAKE_GRACE_S = 1.0
 """So long after it woke a server may call a tool of a run that others have taken."""
 MAX_DELTA_DELAY_S = 1.5
-"""So late words may reach who reads at another server while hints are lost."""
+"""How late text may reach readers on other servers while hints are lost."""
 LONG_TURN_S = 15.0
-"""Turns that take longer are told of."""
+"""Turns that take longer are reported."""
 _ORPHANED_RUNS_SQL = (
     "SELECT count(*) FROM sessions"
     " WHERE is_running AND NOT EXISTS (SELECT FROM nodes WHERE nodes.node = sessions.node AND until > now())"
@@ -112,7 +112,7 @@ async def pause(scene: CampaignState) -> None:
 
 
 async def restart(scene: CampaignState) -> None:
-    """A server is told to stop, and started again."""
+    """A server is stopped and started again."""
     node = await scene.any_ready_node()
     await node.end(signal.SIGTERM)
     await node.start()
@@ -171,7 +171,7 @@ async def play(
     seed: int = 1,
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, object]:
-    """Do things to servers that are talked to, one after the other; what was checked and measured.
+    """Inject faults, one after the other, into servers that clients use. Returns what was checked and measured.
 
     Args:
         faults: what is done, by name.

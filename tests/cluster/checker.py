@@ -1,4 +1,4 @@
-"""Holds what clients called and got against what every server tells, and against the log."""
+"""Compares what clients sent and received with every server's answers and with the log."""
 
 from collections.abc import Sequence
 

@@ -27,7 +27,7 @@ async def endpoints(tmp_path_factory: pytest.TempPathFactory, postgres: Server) 
 
 
 async def status_at_rest(endpoint: Endpoint) -> str:
-    """How the newest session's run ended, asked of a list: whoever joined it might count as watching."""
+    """How the newest session's run ended, read from a list: a stream would count as watching."""
     lists = Endpoint(endpoint.connection, endpoint.key, base="/api")
     async with asyncio.timeout(DEADLINE_S):
         while True:

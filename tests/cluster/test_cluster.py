@@ -1,4 +1,4 @@
-"""Three servers on one database: killed, stopped, cut off, told to stop; their database restarts, NATS goes away."""
+"""Three servers on one database: killed, paused, cut off, stopped; their database restarts, NATS goes away."""
 
 import pytest
 

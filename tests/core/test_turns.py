@@ -1,4 +1,4 @@
-"""The runs of a turn: one with a user's message, and those that only bring answers to its calls."""
+"""The runs of a turn: one with a user's message, and those that only answer its calls."""
 
 from collections.abc import Sequence
 

@@ -141,4 +141,4 @@ FORGED: Mapping[str, tuple[tuple[str, Form], ...]] = MappingProxyType(
         "client": (*((name, "grant") for name in SENDERS), ("run service", "choice")),
     }
 )
-"""By kind of call: protocol and form of answers that the call does not accept, whoever sends them."""
+"""By kind of call: the protocol and form of answers that the call accepts from nobody."""

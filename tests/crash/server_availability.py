@@ -1,4 +1,4 @@
-"""Tells clients where the server is, and lets them wait for its next life."""
+"""Provides the address of the server, and lets clients wait for its restart."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -12,7 +12,7 @@ from dragoman.core.session import SessionState
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, SessionStore, Snapshot
 
 Moment = Literal["before", "after"]
-"""Whether a fault strikes before a commit took effect, or after it did but before anybody was told."""
+"""Whether a fault strikes before a commit takes effect, or afterwards but before it is acknowledged."""
 
 
 class FaultyLog:

@@ -138,7 +138,7 @@ def schedule_plan(**fields: Any) -> Schedule:
 
 
 async def until(predicate: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what no event tells of."""
+    """Poll until a condition is true that no event announces."""
     async with asyncio.timeout(DEADLINE_S):
         while not await predicate():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -435,7 +435,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "aap:history:compaction",
-        "A compaction is not told to clients, splits no call from its result, and leaves `full` as it was",
+        "A compaction is not shown to clients, splits no call from its result, and leaves `full` as it was",
         "aap §11",
     ),
     Requirement("aap:history:no-foreign-system", "System entries of other origin than seeds do not show", "rule 14"),
@@ -649,6 +649,6 @@ REQUIREMENTS = (
     Requirement(
         "aap:suite:conversations", "The conversations hold in process, over a socket and over restarts", "aap §19"
     ),
-    Requirement("aap:suite:race", "Of clients that race on one session one wins and the rest are told", "aap §19"),
+    Requirement("aap:suite:race", "If clients race on one session, one wins and the others are refused", "aap §19"),
     Requirement("aap:suite:leave-anywhere", "A client may leave at every event; the turn is whole", "aap §19"),
 )

@@ -138,7 +138,7 @@ REQUIREMENTS = (
     Requirement("runs:links:expiry", "A link is valid for an hour", "ag-ui A.7 [chosen]"),
     Requirement("runs:links:owner", "Another user's link is no attachment", "ag-ui A.3, rule 12"),
     Requirement("runs:links:public-url", "Links use the setting `public_url`", "rule 28"),
-    Requirement("runs:links:no-traversal", "Paths that lead elsewhere are refused before any lookup", "ag-ui A.7"),
+    Requirement("runs:links:no-traversal", "Paths that leave the bucket are refused before any lookup", "ag-ui A.7"),
     Requirement("runs:transcribe:input", "Wrong, large and empty recordings are 400 with their codes", "ag-ui A.1"),
     Requirement("runs:transcribe:no-backend", "Without a backend: 502", "ag-ui A.7 [chosen]"),
     Requirement("runs:transcribe:text", "The backend's text is the answer", "ag-ui A.7"),

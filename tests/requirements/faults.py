@@ -29,7 +29,11 @@ REQUIREMENTS = (
     _case(43, "full", "A full disk refuses new work, loses nothing, and is no matter once there is room"),
     _case(43, "io-error", "An I/O error at any statement refuses the commit whole"),
     _case(43, "fsync", "After a sync that failed nothing is acknowledged by the same handle"),
-    _case(43, "read-only", "A disk that takes no writes refuses new work with 503, lets be read, and says so"),
+    _case(
+        43,
+        "read-only",
+        "With a read-only disk, new work is refused with 503, reading works, and the reason is reported",
+    ),
     _case(43, "damaged", "A server whose database is damaged is not ready, with the reason"),
     _case(43, "altered", "Data that the disk altered is an error of its session, and never shown"),
     _case(43, "wal-damaged", "A damaged write-ahead log loses no acknowledged commits silently"),
@@ -40,7 +44,7 @@ REQUIREMENTS = (
     # --- PostgreSQL and NATS ------------------------------------------------------------------------------------------
     _case(44, "restart", "PostgreSQL restarts again and again: no turn is lost, doubled or given up"),
     _case(44, "cut", "Connections that break at any statement leave a commit whole"),
-    _case(44, "away", "A database that is away for longer is told with 503, and work goes on when it is back"),
+    _case(44, "away", "A longer outage of the database is answered with 503, and work continues when it is back"),
     _case(44, "silence", "A network that takes everything and gives nothing back is borne"),
     _case(44, "exhausted", "A database without a free connection is waited for"),
     _case(44, "long-lock", "A lock that somebody else holds is waited for"),
@@ -49,10 +53,10 @@ REQUIREMENTS = (
     _case(45, "back", "Hints go on by themselves when NATS is back"),
     # --- clocks -------------------------------------------------------------------------------------------------------
     _case(46, "jump", "The clock on the wall may jump by an hour: order and leases do not depend on it"),
-    _case(46, "apart", "Servers whose clocks are minutes apart tell one history"),
+    _case(46, "apart", "Servers whose clocks are minutes apart show one history"),
     _case(46, "daylight", "Where clocks are put forward or back each time is due as the table says"),
     # --- stopping and starting ----------------------------------------------------------------------------------------
-    _case(47, "drains", "A server that is told to stop takes no work, gives its runs their grace and parks the rest"),
+    _case(47, "drains", "A server that is stopped takes no work, gives its runs a grace period and parks the rest"),
     _case(47, "rolling", "Servers that are restarted one after the other under load give up no turn"),
     _case(48, "refused", "A second server on a data folder refuses to start and says what to do"),
     _case(49, "newer", "A database of a newer release is refused and left as it is"),
@@ -64,7 +68,7 @@ REQUIREMENTS = (
         50, "descriptors", "Without free descriptors who comes is turned away, what is open goes on, all is well after"
     ),
     _case(50, "memory", "A request that is too large for the memory left fails alone"),
-    _case(50, "processor", "Code that keeps the processor to itself is named, and costs the server no lease"),
+    _case(50, "processor", "Code that blocks the processor is reported, and costs the server no lease"),
     # --- schedules ----------------------------------------------------------------------------------------------------
     _case(51, "missed", "A time missed by less than five minutes is kept, a longer one is noted"),
     _case(51, "once", "Of several servers one keeps a time, and once"),

@@ -1,4 +1,4 @@
-"""What clients do, what they were told, and what must hold of it whatever happened in between."""
+"""What clients do, what they receive, and what must be true of it whatever happens in between."""
 
 import asyncio
 from collections import defaultdict
@@ -80,7 +80,7 @@ def more_scripts(world: World, chance: Random) -> None:  # one small function fo
 
 
 class Clients:
-    """All applications together: they share their sessions, and one memory of what they were told."""
+    """All applications together: they share their sessions, and one record of what they received."""
 
     def __init__(self, world: World, chance: Random, *, is_single_server: bool) -> None:
         """`sees_now`: what a server knows of a session is what it is, because there is no other one."""
@@ -208,7 +208,7 @@ class Clients:
             raise AssertionError("what was deleted is there")
 
     async def check(self) -> None:
-        """Hold what the clients were told against what is stored."""
+        """Compare what the clients received with what is stored."""
         for session_id in self.sessions:
             events = await self.world.events(session_id)
             check_tool_call_pairing(events)

@@ -326,7 +326,7 @@ class SimulatedClusterStore:
 
 
 class NetworkSwitch:
-    """What carries hints between machines: late, in any order, twice, or not at all."""
+    """Delivers hints between machines: late, in any order, twice, or not at all."""
 
     def __init__(self, loop: VirtualLoop, chance: Random) -> None:
         self.is_unavailable = False
@@ -336,7 +336,7 @@ class NetworkSwitch:
         self._context = world_context()
 
     def deliver(self, sender: "SimulatedBus", subject: str, payload: str) -> None:
-        """Bring a hint to everybody else, perhaps."""
+        """Deliver a hint to all other servers, or lose it."""
         for bus in self.buses:
             if bus is sender or self.is_unavailable:
                 continue

@@ -86,7 +86,7 @@ def test_a_server_that_joins_anew_tries_until_it_is_among_the_others() -> None:
 def test_what_another_server_announces_is_looked_for_with_pauses_and_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may tell of an event that it has yet to write, and die over it."""
+    """A server may announce an event and crash before it writes it."""
     monkeypatch.setattr(following_module, "time", Time)
     real, looks = SharedLog.node_session_updates, 0
 

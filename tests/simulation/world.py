@@ -72,7 +72,7 @@ class Server(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How it went: for whoever compares, and for whoever wonders what was tried."""
+    """The outcome of a simulation, to compare it with another one."""
 
     digest: str
     operations: int

@@ -1,4 +1,4 @@
-"""What every store of blobs promises: the contract of `Blobs`. An adapter's tests bring a fixture `blobs`."""
+"""What every store of blobs promises: the contract of `Blobs`. An adapter's tests provide a fixture `blobs`."""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""What every store promises: the contract of `EventLog` and `SessionIndex`, for each adapter to be held against.
+"""What every store promises: the contract of `EventLog` and `SessionIndex`, for every adapter.
 
-An adapter's tests inherit `StoreContract` and bring a fixture `store`. Whoever calls a store knows nothing else of it.
+An adapter's tests inherit `StoreContract` and provide a fixture `store`. Callers rely on nothing else.
 """
 
 # Large: one test for each guarantee of a store, which every store must pass.
@@ -114,7 +114,7 @@ async def new_session_in(store: SessionStore, number: int = 1, **fields: Any) ->
 
 
 async def dump_session(store: SessionStore, of: SessionId) -> tuple[Snapshot | None, Sequence[LoggedEvent]]:
-    """What a store tells of a session."""
+    """What a store returns about a session."""
     return await store.load(of), await store.events(of, 0, 1_000_000)
 
 

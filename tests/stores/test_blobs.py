@@ -1,4 +1,4 @@
-"""Every store of blobs against the contract, and what is each one's own."""
+"""Every store of blobs against the contract, and what only one of them does."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -217,7 +217,7 @@ def test_a_database_that_cannot_be_reached_is_reported_without_its_password(url:
 
 
 async def test_connections_that_were_cut_are_made_again(database: Database, postgres_url: str) -> None:
-    """Whoever asks next notices nothing: nothing was committed yet."""
+    """The next request succeeds: nothing was committed yet."""
     store = PostgresLog(database)
     writing = await new_session_in(store)
     for number in range(1, 4):
@@ -257,7 +257,7 @@ class Cut:
 async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
     database: Database, at: int, after: bool
 ) -> None:
-    """Until the commit itself it is tried again; from there on it is told, and written or not, but never in part."""
+    """Before the commit it is retried. A failure of the commit is reported; then all events are written, or none."""
     store = PostgresLog(database)
     writing = await new_session_in(store)
     broken = Cut(database._writer.connection, at=at, after=after)
@@ -289,7 +289,7 @@ async def test_a_batch_is_one_statement_however_many_sessions_it_has(database: D
 
 @requirement("faults:41:postgres")
 async def test_what_was_acknowledged_outlives_a_server_that_dies() -> None:
-    """SIGQUIT ends PostgreSQL as a crash does: it recovers from its log, and has all that was told."""
+    """SIGQUIT ends PostgreSQL as a crash does: it recovers from its log, with all acknowledged commits."""
     with server(fsync=True) as postgres, closing(Database(postgres.url("postgres"))) as database:
         store = PostgresLog(database)
         writing = await new_session_in(store)

@@ -261,7 +261,7 @@ async def test_the_same_key_on_two_servers_does_one_thing(two_engines: TwoEngine
 
 
 async def test_a_server_whose_lease_has_ended_keeps_no_key_from_others(postgres_url: str) -> None:
-    """Else it, and whoever takes the key from the dead at once, would both do what was asked."""
+    """Otherwise it and the server that takes over the key would both execute the request."""
     with (
         closing(Database(postgres_url, access="shared")) as one,
         closing(Database(postgres_url, access="shared")) as two,
@@ -336,7 +336,7 @@ async def test_messages_to_both_at_once_are_played_one_after_the_other_and_none_
 async def test_a_server_that_cannot_join_anew_refuses_in_time(
     two_engines: TwoEngines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its database may be away for hours: who asks for something meanwhile is told so, and does not wait."""
+    """Its database may be away for hours: requests fail at once in the meantime."""
     live = await open_session(two_engines.first)
     cluster = two_engines.first.cluster
     assert isinstance(cluster, Cluster), "there are several"

@@ -1,4 +1,4 @@
-"""Metrics and spans: what is counted, what is shown, and that neither tells what belongs to a user."""
+"""Metrics and spans: what is counted and shown, and that neither contains users' data."""
 
 import re
 from collections.abc import AsyncGenerator, Iterator

@@ -312,7 +312,7 @@ async def test_a_stream_that_opens_just_after_its_key_was_revoked_is_notified_at
 
 
 async def test_a_revocation_on_another_server_takes_effect_within_seconds(key_ring_fixture: KeyRingFixture) -> None:
-    """Another ring on the same store and bus stands for another worker."""
+    """A second ring on the same store and bus plays another worker."""
     secret, key = await key_ring_fixture.ring.create("laptop")
     other = key_ring_fixture.another_ring()
     await other.start()

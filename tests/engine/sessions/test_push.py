@@ -108,7 +108,7 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
 
 
 async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
-    """It is called by what commits for all sessions: were that to end, nothing would be durable any more."""
+    """The committer of all sessions calls it: if that ended, nothing would become durable any more."""
     counts: list[int] = []
 
     def fails(live: SessionView, events: Sequence[LoggedEvent]) -> None:

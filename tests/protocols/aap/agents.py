@@ -31,7 +31,7 @@ Play = Callable[[Run, int], Awaitable[StopReason | None]]
 
 
 class ToolGates:
-    """Where tools wait until a test lets them go on. A gate's name stands for one moment of one test."""
+    """Where tools wait until a test lets them continue. A gate's name identifies one moment of one test."""
 
     def __init__(self) -> None:
         self._events: dict[tuple[str, str], asyncio.Event] = {}

@@ -62,7 +62,7 @@ CODES: dict[str, tuple[int, set[str]]] = {
     "internal": (500, set()),
     "shutting_down": (503, set()),
 }
-"""The codes of aap §16, their statuses, and the keys that they bring along."""
+"""The codes of aap §16, their statuses, and the members that they add."""
 
 
 class Connection(Protocol):

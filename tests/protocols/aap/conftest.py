@@ -1,4 +1,4 @@
-"""What AAP's tests stand on: a shared server, one's own server, keys, gates."""
+"""Fixtures of the AAP tests: a shared server, separate servers, keys, gates."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -35,7 +35,7 @@ async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 @pytest.fixture
 def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
-    """Opens servers of one's own, each on a new folder."""
+    """Opens separate servers, each on a new folder."""
 
     def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
         return running_server(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})

@@ -86,7 +86,7 @@ class OfficialClient:
 
 
 def normalize_history(history: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
-    """A history in the form in which the client's quirks leave it, so that two can be compared.
+    """A history as the client's peculiarities leave it, so that two can be compared.
 
     Assistant messages with nothing between are one; between two calls all text comes first and is one, and so is all
     thinking; images, of which no event tells, are left out.

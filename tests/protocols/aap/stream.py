@@ -49,7 +49,7 @@ class Frame(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A tool call as the client was told of it."""
+    """A tool call as the client received it."""
 
     id: str
     name: str
@@ -171,7 +171,7 @@ def block_of(frame: Frame) -> dict[str, Json]:
 
 
 def merged(messages: Iterable[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Messages in the form that all modes have in common: neighbours that only the cutting told apart are joined."""
+    """Messages in the form that all modes have in common: adjacent parts of one message are joined."""
     result: list[dict[str, Json]] = []
     for message in messages:
         kept = {name: value for name, value in message.items() if name != "_meta"}

@@ -1,4 +1,4 @@
-"""What AG-UI's tests stand on: a shared server in process, one behind a socket, the official clients."""
+"""Fixtures of the AG-UI tests: a shared server in process, one behind a socket, the official clients."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -29,7 +29,7 @@ async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 @pytest.fixture
 def open_app_server(tmp_path_factory: pytest.TempPathFactory) -> AppServerFactory:
-    """Opens servers of one's own, each on a new folder."""
+    """Opens separate servers, each on a new folder."""
 
     def maker(**changes: Any) -> AbstractAsyncContextManager[AppServer]:
         return running_server(Path(tmp_path_factory.mktemp("own")), **{"agents": AGENTS, **changes})

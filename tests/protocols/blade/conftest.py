@@ -1,4 +1,4 @@
-"""What Blade's tests stand on: a server behind a socket that they share, and callers with their keys."""
+"""Fixtures of the Blade tests: a server behind a socket that they share, and callers with their keys."""
 
 from collections.abc import AsyncIterator
 

@@ -10,7 +10,7 @@ from dragoman import protocols
 from dragoman.core.refusals import all_refusals
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorTable
 
-BY_FAMILY = {"mcp"}
+BY_FAMILY = {"a2a", "mcp"}
 """The protocols whose errors have too few codes for a row each: the row of a refusal is that of its nearest base."""
 
 

@@ -28,6 +28,7 @@ TRANSLATORS: dict[str, tuple[str, ...]] = {
     "Chat Completions": ("openai/chat_events.py",),
     "AI SDK": ("aisdk/translate.py",),
     "MCP": ("mcp/translate.py", "mcp/streams.py"),
+    "A2A": ("a2a/translate.py",),
     "Blade": ("blade/projection/projection.py",),
 }
 NOT_IN_STREAMS = {
@@ -71,6 +72,12 @@ IGNORED: dict[str, set[str]] = {
         *("MessageOpened", "BlockClosed", "MessageClosed", "RunQueued"),  # the host gets the messages of the result
         "CallParked",  # in the session's state
         *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in MCP
+    },
+    "A2A": {
+        *NOT_IN_STREAMS - {"AnswerGiven"},
+        "MessageOpened",
+        *("CallOpened", "CallParked"),  # in the task's state
+        *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in A2A
     },
     "Blade": {"RunQueued", "CardUpdated", "StageChanged", "SharedStateReplaced"},  # its own cards are in results
 }

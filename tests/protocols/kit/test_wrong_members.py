@@ -1,4 +1,4 @@
-"""What a client is told about a body of the wrong shape: the path with its key, what was expected, and what came."""
+"""What a client learns about a body of the wrong shape: the path with its key, what was expected, and what came."""
 
 from typing import Annotated, Literal
 

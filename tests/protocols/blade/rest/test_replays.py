@@ -45,7 +45,7 @@ async def recorded(caller: RestClient, *messages: str) -> str:
 
 
 def ends_early(conversation: Conversation) -> bool:
-    """Whether its session, or the server, is gone in between."""
+    """Whether its session is deleted, or its server stopped, before the end."""
     return conversation.crashes() or any(
         isinstance(step, Interruption) and step.how == "delete" for step in conversation.steps
     )
