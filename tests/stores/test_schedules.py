@@ -74,6 +74,7 @@ FULL = schedule(
     skip_confirmations=True,
     model="m",
     agent="reporter",
+    reports_to=SessionId("x"),
     updated_at=NOON + HOUR,
     next_at=NOON + 2 * HOUR,
     last_at=NOON - HOUR,

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import msgspec
 
-from dragoman.agents.builtins import parse_task
+from dragoman.agents.builtins import TaskStarter, parse_task
 from dragoman.agents.options import DEFAULTS, AgentOptions, ToolLike, ToolSource, reject_unknown_options
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.subagent import SubAgent
@@ -120,6 +120,12 @@ class ServableAgent:
         for agent in self.subagents:
             if isinstance(agent, ServableAgent):
                 agent.bind(resolve, default)
+
+    def bind_tasks(self, start: TaskStarter) -> None:
+        """Let runs of the sub-agents start background tasks. The server calls this before the first run."""
+        for agent in self.subagents:
+            if isinstance(agent, ServableAgent):
+                agent.bind_tasks(start)
 
     async def start(self) -> None:
         """Start the tool sources of the agent and of its sub-agents. If one fails, those already started are closed.

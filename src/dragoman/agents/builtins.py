@@ -1,10 +1,10 @@
-"""The built-in tools: a question to the user, a task for a sub-agent, and the sleep of a function agent.
+"""The built-in tools: a question to the user, a task for a sub-agent; sleep and background tasks of function agents.
 
 The engine handles the calls of the first two. This module describes them to models and checks their arguments.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -12,7 +12,10 @@ from msgspec import Meta
 
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Call, Json, JsonObject
-from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, AgentSpec, ServerTool, ToolPolicy, ToolSpec
+from dragoman.core.ids import SessionId
+from dragoman.core.refusals import AgentNotFound, Invalid
+from dragoman.core.schedules import BackgroundTask
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, START, AgentSpec, ServerTool, ToolPolicy, ToolSpec
 
 UNPARSED_ARGUMENTS = "_unreadable"
 """The argument that holds the raw text of arguments that are not a JSON object. No tool accepts it."""
@@ -137,3 +140,32 @@ class SleepTool:
 
 
 SLEEP_TOOL = SleepTool()
+
+TaskStarter = Callable[[BackgroundTask], Awaitable[SessionId]]
+"""Starts a background task, once however often it is called, and returns the task's session."""
+
+
+class StartTool:
+    """Starts work in the background. Its arguments are those of the built-in tool `Agent`."""
+
+    declaration = ServerTool(
+        spec=ToolSpec(name=START, description="", parameters={"type": "object"}),
+        policy=ToolPolicy(exposed=False, internal=True, on_restart="repeat"),
+    )
+
+    def __init__(self, start: TaskStarter) -> None:
+        self._start = start
+
+    async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
+        """Start the task. Raises ToolFailed if its agent is not served."""
+        task = BackgroundTask(
+            task_id=context.call_id,
+            user=context.user,
+            reports_to=context.session_id,
+            agent=arguments["agent"],
+            prompt=arguments["task"],
+        )
+        try:
+            return await self._start(task)
+        except (AgentNotFound, Invalid) as error:
+            raise ToolFailed(str(error)) from error

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Unpack, overload
 
 from dragoman.agents.base import ServableAgent
-from dragoman.agents.builtins import SLEEP_TOOL
+from dragoman.agents.builtins import SLEEP_TOOL, StartTool, TaskStarter
 from dragoman.agents.options import AgentOptions
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.run import Plan, Run
@@ -15,7 +15,7 @@ from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.content import Block
 from dragoman.core.events import StopReason
-from dragoman.core.tools import SLEEP
+from dragoman.core.tools import SLEEP, START
 
 YieldedItem = str | Block | Plan
 AgentFunction = Callable[[Run], AsyncIterator[YieldedItem]] | Callable[[Run], Awaitable[str | None]]
@@ -41,10 +41,17 @@ class FunctionAgent(ServableAgent):
             chosen["description"] = inspect.getdoc(function)
         super().__init__(name, **chosen)
         self.function = function
+        self.builtin_tools: dict[str, RunnableTool] = {SLEEP: SLEEP_TOOL}
+        """Internal tools by which a run sleeps and starts background tasks."""
 
     def tool(self, name: str) -> RunnableTool | None:
-        """The tool of that name, exposed or hidden, or the built-in one by which a run sleeps."""
-        return super().tool(name) or (SLEEP_TOOL if name == SLEEP else None)
+        """The tool of that name, exposed or hidden, or a built-in one of function agents."""
+        return super().tool(name) or self.builtin_tools.get(name)
+
+    def bind_tasks(self, start: TaskStarter) -> None:
+        """Let runs of the agent, and of its sub-agents, start background tasks."""
+        super().bind_tasks(start)
+        self.builtin_tools[START] = StartTool(start)
 
     async def play(self, run: contract.Run) -> StopReason | None:
         """Answer with what the function yields or returns."""

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import msgspec
 import structlog
 
-from dragoman.agents.builtins import MAX_SLEEP_S, SLEEP_TOOL, Choice, Question, Questions
+from dragoman.agents.builtins import MAX_SLEEP_S, Choice, Question, Questions
 from dragoman.agents.parameters import TypeHint
 from dragoman.agents.step_batch import RequestedCall, StepBatcher
 from dragoman.agents.tool import FunctionTool
@@ -44,7 +44,7 @@ from dragoman.core.events import PlanUpdated
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.memories import MemoryKind
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, WRITE_MEMORY
+from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, START, WRITE_MEMORY
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -331,9 +331,36 @@ class Run:
         """
         if not 0 <= seconds <= MAX_SLEEP_S:
             raise ValueError(f"expected 0 to {MAX_SLEEP_S:g} seconds, got {seconds!r}")
-        if self._agent.tool(SLEEP) is not SLEEP_TOOL:
-            raise RuntimeError(f"agent {self._agent.spec.name} cannot sleep: it has a tool of its own named {SLEEP}")
-        await self._step([(SLEEP, {"seconds": seconds})])
+        await self._step([(self._builtin(SLEEP), {"seconds": seconds})])
+
+    async def start(self, agent: contract.Agent | str, task: str) -> SessionId:
+        """Start work that goes on after the answer: a served agent gets the task in a new session of the same user.
+
+        When it has ended and this session is at rest, its result starts a run here, whose `text` is the result and
+        whose `metadata.finished_task` says of what.
+
+        Returns:
+            The id of the new session.
+
+        Raises:
+            ToolFailed: no agent of that name is served, or the task is blank.
+        """
+        name = agent if isinstance(agent, str) else agent.spec.name
+        (result,) = await self._step([(self._builtin(START), {"agent": name, "task": task})])
+        _raise_if_failed(result)
+        return SessionId(text_of(result.content))
+
+    def _builtin(self, name: str) -> str:
+        """Check that the agent has a built-in tool. Raises RuntimeError."""
+        if self._agent.tool(name) is None:
+            raise RuntimeError(f"agent {self._agent.spec.name} has no {name}: nothing serves it, or it is no function")
+        if not self._is_builtin(name):
+            raise RuntimeError(f"agent {self._agent.spec.name} has a tool of its own named {name}")
+        return name
+
+    def _is_builtin(self, name: str) -> bool:
+        builtin: Mapping[str, RunnableTool] = getattr(self._agent, "builtin_tools", {})
+        return name in builtin and self._agent.tool(name) is builtin[name]
 
     async def close(self) -> None:
         """End the last step. Called after the function has returned."""
@@ -369,7 +396,7 @@ class Run:
             tool = self._agent.tool(name)
             if name == WRITE_MEMORY and tool is None:
                 tool = self._run.memory_tool
-            elif tool is not SLEEP_TOOL:
+            elif not self._is_builtin(name):
                 tool = None  # the session decides about the agent's own tools
             self._run.call(name, arguments, tool=tool)
         usage, self._usage, self._has_output = self._usage, None, False

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from dragoman.agents.base import ModelResolver, ServableAgent
+from dragoman.agents.builtins import TaskStarter
 from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.agent import Agent, Living
@@ -12,7 +13,7 @@ from dragoman.core.refusals import Invalid
 from dragoman.core.schedules import declared
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
 
-__all__ = ["DeclarationError", "StartFailed", "bind", "check", "close", "is_agent_name", "link", "start"]
+__all__ = ["DeclarationError", "StartFailed", "bind", "bind_tasks", "check", "close", "is_agent_name", "link", "start"]
 
 MAX_STARTER_CHARS = 200
 _AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -61,6 +62,13 @@ def bind(agents: Sequence[Agent], resolve: ModelResolver, default: str = "embedd
     for agent in agents:
         if isinstance(agent, ServableAgent):
             agent.bind(resolve, default)
+
+
+def bind_tasks(agents: Sequence[Agent], start: TaskStarter) -> None:
+    """Let the agents start background tasks."""
+    for agent in agents:
+        if isinstance(agent, ServableAgent):
+            agent.bind_tasks(start)
 
 
 async def start(agents: Sequence[Agent]) -> None:

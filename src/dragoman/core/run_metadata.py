@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.ids import SessionId
 from dragoman.core.time_zones import is_zone
 
 
@@ -13,6 +14,15 @@ class ContextEntry(msgspec.Struct, frozen=True):
 
     description: str
     value: str
+
+
+class FinishedTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A background task that has ended; `session_id` is the session in which it was worked on."""
+
+    session_id: SessionId
+    agent: str
+    task: str
+    succeeded: bool
 
 
 class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,6 +45,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         mode: the mode of this run, whatever the session's is; None if it is the session's.
         resends_history: the client sent its whole history, with new messages at its end.
         hops: how many servers have passed the request on before this one.
+        finished_task: the background task whose result this run brings; its message is the result.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
         protocol: what only the protocol that started the run reads.
     """
@@ -55,6 +66,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     mode: Literal["planning", "executing"] | None = None
     resends_history: bool = False
     hops: int = 0
+    finished_task: FinishedTask | None = None
     internal: bool = False
     protocol: JsonObject = {}
 

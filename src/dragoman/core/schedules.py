@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.core.cron import Cron, last_time, next_time, parse, times_after
 from dragoman.core.events import RunStopped
-from dragoman.core.ids import SessionId, UserId
+from dragoman.core.ids import CallId, SessionId, UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.time_zones import is_zone
 from dragoman.core.tools import ScheduledPrompt
@@ -51,6 +51,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     agent: str | None = None
     """The agent that declares the schedule; None: a user created it, and it is of the default agent."""
+    reports_to: SessionId | None = None
+    """Of a background task: the session that gets the result. Such a schedule fires once, and is in no list."""
     created_at: datetime
     updated_at: datetime
     next_at: datetime | None = None
@@ -64,6 +66,19 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     def is_expired(self, now: datetime) -> bool:
         """Whether the schedule has expired."""
         return self.expires_at is not None and self.expires_at <= now
+
+
+class BackgroundTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Work that an agent starts in a session of its own; its own session gets the result later.
+
+    `task_id` is the id of the call that starts it, and also that of the new session.
+    """
+
+    task_id: CallId
+    user: UserId
+    reports_to: SessionId
+    agent: str
+    prompt: str
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +102,25 @@ def validate(schedule: Schedule, now: datetime) -> Schedule:
         _check("model", schedule.model, MAX_MODEL_LENGTH)
     cron, zone = _parse(schedule.cron, schedule.time_zone)
     return msgspec.structs.replace(schedule, next_at=next_time(cron, zone, now))
+
+
+def for_task(task: BackgroundTask, now: datetime) -> Schedule:
+    """The schedule that stands for a background task. Raises Invalid if there is nothing to do."""
+    _check("task", task.prompt, None)
+    title = " ".join(task.prompt.split())[:MAX_TITLE_LENGTH]
+    return Schedule(
+        schedule_id=ScheduleId(task.task_id),
+        user=task.user,
+        title=title,
+        prompt=task.prompt,
+        cron="0 0 1 1 *",
+        time_zone="UTC",
+        enabled=False,
+        agent=task.agent,
+        reports_to=task.reports_to,
+        created_at=now,
+        updated_at=now,
+    )
 
 
 def declared(agent: str, prompt: ScheduledPrompt, now: datetime) -> Schedule:

@@ -173,6 +173,9 @@ FORK = "Agent"
 SLEEP = "Sleep"
 """The built-in internal tool by which a function agent waits for some time."""
 
+START = "Start"
+"""The built-in internal tool by which a function agent starts work in the background."""
+
 WRITE_MEMORY = "WriteMemory"
 """The built-in tool by which an agent stores memories of the user."""
 

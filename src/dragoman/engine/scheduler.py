@@ -27,6 +27,7 @@ from dragoman.core.schedules import (
     NO_ANSWER,
     NOT_STARTED,
     SESSION_DELETED,
+    BackgroundTask,
     Due,
     Expired,
     Fire,
@@ -38,6 +39,7 @@ from dragoman.core.schedules import (
     declared,
     due_action,
     fire_result,
+    for_task,
     occurrences,
     update_declared,
     validate,
@@ -46,6 +48,7 @@ from dragoman.core.session import OpenCall
 from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import SCHEDULE_FIRES
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
+from dragoman.engine.task_results import deliver_result
 from dragoman.ports.accounts import ScheduleStore
 from dragoman.ports.cluster import ScheduleClaims
 from dragoman.ports.environment import Clock, Ids
@@ -142,7 +145,7 @@ class Scheduler:
                 if after is not before:
                     await self._save(after)
             for each in [each for each in self._schedules.values() if each.agent in agents]:
-                if each.schedule_id not in ids:
+                if each.schedule_id not in ids and each.reports_to is None:
                     await self._store.remove(each.schedule_id)
                     del self._schedules[each.schedule_id]
 
@@ -204,12 +207,12 @@ class Scheduler:
 
     def for_user(self, user: UserId) -> list[Schedule]:
         """The user's schedules, oldest first."""
-        return [schedule for schedule in self._schedules.values() if schedule.user == user]
+        return [each for each in self._schedules.values() if each.user == user and each.reports_to is None]
 
     def get(self, user: UserId, schedule_id: ScheduleId) -> Schedule:
         """A schedule of the user. Raises NotFound."""
         schedule = self._schedules.get(schedule_id)
-        if schedule is None or schedule.user != user:
+        if schedule is None or schedule.user != user or schedule.reports_to is not None:
             raise NotFound("there is no such scheduled task")
         return schedule
 
@@ -236,6 +239,35 @@ class Scheduler:
             if after != before:
                 await self._save(msgspec.structs.replace(found, updated_at=now))
             return self._schedules[schedule_id]
+
+    async def start_task(self, task: BackgroundTask) -> SessionId:
+        """Start a background task; durable on return. The same task again has no effect. Returns its session.
+
+        Raises:
+            AgentNotFound, Invalid, Unavailable: nothing was started.
+        """
+        self._engine.agent(task.agent)
+        session_id, now = SessionId(task.task_id), self._clock.now()
+        async with self._lock:
+            await self.refresh()
+            schedule = self._schedules.get(ScheduleId(task.task_id))
+            if schedule is None:
+                with suppress(SessionNotFound):
+                    await self._engine.find_session(task.user, session_id)
+                    return session_id  # it was started before, and its result is delivered
+                schedule = for_task(task, now)
+                await self._save(schedule)
+            fire = Fire(
+                fire_id=FireId(self._ids.new()),
+                schedule_id=schedule.schedule_id,
+                due_at=schedule.created_at,
+                session_id=session_id,
+                status="running",
+                started_at=now,
+            )
+            if await self._store.claim_fire(schedule, fire):
+                self._start_fire(fire, schedule)
+        return session_id
 
     async def remove(self, user: UserId, schedule_id: ScheduleId) -> None:
         """Remove a schedule. What it has started continues. Raises NotFound."""
@@ -355,6 +387,12 @@ class Scheduler:
         while True:
             try:
                 status, error = await self._fire_result(fire, schedule)
+                if schedule.reports_to is not None:
+                    is_done = status == "completed"
+                    await deliver_result(self._engine, schedule, self._protocol, succeeded=is_done, error=error)
+                    await self._store.remove(schedule.schedule_id)
+                    self._schedules.pop(schedule.schedule_id, None)
+                    return
                 ended = msgspec.structs.replace(fire, status=status, error=error, finished_at=self._clock.now())
                 await self._store.update_fire(ended)
                 SCHEDULE_FIRES.labels(outcome=status).inc()

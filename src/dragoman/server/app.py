@@ -15,6 +15,7 @@ from typing import Literal
 import structlog
 from starlette.routing import BaseRoute, Route, Router
 
+from dragoman.agents import serving
 from dragoman.agents.base import ModelResolver
 from dragoman.asgi import ops_endpoints
 from dragoman.asgi.console import WebConsole
@@ -244,8 +245,6 @@ class Application:
             profiles=self.profiles,
             cluster_store=stores.cluster_store,
         )
-        await self.engine.start()
-        stack.push_async_callback(self.engine.close)
         self.schedules = Scheduler(
             stores.schedules,
             self.engine,
@@ -256,6 +255,9 @@ class Application:
             memory_enabled=settings.blade_memory,
             cluster_store=stores.cluster_store,
         )
+        serving.bind_tasks(tuple(agents.values()), self.schedules.start_task)
+        await self.engine.start()
+        stack.push_async_callback(self.engine.close)
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
         self.expired_sessions = ExpiredSessions(self.engine)

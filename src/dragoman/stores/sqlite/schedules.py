@@ -57,7 +57,7 @@ class SqliteSchedules:
 
 def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             schedule.schedule_id,
             schedule.user,
@@ -74,6 +74,7 @@ def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
             us_or_none(schedule.next_at),
             us_or_none(schedule.last_at),
             schedule.agent,
+            schedule.reports_to,
         ),
     )
 
@@ -109,7 +110,7 @@ def _claim_fire(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) 
 def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
     rows = connection.execute(
         "SELECT schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,"
-        " created_at, updated_at, next_at, last_at, agent FROM schedules ORDER BY created_at, schedule_id"
+        " created_at, updated_at, next_at, last_at, agent, reports_to FROM schedules ORDER BY created_at, schedule_id"
     )
     return [
         Schedule(
@@ -128,10 +129,11 @@ def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
             next_at=time_or_none(next_at),
             last_at=time_or_none(last_at),
             agent=agent,
+            reports_to=None if reports_to is None else SessionId(reports_to),
         )
         for (
             schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,
-            created_at, updated_at, next_at, last_at, agent,
+            created_at, updated_at, next_at, last_at, agent, reports_to,
         ) in rows
     ]  # fmt: skip
 
