@@ -118,4 +118,4 @@ async def test_an_agent_with_a_tool_of_that_name_cannot_sleep(tmp_path: Path) ->
         session = await harness.session()
         assert await session.send_and_wait("go") == "end_turn"
         assert (await session.summary_lines())[-1] == "assistant: mine"
-        assert refused == ["agent owner cannot sleep: it has a tool of its own named Sleep"]
+        assert refused == ["agent owner has a tool of its own named Sleep"]
