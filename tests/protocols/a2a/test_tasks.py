@@ -186,7 +186,7 @@ async def test_a_context_is_a_session_and_a_name_stays_what_the_client_wrote(
 async def test_a_wrong_message_is_refused_and_leaves_nothing(
     app_server: AppServer, change: Json, expected: tuple[Json, ...]
 ) -> None:
-    alice = A2aClient(app_server.connection, app_server.key("alice_phone"))
+    alice = A2aClient(app_server.connection, app_server.key("bob"))
     before = (await alice.list())["totalSize"]
     params = {
         "message": {**message("x"), **change.get("message", {})},

@@ -6,15 +6,11 @@ The snapshot is the fold at one position of the log, and the stream goes on behi
 The id of an event is its position in the log: after it, a client can go on at any time.
 """
 
-import msgspec
-
-from dragoman.core.stream import Cursor, Record, cursor_of
+from dragoman.core.stream import Cursor, Piece, Record, cursor_of
 from dragoman.protocols.a2a import wire
-from dragoman.protocols.a2a.translate import TaskFold, TextChunk, text_part
+from dragoman.protocols.a2a.translate import TaskFold, text_part
 from dragoman.protocols.a2a.versions import Codec
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
-
-_ENCODE = msgspec.json.Encoder().encode
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 
 class TaskFrames:
@@ -28,7 +24,8 @@ class TaskFrames:
         self._fold = fold
         self._codec = codec
         self._seen = seen
-        self._artifact = ""
+        self._artifact: tuple[str, bool] | None = None
+        """The artifact of the template, and whether it has begun there."""
         self._template = (b"", b"")
 
     def snapshot(self, at: Cursor) -> bytes:
@@ -37,37 +34,39 @@ class TaskFrames:
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
-        update = self._fold.feed(record)
-        cursor = cursor_of(record)
+        if type(record) is Piece:
+            return self._feed_piece(record)
+        update, cursor = self._fold.feed(record), cursor_of(record)
         if cursor <= self._seen or update is None:
             self.is_over = self._fold.is_over
             return b""
-        if type(update) is TextChunk:
-            if not update.append or self._artifact != update.artifact_id:
-                self._template = self._template_of(update)
-                self._artifact = update.artifact_id if update.append else ""
-            head, tail = self._template
-            return b"id: %b%b%b%b" % (_position(cursor), head, escape_line_separators(_ENCODE(update.text)), tail)
         if isinstance(update, wire.ArtifactUpdate):
             return self._codec.frame(update, "artifactUpdate", _position(cursor))
-        assert isinstance(update, wire.StatusUpdate), "there are three kinds"
         self.is_over = update.status.state not in wire.OPEN_STATES
         return self._codec.frame(update, "statusUpdate", _position(cursor))
+
+    def _feed_piece(self, piece: Piece) -> bytes:
+        """The frame of a piece of text: what is the same for all pieces of an artifact is encoded once."""
+        has_begun = self._fold.feed_piece(piece)
+        if has_begun is None or (piece.after, piece.place) <= self._seen:
+            return b""
+        if self._artifact != (piece.message_id, has_begun):
+            self._artifact = (piece.message_id, has_begun)
+            self._template = self._template_of(piece.message_id, append=has_begun)
+        head, tail = self._template
+        text = encode_json(piece.text)
+        return b"id: %d.%d%b%b%b" % (piece.after, piece.place, head, text, tail)
 
     def close(self, error: Exception) -> bytes:
         """Nothing: a stream that breaks is subscribed to again."""
         return b""
 
-    def _template_of(self, chunk: TextChunk) -> tuple[bytes, bytes]:
+    def _template_of(self, artifact_id: str, *, append: bool) -> tuple[bytes, bytes]:
         fold = self._fold
-        artifact = wire.Artifact(artifact_id=chunk.artifact_id, name="answer", parts=(text_part(""),))
+        artifact = wire.Artifact(artifact_id=artifact_id, name="answer", parts=(text_part(""),))
         return self._codec.text_template(
             wire.ArtifactUpdate(
-                task_id=fold.task_id,
-                context_id=fold.context_id,
-                artifact=artifact,
-                append=chunk.append,
-                last_chunk=False,
+                task_id=fold.task_id, context_id=fold.context_id, artifact=artifact, append=append, last_chunk=False
             )
         )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core.content import Text
-from dragoman.core.events import LoggedEvent, MessageAdded, RunQueued, RunStarted
+from dragoman.core.events import LoggedEvent, MessageAdded, RunQueued, RunStarted, RunStopped
 from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Answer, Create, Decision, Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
@@ -67,6 +67,14 @@ class FoundTask(NamedTuple):
     cursor: Cursor
     first_seq: int
     is_repeated: bool = False
+
+
+class _ListedTask(NamedTuple):
+    """A task's place in lists, which tokens of pages name, and its state."""
+
+    changed_at: datetime
+    task_id: SessionId
+    state: wire.State
 
 
 class Tasks:
@@ -254,29 +262,34 @@ class Tasks:
             before = parse_page_cursor(request.page_token) if request.page_token else None
         except InvalidCursor:
             raise InvalidParams("pageToken is the nextPageToken of an earlier page", "pageToken") from None
-        since, found = request.status_timestamp_after, list[TaskFold]()
+        since, found = request.status_timestamp_after, list[_ListedTask]()
         if since is not None and since.tzinfo is None:
             raise InvalidParams("an RFC 3339 time with its offset was expected", "statusTimestampAfter")
-        async for session in self._sessions(owner, spec, request.context_id):
-            if since is None or session.state.updated_at > since:
-                found += await self._tasks_of(session)
+        async for session in self._sessions(owner, spec, request.context_id, since):
+            found += [each for each in await self._tasks_of(session) if since is None or each.changed_at > since]
         if request.status not in ("", "TASK_STATE_UNSPECIFIED"):
-            found = [each for each in found if each.status.state == request.status]
-        if since is not None:
-            found = [each for each in found if each.changed_at > since]
-        found.sort(key=_place, reverse=True)
-        rest = found if before is None else [each for each in found if _place(each) < before]
+            found = [each for each in found if each.state == request.status]
+        found.sort(reverse=True)
+        rest = found if before is None else [each for each in found if each[:2] < before]
         page, has_more = rest[: request.page_size], len(rest) > request.page_size
-        length = request.history_length
+        shown: list[wire.Task] = []
+        for each in page:
+            with suppress(TaskNotFound):  # its session was deleted meanwhile
+                async with AsyncExitStack() as stack:
+                    fold = (await self.find(owner, spec, each.task_id, stack)).fold
+                length = request.history_length
+                shown.append(fold.task(history_length=length, with_artifacts=request.include_artifacts))
         return wire.TaskPage(
-            tasks=tuple(each.task(history_length=length, with_artifacts=request.include_artifacts) for each in page),
-            next_page_token=page_cursor(*_place(page[-1])) if has_more else "",
+            tasks=tuple(shown),
+            next_page_token=page_cursor(page[-1].changed_at, page[-1].task_id) if has_more else "",
             page_size=request.page_size,
             total_size=len(found),
         )
 
-    async def _sessions(self, owner: UserId, spec: AgentSpec, context_id: str) -> AsyncIterator[SessionView]:
-        """The owner's sessions with an agent that may have tasks."""
+    async def _sessions(
+        self, owner: UserId, spec: AgentSpec, context_id: str, since: datetime | None
+    ) -> AsyncIterator[SessionView]:
+        """The owner's sessions with an agent that may have tasks whose status is newer than `since`."""
         if context_id:
             with suppress(SessionNotFound):
                 async with self._engine.session(owner, context_id) as session:
@@ -287,7 +300,7 @@ class Tasks:
         while True:
             states = await self._engine.page(owner, before, SESSIONS_PER_READ)
             for state in states:
-                if state.agent == spec.name:
+                if state.agent == spec.name and (since is None or state.updated_at > since):
                     with suppress(SessionNotFound):
                         async with self._engine.session(owner, state.session_id) as session:
                             yield session
@@ -295,21 +308,24 @@ class Tasks:
                 return
             before = (states[-1].created_at, states[-1].session_id)
 
-    async def _tasks_of(self, session: SessionView) -> list[TaskFold]:
+    async def _tasks_of(self, session: SessionView) -> list[_ListedTask]:
         """All tasks of a session."""
         folds: dict[RunId, TaskFold] = {}
-        unfinished: list[TaskFold] = []
+        started: list[TaskFold] = []
         for logged in await self._engine.history.events(session, 0):
             event = logged.event
             if isinstance(event, RunQueued | RunStarted) and event.run_id not in folds:
                 folds[event.run_id] = TaskFold(event.run_id, session.state)
-                unfinished.append(folds[event.run_id])
-            restored = await self._engine.attachments.restore_event(session.state.session_id, logged)
-            for fold in unfinished:
-                fold.feed(restored)
-            if any(fold.is_over for fold in unfinished):
-                unfinished = [fold for fold in unfinished if not fold.is_over]
-        return [fold for fold in folds.values() if fold.is_task]
+            for fold in started:
+                fold.feed(logged)
+            if isinstance(event, RunQueued | RunStarted | RunStopped) and event.run_id in folds:
+                fold = folds[event.run_id]
+                if fold.phase == "queued":  # there may be many, and nothing else concerns them
+                    fold.feed(logged)
+                    started.append(fold)
+            started = [fold for fold in started if fold.phase in ("running", "asking")]
+        tasks = (fold for fold in folds.values() if fold.is_task)
+        return [_ListedTask(fold.changed_at, SessionId(fold.task_id), fold.status.state) for fold in tasks]
 
 
 def _for_waiting(fold: TaskFold, submit: Submit) -> Submit:
@@ -326,8 +342,3 @@ def _for_waiting(fold: TaskFold, submit: Submit) -> Submit:
     others = [Decision(call_id=each.call.call_id, granted=False) for each in waiting if each is not question]
     answers: tuple[Answer, ...] = (choice_from_text(question.asked(), "".join(texts)), *others)
     return msgspec.structs.replace(submit, answers=answers, messages=())
-
-
-def _place(fold: TaskFold) -> tuple[datetime, SessionId]:
-    """A task's place in lists."""
-    return fold.changed_at, SessionId(fold.task_id)

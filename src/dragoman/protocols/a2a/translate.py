@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -140,15 +140,7 @@ def _whole_numbers(value: Json) -> Json:
 # --- a turn as a task -------------------------------------------------------------------------------------------------
 
 
-class TextChunk(NamedTuple):
-    """A piece of text of an artifact. `append`: the artifact has begun."""
-
-    artifact_id: str
-    text: str
-    append: bool
-
-
-Update = wire.StatusUpdate | wire.ArtifactUpdate | TextChunk
+Update = wire.StatusUpdate | wire.ArtifactUpdate
 
 
 class _Step:
@@ -244,9 +236,13 @@ class TaskFold:
             yield wire.Artifact(artifact_id=f"{self.task_id}-plan", name="plan", parts=(_data_part(plan),))
 
     def feed(self, record: Record) -> Update | None:
-        """Take the next record; what it changes for readers, if anything. What belongs to other tasks is ignored."""
+        """Take the next record; what it changes for readers, if anything. What belongs to other tasks is ignored.
+
+        Text comes in pieces, for which this returns nothing: see `feed_piece`.
+        """
         if type(record) is Piece:
-            return self._add_piece(record) if self.phase == "running" and record.loop == ROOT else None
+            self.feed_piece(record)
+            return None
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         match self.phase:
             case "queued":
@@ -257,6 +253,21 @@ class TaskFold:
                 return self._feed_asking(record)
             case "over":
                 return None
+
+    def feed_piece(self, piece: Piece) -> bool | None:
+        """Take a piece of text. Returns whether its artifact had begun; None if the piece does not show."""
+        if piece.kind != "text" or piece.loop != ROOT or self.phase != "running":
+            return None
+        step = self._steps.get(piece.message_id)
+        if step is None:
+            step = self._steps[piece.message_id] = _Step()
+        has_begun, step.is_streamed = step.is_streamed, True
+        texts = step.texts.get(piece.index)
+        if texts is None:
+            step.texts[piece.index] = [piece.text]
+        else:
+            texts.append(piece.text)
+        return has_begun
 
     # --- phases ---------------------------------------------------------------------------------------------------
 
@@ -404,16 +415,6 @@ class TaskFold:
         if answer:
             message = self._message_of(logged, "ROLE_USER", (_data_part({"answers": [answer]}),))
             self._messages[message.message_id] = message
-
-    def _add_piece(self, piece: Piece) -> TextChunk | None:
-        if piece.kind != "text":
-            return None
-        step = self._steps.get(piece.message_id)
-        if step is None:
-            step = self._steps[piece.message_id] = _Step()
-        append, step.is_streamed = step.is_streamed, True
-        step.texts.setdefault(piece.index, []).append(piece.text)
-        return TextChunk(piece.message_id, piece.text, append)
 
     def _close_block(self, closed: BlockClosed) -> None:
         parts = _parts_of(closed.block)

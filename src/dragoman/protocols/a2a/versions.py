@@ -13,7 +13,7 @@ import msgspec
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.errors import VersionNotSupported
-from dragoman.protocols.kit.frames import escape_line_separators
+from dragoman.protocols.kit.frames import encode_json
 
 Kind = Literal["task", "message", "statusUpdate", "artifactUpdate"]
 METHODS: Mapping[str, str] = {
@@ -35,7 +35,6 @@ _KINDS: Mapping[Kind, str] = {
     "statusUpdate": "status-update",
     "artifactUpdate": "artifact-update",
 }
-_ENCODE = msgspec.json.Encoder().encode
 _TEXT = "\x00"
 """Stands for the text in the template of a frame."""
 
@@ -79,7 +78,7 @@ class Codec(NamedTuple):
 
     def frame(self, value: object, kind: Kind, position: bytes) -> bytes:
         """An event of a stream."""
-        body = escape_line_separators(_ENCODE(self.result(value, kind, is_wrapped=True)))
+        body = encode_json(self.result(value, kind, is_wrapped=True))
         return b"id: %b\ndata: %b\n\n" % (position, body)
 
     def text_template(self, update: wire.ArtifactUpdate) -> tuple[bytes, bytes]:
@@ -87,7 +86,7 @@ class Codec(NamedTuple):
         part = msgspec.structs.replace(update.artifact.parts[0], text=_TEXT)
         artifact = msgspec.structs.replace(update.artifact, parts=(part,))
         frame = self.frame(msgspec.structs.replace(update, artifact=artifact), "artifactUpdate", b"")
-        head, _, tail = frame.removeprefix(b"id: ").rpartition(_ENCODE(_TEXT))
+        head, _, tail = frame.removeprefix(b"id: ").rpartition(encode_json(_TEXT))
         return head, tail
 
 

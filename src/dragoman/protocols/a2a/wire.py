@@ -64,7 +64,7 @@ class Message(_Wire, frozen=True, kw_only=True):
     parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1)]
     context_id: Name = ""
     task_id: Name = ""
-    reference_task_ids: tuple[str, ...] = ()
+    reference_task_ids: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
     extensions: tuple[str, ...] = ()
     metadata: JsonObject = {}
 
