@@ -238,6 +238,13 @@ class MemoryRun:
     def time_zone(self) -> str:
         return effective_time_zone(self.metadata)
 
+    @property
+    def is_handed_over(self) -> bool:
+        return False
+
+    def repeat_step(self) -> None:
+        raise AssertionError("the rehearsal agent repeats no step")
+
     def emit(self, text: str) -> bool:
         return self._grow("text", text)
 

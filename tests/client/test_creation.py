@@ -40,10 +40,22 @@ async def test_a_session_begins_with_a_title(client: AsyncClient) -> None:
     assert (await (await client.create("rehearsal", title="Sums")).info()).title == "Sums"
 
 
+@pytest.mark.parametrize("protocol", ["ag-ui"])
+async def test_a_thread_begins_with_the_history_of_another(client: AsyncClient) -> None:
+    source = await client.create("rehearsal")
+    await source.ask("add 1 and 2")
+    history = await source.history()
+    session = await client.create("rehearsal", history=history)
+    assert (await session.ask(script({"recall": "user"}))).text == "add 1 and 2"
+    copied = (await session.history())[: len(history)]
+    assert [(each.role, each.text) for each in copied] == [(each.role, each.text) for each in history]
+
+
 @pytest.mark.parametrize("protocol", ["ag-ui", "agentscope", "blade"])
-async def test_what_a_protocol_cannot_create_is_unsupported(client: AsyncClient) -> None:
+async def test_what_a_protocol_cannot_create_is_unsupported(client: AsyncClient, protocol: str) -> None:
     message = Message(role="user", blocks=(Text(text="hi"),))
     with pytest.raises(Unsupported, match="AAP can"):
         await client.create("rehearsal", labels={"team": "blue"})
-    with pytest.raises(Unsupported, match="AAP can"):
-        await client.create("rehearsal", history=[message])
+    if protocol != "ag-ui":
+        with pytest.raises(Unsupported, match="AAP can"):
+            await client.create("rehearsal", history=[message])

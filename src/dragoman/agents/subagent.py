@@ -63,6 +63,7 @@ class TaskRun:
         self.record = run.record
         self.recorded = run.recorded
         self.drain = run.drain
+        self.repeat_step = run.repeat_step
         self.end_step = run.end_step
         self.keep = run.keep
         self.kept = run.kept
@@ -76,6 +77,11 @@ class TaskRun:
     def time_zone(self) -> str:
         """The IANA time zone of the run's events."""
         return self._run.time_zone
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the run is continued later, although its task is cancelled now."""
+        return self._run.is_handed_over
 
     def offered_tools(self) -> Sequence[ToolSpec]:
         """The agent's own tools. The application's tools are only for the agent that the application talks to."""
