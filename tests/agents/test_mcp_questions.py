@@ -13,6 +13,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams
 from dragoman import McpServer, agent
 from dragoman.agents import serving
 from dragoman.agents.mcp_questions import UnsuitableAnswer, questions_for, response_to
+from dragoman.core.question_text import NO_ANSWER
 from dragoman.core.run_metadata import RunMetadata
 from tests.agents.agent_harness import AgentHarness, Session, agent_harness
 from tests.agents.test_mcp import SLOW_S, http_program
@@ -69,6 +70,7 @@ def test_an_optional_field_can_be_skipped_and_then_has_its_default() -> None:
     first, second = questions_for(form)["questions"]
     assert (first["options"], second["options"][-1]) == ([{"label": "skip"}], {"label": "skip"})
     assert response_to(form, [["skip"], ["skip"]]).content == {"sure": True}
+    assert response_to(form, [["Ann"], [NO_ANSWER]]).content == {"name": "Ann", "sure": True}, "one text answered it"
 
 
 @pytest.mark.parametrize("answer", ["many", "0", "1.5"])

@@ -13,6 +13,7 @@ import structlog
 from dragoman.core.agent import Deferred
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.json_schema import check_schema, validation_error
+from dragoman.core.question_text import NO_ANSWER
 from dragoman.core.refusals import Invalid
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def response_to(form: "ElicitRequestParams", answers: Answers) -> "ElicitResult"
         raise UnsuitableAnswer(f"Expected {len(fields)} answers, got {len(answers)}.")
     content: dict[str, Any] = {}
     for (name, field), chosen in zip(fields.items(), answers, strict=True):
-        if name in _required(form) or SKIP not in chosen:
+        if name in _required(form) or not {SKIP, NO_ANSWER} & set(chosen):
             content[name] = _value_of(field, chosen)
         elif "default" in field:
             content[name] = field["default"]
