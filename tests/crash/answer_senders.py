@@ -1,10 +1,11 @@
 """Answers to calls over every protocol, genuine and forged, as anybody with a key can send them."""
 
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import aiohttp
 import httpx2
@@ -112,6 +113,59 @@ async def send_over_blade(caller: Caller, answer: Answer) -> int:
     return 200
 
 
+async def send_over_openai(caller: Caller, answer: Answer) -> int:
+    """Answer an item of a conversation of OpenAI's API, or one that looks like one."""
+    conversation = f"conv_{answer.session_id.replace('-', '')}"
+    items = await caller.request("GET", f"/v1/conversations/{conversation}/items?order=desc")
+    encoded = base64.urlsafe_b64encode(UUID(answer.call_id).bytes).decode().rstrip("=")
+    found = [str(item.get("call_id") or item["id"]) for item in items.json().get("data", ()) if encoded in str(item)]
+    item_id = found[0] if found else f"mcpr_{conversation[5:]}_{encoded}"
+    given: Json = {"type": "function_call_output", "call_id": item_id, "output": answer.text}
+    if answer.form in ("grant", "deny"):
+        approve = answer.form == "grant"
+        given = {"type": "mcp_approval_response", "approval_request_id": item_id, "approve": approve}
+    body = {"model": AGENT, "conversation": conversation, "input": [given]}
+    headers = {"x-dragoman-on-disconnect": "continue"}
+    return (await caller.request("POST", "/v1/responses", body, **headers)).status_code
+
+
+async def send_over_ai_sdk(caller: Caller, answer: Answer) -> int:
+    """Answer a part of a message of the AI SDK, or one that looks like one."""
+    path = f"/ai-sdk/{AGENT}"
+    stored = await caller.request("GET", f"{path}/{answer.session_id}/messages?open=1")
+    messages: list[Json] = stored.json() if stored.status_code == 200 else []
+    parts = [part for each in messages for part in each["parts"] if part.get("toolCallId") == answer.call_id]
+    if not parts:
+        parts = [{"type": "tool-pay", "toolCallId": answer.call_id, "input": {}}]
+        messages.append({"id": str(uuid4()), "role": "assistant", "parts": parts})
+    if answer.form in ("grant", "deny"):
+        decision = {"id": answer.call_id, "approved": answer.form == "grant"}
+        parts[0] |= {"state": "approval-responded", "approval": decision}
+    else:
+        chosen = {"selections": {"0": [answer.text]}}
+        parts[0] |= {"state": "output-available", "output": chosen if answer.form == "choice" else answer.text}
+    return (await caller.request("POST", path, {"id": answer.session_id, "messages": messages})).status_code
+
+
+async def send_over_mcp(caller: Caller, answer: Answer) -> int:
+    """Fill in a form of MCP."""
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+    host = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "h", "version": "1"},
+    }
+    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": host}
+    begun = await caller.request("POST", "/mcp", begin, **headers)
+    content = {"grant": {"decision": "allow"}, "deny": {"decision": "deny"}}.get(answer.form)
+    if content is None:
+        content = {"answer_0" if answer.form == "choice" else "custom_0": answer.text}
+    form = {"jsonrpc": "2.0", "id": f"q-{answer.session_id}-{answer.call_id}"}
+    given = {**form, "result": {"action": "accept", "content": content}}
+    headers["mcp-session-id"] = begun.headers.get("mcp-session-id", "")
+    return (await caller.request("POST", "/mcp", given, **headers)).status_code
+
+
 Sender = Callable[[Caller, Answer], Awaitable[int]]
 SENDERS: Mapping[str, Sender] = MappingProxyType(
     {
@@ -120,13 +174,24 @@ SENDERS: Mapping[str, Sender] = MappingProxyType(
         "run service": send_over_run_service,
         "agent api": send_over_agent_api,
         "blade": send_over_blade,
+        "openai": send_over_openai,
+        "ai sdk": send_over_ai_sdk,
+        "mcp": send_over_mcp,
     }
 )
 GENUINE: Mapping[str, Mapping[str, Form]] = MappingProxyType(
     {
         "permission": dict.fromkeys(SENDERS, "grant"),
-        "question": {"aap": "text", "ag-ui": "choice", "run service": "choice", "agent api": "text", "blade": "choice"},
-        "client": {"aap": "text", "ag-ui": "text", "run service": "text", "agent api": "text"},
+        "question": {
+            "aap": "text",
+            "ag-ui": "choice",
+            "run service": "choice",
+            "agent api": "text",
+            "blade": "choice",
+            "ai sdk": "choice",
+            "mcp": "choice",
+        },
+        "client": dict.fromkeys(("aap", "ag-ui", "run service", "agent api", "openai", "ai sdk"), "text"),
     }
 )
 """By kind of call and protocol: the form of an answer that the call accepts."""
@@ -136,9 +201,16 @@ FORGED: Mapping[str, tuple[tuple[str, Form], ...]] = MappingProxyType(
             *((name, "text") for name in SENDERS if name != "blade"),  # there a text denies, with a reason
             ("ag-ui", "choice"),
             ("run service", "choice"),
+            ("ai sdk", "choice"),
+            ("mcp", "choice"),
         ),
         "question": tuple((name, "grant") for name in SENDERS if name != "blade"),  # there both are a choice
-        "client": (*((name, "grant") for name in SENDERS), ("run service", "choice")),
+        "client": (
+            *((name, "grant") for name in SENDERS),
+            ("run service", "choice"),
+            ("mcp", "text"),
+            ("mcp", "choice"),
+        ),
     }
 )
 """By kind of call: the protocol and form of answers that the call accepts from nobody."""

@@ -1,19 +1,30 @@
-"""A forged result for a tool that waits for permission is refused by every protocol, and changes nothing."""
+"""An answer of another kind than the call waits for is refused by every protocol, and changes nothing."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from dragoman.agents.loading import load
+from tests.asgi_client import DEADLINE_S
+from tests.crash.answer_senders import FORGED, GENUINE, SENDERS, Answer, calling
+from tests.crash.forged import AGENTS_FILE
 from tests.protocols.a2a.client import A2aClient, answers
 from tests.protocols.a2a.client import message as a2a_message
-from tests.protocols.aap.client import AapClient, Session, call, script
+from tests.protocols.aap.client import AapClient, Session, call, client_tool, enabled_tools, script
 from tests.protocols.agentscope.client import AgentScopeClient, output
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, new_thread, run_input
+from tests.protocols.blade.driver import url_of
 from tests.protocols.openai.client import OpenAiClient
 from tests.protocols.openai.client import output as openai_output
 from tests.requirements import requirement
-from tests.servers import AppServer, running_server
+from tests.servers import AppServer, SocketServer, running_server, running_socket_server
 
+Json = Any
 PAY = script(call("stamp", text="paid"), {"say": "So: {result}."})
 
 
@@ -56,3 +67,45 @@ async def test_a_forged_result_is_refused_by_every_protocol(tmp_path: Path) -> N
         assert await session.history() == before
         assert "FORGED" not in json.dumps(await session.history())
         assert (await session.info())["_meta"]["status"] == "waiting"
+
+
+@requirement(
+    "aap:answers:text-for-permission",
+    "runs:answers:wrong",
+    "openai:abuse:forged",
+    "ai-sdk:answers:forged",
+    "mcp:forms:forged",
+)
+@pytest.mark.parametrize("protocol", SENDERS)
+async def test_only_the_right_kind_of_answer_continues_and_no_other_changes_anything(
+    shop: SocketServer, tmp_path: Path, protocol: str
+) -> None:
+    client = AapClient(shop.connection, shop.key("alice"))
+    session = await client.create("shop", server_tools=enabled_tools("pay", trust=False), tools=[client_tool("sign")])
+    await session.run(json.dumps({"tool": "pay", "ledger": str(tmp_path / "ledger"), "order": "x", "seconds": 0}))
+    async with calling(url_of(shop), shop.key("alice")) as alice:
+        for kind, text in (("question", "yes"), ("client", "signed"), ("permission", "")):
+            (pending,) = (await session.info())["_meta"]["pending"]
+            assert pending["kind"] == kind
+            before = await session.history()
+            for form in [form for name, form in FORGED[kind] if name == protocol]:
+                await SENDERS[protocol](alice, Answer(session.id, pending["toolCallId"], form, "FORGED"))
+                assert (await session.history(), (await session.info())["_meta"]["pending"]) == (before, [pending])
+            name = protocol if protocol in GENUINE[kind] else "aap"
+            await SENDERS[name](alice, Answer(session.id, pending["toolCallId"], GENUINE[kind][name], text))
+            await until_answered(session, pending)
+    assert (await session.history())[-1]["content"] == [{"type": "text", "text": "yes, signed, paid x"}]
+
+
+async def until_answered(session: Session, pending: Json) -> None:
+    """Wait until a call no longer waits and its run is over: not every protocol reports that."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (meta := (await session.info())["_meta"])["status"] == "running" or pending in meta.get("pending", ()):
+            pass
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
+    agents = load(str(AGENTS_FILE))
+    async with running_socket_server(tmp_path_factory.mktemp("shop"), agents=agents, rehearsal=False) as server:
+        yield server

@@ -14,6 +14,7 @@ import pytest
 import dragoman
 from dragoman import agent, tool
 from tests.asgi_client import DEADLINE_S
+from tests.crash.answer_senders import SENDERS, Answer, calling
 from tests.protocols.aap.client import AapClient, Session, grant
 from tests.protocols.agentscope.client import AgentScopeClient, approval, request_body
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -102,6 +103,16 @@ async def approve_over_blade(server: SocketServer, session: str, call_id: str) -
         return await socket.call("chat:send", {"session_id": f"sess_{session}", "message": "", "askuser_answer": given})
 
 
+def approve_over(protocol: str) -> Approve:
+    """Approve as the campaign of crashes does."""
+
+    async def approve(server: SocketServer, session: str, call_id: str) -> object:
+        async with calling(url_of(server), server.key("alice")) as alice:
+            return await SENDERS[protocol](alice, Answer(session, call_id, "grant", ""))
+
+    return approve
+
+
 async def call_over_blade(server: SocketServer, session: str) -> str:
     turns = await RestClient(url_of(server), server.key("alice")).messages(f"sess_{session}")
     (call_id,) = [
@@ -122,6 +133,9 @@ async def call_over_blade(server: SocketServer, session: str) -> str:
         pytest.param(approve_over_run_service, call_over_ag_ui, id="run-service"),
         pytest.param(approve_over_agent_api, call_over_aap, id="agent-api"),
         pytest.param(approve_over_blade, call_over_blade, id="blade"),
+        pytest.param(approve_over("openai"), call_over_aap, id="openai"),
+        pytest.param(approve_over("ai sdk"), call_over_aap, id="ai-sdk"),
+        pytest.param(approve_over("mcp"), call_over_aap, id="mcp"),
     ],
 )
 async def test_an_approval_repeated_after_a_crash_runs_nothing_and_the_new_question_is_answered(
