@@ -5,21 +5,21 @@
 from tests.requirements import Requirement
 
 REQUIREMENTS = (
-    Requirement("ai-sdk:suite:conversations", "Every conversation of the suite can be held", "ai-sdk 15"),
+    Requirement("ai-sdk:suite:conversations", "Every conversation of the suite is possible", "ai-sdk 15"),
     # --- sending ------------------------------------------------------------------------------------------------------
     Requirement("ai-sdk:send:new", "User messages with unknown ids are new, and a run starts", "ai-sdk 3"),
     Requirement("ai-sdk:send:unsent", "Messages that never arrived are taken with the next", "ai-sdk 3"),
     Requirement("ai-sdk:send:retry", "A request that is repeated gets its run again; nothing runs twice", "ai-sdk 3"),
     Requirement("ai-sdk:send:failed", "A message whose run failed or was stopped is asked again", "ai-sdk 3"),
     Requirement(
-        "ai-sdk:send:past", "A new chat begins with the past that the page holds, with nothing open", "ai-sdk 3"
+        "ai-sdk:send:past", "A new chat begins with the past that the page sends, with nothing open", "ai-sdk 3"
     ),
     Requirement("ai-sdk:send:not-begun", "Nothing begins with an answer: 404", "ai-sdk 3"),
     Requirement("ai-sdk:edit:branch", "A known message with other words branches before it, at any depth", "ai-sdk 3"),
     Requirement("ai-sdk:edit:nothing-else", "Nothing else that a page resends hides or changes anything", "ai-sdk 3"),
     Requirement("ai-sdk:regenerate:depth", "`regenerate-message` asks again at any depth; the id is new", "ai-sdk 3"),
     Requirement("ai-sdk:regenerate:nothing", "Without a user message there is nothing to regenerate: 409", "ai-sdk 10"),
-    Requirement("ai-sdk:ids:shown", "A branch keeps the ids that pages hold, also of other protocols", "ai-sdk 3"),
+    Requirement("ai-sdk:ids:shown", "A branch keeps the ids that pages have, also of other protocols", "ai-sdk 3"),
     Requirement(
         "ai-sdk:request:files", "Files are `https:` or `data:`; other URLs are refused, none is fetched", "ai-sdk 2"
     ),
@@ -79,15 +79,15 @@ REQUIREMENTS = (
     ),
     # --- resuming and reading -----------------------------------------------------------------------------------------
     Requirement(
-        "ai-sdk:resume:turn", "Resuming tells the whole turn from its beginning; 204 if nothing runs", "ai-sdk 7"
+        "ai-sdk:resume:turn", "Resuming streams the whole turn from its beginning; 204 if nothing runs", "ai-sdk 7"
     ),
     Requirement(
-        "ai-sdk:resume:settled", "Tools of earlier runs are told so that pages do not run them again", "ai-sdk 7"
+        "ai-sdk:resume:settled", "Tools of earlier runs are sent so that pages do not run them again", "ai-sdk 7"
     ),
     Requirement(
         "ai-sdk:resume:open", "The history leaves out the answer that runs, or has it with `open`", "ai-sdk 7, 9"
     ),
-    Requirement("ai-sdk:resume:missed", "`after` tells a turn that ended meanwhile", "ai-sdk 7"),
+    Requirement("ai-sdk:resume:missed", "`after` returns a turn that ended meanwhile", "ai-sdk 7"),
     Requirement("ai-sdk:position:suffix", "From any index, by any way, a stream is the rest of itself", "ai-sdk 7"),
     Requirement(
         "ai-sdk:position:wrong", "A position beyond the end gets the end; one that is none gets 400", "ai-sdk 7"

@@ -30,7 +30,7 @@ REQUIREMENTS = (
     Requirement("mcp:old:initialize", "The version that the client wishes, or the newest with sessions", "2025-11-25"),
     Requirement(
         "mcp:old:session-is-signed",
-        "The session id is the owner's, holds for 30 days and after a restart; absent 400, unknown 404",
+        "The session id is the owner's, is valid for 30 days and after a restart; absent 400, unknown 404",
         "Streamable HTTP, sessions; mcp §3 [chosen]",
     ),
     Requirement(
@@ -84,7 +84,7 @@ REQUIREMENTS = (
     ),
     Requirement("mcp:forms:one-by-one", "Several calls are asked for one by one", "mcp §6.2"),
     Requirement("mcp:forms:other-protocol", "An answer over another protocol goes on with the call", "mcp §6"),
-    Requirement("mcp:forms:absent", "Clients without forms are told how to go on", "mcp §6"),
+    Requirement("mcp:forms:absent", "Clients without forms get instructions on how to go on", "mcp §6"),
     Requirement("mcp:forms:setting", "Approvals can be left to other clients; no host answers them then", "mcp §13"),
     # --- broken streams -----------------------------------------------------------------------------------------------
     Requirement("mcp:resume:priming", "From 2025-11-25 on a stream begins with an id", "2025-11-25, Streamable HTTP"),

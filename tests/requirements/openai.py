@@ -34,7 +34,7 @@ REQUIREMENTS = (
         ("request:nulls", "`null` is the same as absent; unknown fields are ignored"),
         ("request:nothing-stored", "A refused request stores nothing"),
         ("request:model", "`model` names the agent, absent is the default; a session keeps its own"),
-        ("request:instructions", "`instructions` hold for their run alone"),
+        ("request:instructions", "`instructions` apply to their run alone"),
         ("request:parameters", "Sampling parameters reach the model, and no other run"),
         ("request:tools", "Tools of the application are called by the client, in their run only"),
         ("request:tool-choice", "`none` and `allowed_tools` keep tools from the model"),

@@ -1,10 +1,11 @@
 """Questions to the user as text: clients without a form for them show it, and the user's next message answers. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dragoman.core.answers import Question, option_index, questions_of
-from dragoman.core.content import Call, JsonObject
-from dragoman.core.inputs import Choice
+from dragoman.core.content import Call, InputBlock, JsonObject, Text
+from dragoman.core.inputs import Answer, Choice, Decision, StoredImage
+from dragoman.core.session import OpenCall
 
 NO_ANSWER = "(no answer)"
 """The answer to the questions after the first one: one text answers one question."""
@@ -27,6 +28,22 @@ def choice_from_text(call: Call, text: str) -> Choice:
     if wanted in labels:
         return Choice(call_id=call.call_id, selections={"0": [labels.index(wanted)]}, custom=declined)
     return Choice(call_id=call.call_id, custom={"0": text, **declined})
+
+
+def answers_from_text(
+    waiting: Iterable[OpenCall], content: str | tuple[InputBlock | StoredImage, ...]
+) -> tuple[Answer, ...]:
+    """The answers that a user's message gives to calls that wait, where clients show questions as text.
+
+    The text answers the first question; all other calls are declined. Empty if no question waits.
+    """
+    calls = list(waiting)
+    asked = next((call for call in calls if call.kind == "question" and not call.parked), None)
+    if asked is None:
+        return ()
+    text = content if isinstance(content, str) else "".join(each.text for each in content if isinstance(each, Text))
+    declined = (Decision(call_id=call.call.call_id, granted=False) for call in calls if call is not asked)
+    return (choice_from_text(asked.asked(), text), *declined)
 
 
 def choice_of_labels(call: Call, labels: Sequence[str]) -> Choice:

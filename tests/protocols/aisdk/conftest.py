@@ -25,7 +25,7 @@ def pages(app_server: AppServer) -> Pages:
 
 @pytest.fixture(scope="session")
 async def socket_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
-    """A server behind a real socket, for clients that run elsewhere."""
+    """A server behind a real socket, for clients in other processes."""
     async with running_socket_server(tmp_path_factory.mktemp("socket")) as server:
         yield server
 

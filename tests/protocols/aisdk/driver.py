@@ -41,7 +41,7 @@ STOPS: dict[str, Stop] = {
 
 
 class AiSdkDriver:
-    """One chat of one page, which holds the messages as the server shows them."""
+    """One chat of one page, which has the messages as the server shows them."""
 
     features: frozenset[Feature] = frozenset(
         {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}

@@ -171,7 +171,7 @@ async def test_a_reload_in_the_middle_resumes_and_a_stop_ends_it_for_all(browser
     sending = page.begin("send", message={"text": SLOW})
     await page.wait_for_text("Now")
     history = await browser.history()
-    assert [each["role"] for each in history] == ["user"], "the answer that runs is told by the stream"
+    assert [each["role"] for each in history] == ["user"], "the answer that runs is left to the stream"
     reloaded = await browser.load()
     resuming = reloaded.begin("resume")
     await reloaded.wait_for_text("Now it begins.")

@@ -184,7 +184,7 @@ async def test_only_what_was_shown_can_be_approved_once(pages: Pages, chat: str)
     as_doubles = {"text": float(2**60)}
     replies = await asyncio.gather(*(pages.post(chat, approved(asked, input=as_doubles)) for _ in range(3)))
     assert {each.text for each in replies} == {"Tool execution failed: text: expected str, got 1152921504606846977"}
-    assert len({each.body for each in replies}) == 1, "it runs once, and all are told the same"
+    assert len({each.body for each in replies}) == 1, "it runs once, and all get the same stream"
 
 
 @requirement("ai-sdk:answers:next", "ai-sdk:answers:nothing")

@@ -1,4 +1,4 @@
-"""A plain client of OpenAI's API for tests. It checks in every answer what must hold for all of them."""
+"""A plain client of OpenAI's API for tests. It checks in every answer what is true of all of them."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Parses the event streams of OpenAI's API, and checks in each what holds for all of them."""
+"""Parses the event streams of OpenAI's API, and checks in each what is true of all of them."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def _in_output(item: Json, status: str) -> Json:
 
 
 def _check_deltas(events: list[Event], item: Json) -> None:
-    """The deltas of an item add up to what it holds when it is done."""
+    """The deltas of an item add up to its content when it is done."""
     parts: dict[int, str] = {}
     arguments = ""
     for event in events:

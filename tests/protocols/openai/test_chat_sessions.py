@@ -61,7 +61,7 @@ async def sessions_in_memory(server: AppServer) -> str:
 async def wait_until_empty(server: AppServer) -> None:
     """Wait until a server has no session in memory; it deletes passing ones right after their answers."""
     async with asyncio.timeout(DEADLINE_S):
-        while await sessions_in_memory(server) != "dragoman_sessions_in_memory 0.0":  # noqa: ASYNC110  # nobody is told
+        while await sessions_in_memory(server) != "dragoman_sessions_in_memory 0.0":  # noqa: ASYNC110  # nothing signals it
             await asyncio.sleep(0)
 
 
@@ -256,7 +256,7 @@ async def test_in_a_kept_session_approvals_wait_and_no_text_grants_them(
 
 
 @requirement("openai-chat:answer:approval", "openai-chat:session:list")
-async def test_what_goes_on_after_an_approval_elsewhere_belongs_to_the_same_answer(
+async def test_what_goes_on_after_an_approval_in_another_client_belongs_to_the_same_answer(
     kept: ChatClient, app_server: AppServer
 ) -> None:
     session = (await kept.send(STAMP)).headers["x-dragoman-session"]

@@ -1,4 +1,4 @@
-"""OpenAI's API, section 2: what a request may hold, and what becomes of it."""
+"""OpenAI's API, section 2: what a request may contain, and what becomes of it."""
 
 import json
 from typing import Any

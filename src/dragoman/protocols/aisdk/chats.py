@@ -1,16 +1,15 @@
 """Chats as pages use them: send, join, resume. One chat is one session.
 
-`decision` says what a request asks for; this module carries it out, and streams turns.
+`decision` decides what a request asks for; this module does it, and streams turns.
 Source: specification of AI SDK, 1, 3 to 5, 7, 8; shared rules, 1 to 4, 9, 10.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
 
 from starlette.responses import Response
 
 from dragoman.core.admission import is_busy
-from dragoman.core.ids import RunId, SessionId, parse_session_id
+from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
@@ -32,18 +31,7 @@ from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stre
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import Dialect
 from dragoman.protocols.kit.app import AdmitStream
-from dragoman.protocols.kit.sse import EventStream, fixed_stream, open_stream, resume_stream
-
-NO_HEADERS: Mapping[str, str] = {}
-
-
-class _Streamed(NamedTuple):
-    """What a stream tells: a run, or a whole turn up to its newest run."""
-
-    first_seq: int
-    run_id: RunId
-    dialect: Dialect
-    is_turn: bool
+from dragoman.protocols.kit.sse import fixed_stream, open_stream, resume_stream
 
 
 class Chats:
@@ -76,7 +64,7 @@ class Chats:
                 return await self._answer(request, live)
 
     async def _create(self, request: PostedRequest) -> SessionView:
-        """A new chat that begins with the past that the page holds."""
+        """A new chat that begins with the past that the page sends."""
         messages, spec = request.messages, self._engine.agent(request.agent).spec
         past = len(messages)
         while past and messages[past - 1].role == "user":
@@ -135,7 +123,7 @@ class Chats:
             live, StreamRun(run_id, submitted.seq), request.dialect, on_close, is_first=bool(decided.messages)
         )
 
-    # --- telling --------------------------------------------------------------------------------------------------
+    # --- streams --------------------------------------------------------------------------------------------------
 
     async def _stream_run(
         self,
@@ -147,19 +135,9 @@ class Chats:
         is_first: bool = False,
     ) -> Response:
         """Stream a run from its start. `is_first`: it is known to begin its turn."""
-        session_id = live.state.session_id
-        turn = TurnChunks(session_id, only=run.run_id, dialect=dialect)
-        if not is_first:
-            await self._read_turn_before(live, turn, run.first_seq)
+        frames = ChunkFrames(await self._chunks_of(live, run, dialect, is_first=is_first))
         reader = self._engine.follow(live, Cursor(run.first_seq - 1))
-        return _with_headers(await open_stream(reader, ChunkFrames(turn), on_close=on_close), run.run_id, session_id)
-
-    async def _read_turn_before(self, live: SessionView, chunks: TurnChunks, first_seq: int) -> None:
-        """Have the chunks of a run know the earlier runs of its turn."""
-        turn = await self._engine.history.turn_at(live, first_seq)
-        if turn is not None and turn.first.first_seq < first_seq:
-            for logged in await self._engine.history.events(live, turn.first.first_seq - 1, first_seq - 1):
-                chunks.feed(logged)
+        return _with_headers(await open_stream(reader, frames, on_close=on_close), run.run_id, live)
 
     async def _still_waiting(self, live: SessionView, dialect: Dialect) -> Response:
         """The stream of a request whose answers were taken while other calls wait."""
@@ -170,7 +148,7 @@ class Chats:
         for logged in await self._engine.history.events(live, turn.first.first_seq - 1):
             chunks.feed(logged)
         body = complete_stream(chunks.start(), chunks.finish("tool-calls"))
-        return _with_headers(fixed_stream(body), turn.newest.run_id, live.state.session_id)
+        return _with_headers(fixed_stream(body), turn.newest.run_id, live)
 
     async def stream(
         self,
@@ -188,7 +166,7 @@ class Chats:
             agent: the chat's agent.
             chat_id: the chat, or a run.
             position: the chunk from which to continue; if negative, so many before the end. None: join what runs.
-            after: the last message that the page holds. A turn that ended since then is told whole.
+            after: the last message that the page has. A turn that ended since then is streamed whole.
             dialect: the version of the client.
         """
         nothing = Response(status_code=204) if position is None else fixed_stream(NOTHING)
@@ -200,28 +178,29 @@ class Chats:
                 return nothing
             live = await self._engine.find_session(principal.user, row.session_id)
             with self._engine.lease(live):
-                streamed = _Streamed(row.first_seq, row.run_id, dialect, is_turn=False)
-                return await self._resume(principal, live, streamed, position or 0)
+                return await self._resume(principal, live, StreamRun(row.run_id, row.first_seq), dialect, position or 0)
         with self._engine.lease(live):
             state = live.state
             turn = await self._decisions.newest_turn(live) if state.is_visible(state.last_run_seq + 1) else None
             is_missed = after is not None and turn is not None and after != turn.first.run_id
             if turn is None or not (state.run is not None or position is not None or is_missed):
                 return nothing
-            streamed = _Streamed(turn.first.first_seq, turn.newest.run_id, dialect, is_turn=True)
-            return await self._resume(principal, live, streamed, position or 0)
+            run = StreamRun(turn.newest.run_id, turn.first.first_seq, is_turn=True)
+            return await self._resume(principal, live, run, dialect, position or 0)
 
-    async def _resume(self, principal: Principal, live: SessionView, streamed: _Streamed, start: int) -> Response:
+    async def _resume(
+        self, principal: Principal, live: SessionView, run: StreamRun, dialect: Dialect, start: int
+    ) -> Response:
         """Stream a turn, or one run, from a chunk on."""
         headers: dict[str, str] = {}
         release = self._admit_stream(principal)
         try:
             if start < 0:
-                count = await self._count_chunks(live, streamed)
+                count = await self._count_chunks(live, run, dialect)
                 start, headers = max(0, count + start), {"x-workflow-stream-tail-index": str(count - 1)}
             stream = await resume_stream(
-                self._engine.follow(live, Cursor(streamed.first_seq - 1)),
-                ChunkFrames(await self._chunks_of(live, streamed), start),
+                self._engine.follow(live, Cursor(run.first_seq - 1)),
+                ChunkFrames(await self._chunks_of(live, run, dialect), start),
                 live.durable_cursor,
                 lambda: None,
                 on_close=lambda _: release(),
@@ -229,23 +208,29 @@ class Chats:
         except BaseException:
             release()
             raise
-        return _with_headers(stream, streamed.run_id, live.state.session_id, headers)
+        return _with_headers(stream, run.run_id, live, **headers)
 
-    async def _count_chunks(self, live: SessionView, streamed: _Streamed) -> int:
+    async def _count_chunks(self, live: SessionView, run: StreamRun, dialect: Dialect) -> int:
         """How many chunks there are as of now."""
-        frames, end = ChunkFrames(await self._chunks_of(live, streamed)), live.durable_cursor
-        with self._engine.follow(live, Cursor(streamed.first_seq - 1)) as reader:
+        frames, end = ChunkFrames(await self._chunks_of(live, run, dialect)), live.durable_cursor
+        with self._engine.follow(live, Cursor(run.first_seq - 1)) as reader:
             while reader.cursor < end and not frames.is_over:
                 for record in await reader.next():
                     frames.feed(record)
         return frames.count
 
-    async def _chunks_of(self, live: SessionView, streamed: _Streamed) -> TurnChunks:
-        session_id = live.state.session_id
-        if streamed.is_turn:
-            return TurnChunks(session_id, newest=streamed.run_id, dialect=streamed.dialect)
-        chunks = TurnChunks(session_id, only=streamed.run_id, dialect=streamed.dialect)
-        await self._read_turn_before(live, chunks, streamed.first_seq)
+    async def _chunks_of(
+        self, live: SessionView, run: StreamRun, dialect: Dialect, *, is_first: bool = False
+    ) -> TurnChunks:
+        """The chunks of a turn; those of a run know the earlier runs of its turn, unless it is the first."""
+        session_id, history = live.state.session_id, self._engine.history
+        if run.is_turn:
+            return TurnChunks(session_id, newest=run.run_id, dialect=dialect)
+        chunks = TurnChunks(session_id, only=run.run_id, dialect=dialect)
+        turn = None if is_first else await history.turn_at(live, run.first_seq)
+        if turn is not None and turn.first.first_seq < run.first_seq:
+            for logged in await history.events(live, turn.first.first_seq - 1, run.first_seq - 1):
+                chunks.feed(logged)
         return chunks
 
     # --- looking up -----------------------------------------------------------------------------------------------
@@ -266,21 +251,14 @@ class Chats:
         return live
 
 
-Streamed = TypeVar("Streamed", Response, EventStream)
-
-
-def _with_headers(
-    response: Streamed, run_id: RunId, session_id: SessionId, headers: Mapping[str, str] = NO_HEADERS
-) -> Streamed:
-    named: dict[str, str] = {
-        "x-vercel-ai-ui-message-stream": "v1",
-        "x-workflow-run-id": run_id,
-        "x-dragoman-run": run_id,
-        "x-dragoman-session": session_id,
-        **headers,
-    }
-    response.raw_headers = [
-        *response.raw_headers,
-        *((name.encode(), value.encode()) for name, value in named.items()),
-    ]
+def _with_headers(response: Response, run_id: RunId, live: SessionView, **more: str) -> Response:
+    response.headers.update(
+        {
+            "x-vercel-ai-ui-message-stream": "v1",
+            "x-workflow-run-id": run_id,
+            "x-dragoman-run": run_id,
+            "x-dragoman-session": live.state.session_id,
+            **more,
+        }
+    )
     return response

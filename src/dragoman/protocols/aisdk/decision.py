@@ -3,9 +3,9 @@
     last message is the user's, and new            ──► a run starts
                     known, with other content      ──► edit: a run on a branch before it
                     known and named, or it failed  ──► asked again, on a branch
-                    known otherwise                ──► a retry: its run is told again
+                    known otherwise                ──► a retry: its run is streamed again
     `regenerate-message`                           ──► asked again, at any depth
-    last message is the agent's                    ──► its answers continue the turn; without any, its next run is told
+    last message is the agent's                    ──► its answers continue the turn; without any, its next run
 
 Source: specification of AI SDK, 3, 4; shared rules, 13, 15, 20.
 """
@@ -63,10 +63,11 @@ class StartRun(NamedTuple):
 
 
 class StreamRun(NamedTuple):
-    """Tell a run from its start, live if it is active."""
+    """Stream a run from its start, live if it is active; with `is_turn` the whole turn of which it is the newest."""
 
     run_id: RunId
     first_seq: int
+    is_turn: bool = False
 
 
 class _UserMessage(NamedTuple):
@@ -160,7 +161,7 @@ class Decisions:
         return _ask_again(known)
 
     async def _continue(self, request: PostedRequest, live: SessionView) -> StartRun | StreamRun:
-        """Take the answers of a page; if another request was quicker, tell what it led to."""
+        """Take the answers of a page; if another request was faster, stream what it led to."""
         if not is_busy(live.state) and requests.answers_of(request.messages, live.state, request.dialect):
             return StartRun(())
         call_id, turn = requests.last_call_of(request.messages), await self.newest_turn(live)
@@ -218,7 +219,7 @@ class Decisions:
 
 
 def _ask_again(known: _UserMessage) -> StartRun:
-    """The same words as a new message, which keeps the id that pages hold."""
+    """The same words as a new message, which keeps the id that pages have."""
     message = known.message
     again = UserInput(
         content=message.content, client_id=shown_id(message), name=message.name, metadata=message.metadata

@@ -28,6 +28,7 @@ from dragoman.protocols.aisdk.history import ChatHistory, count_user_messages, n
 from dragoman.protocols.aisdk.streams import REVOKED
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_body
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
@@ -185,7 +186,7 @@ class _Handlers(Handlers):
         "/{agent}/{chat:path}/stream",
         parameters=(
             query("startIndex", "The chunk from which to continue; if negative, so many before the end.", int),
-            query("after", "The last message that the page holds: a turn that ended since then is told whole."),
+            query("after", "The last message that the page has: a turn that ended since then is streamed whole."),
             LAST_EVENT_ID,
             _VERSION,
         ),
@@ -196,7 +197,7 @@ class _Handlers(Handlers):
         """Join what runs.
 
         Answers 204 if nothing does. With a position the stream of the newest turn is continued, also when it has ended.
-        The id of a run in place of the chat's tells the stream with which that run was answered.
+        With the id of a run in place of the chat's, the stream of that run is returned.
         """
         request.scope["farewell"] = REVOKED
         return await self._chats.stream(
@@ -279,10 +280,10 @@ def _check_chat_id(chat_id: str) -> str:
 
 
 def _number(request: Request, name: str, default: int, maximum: int) -> int:
-    value = request.query_params.get(name, str(default))
-    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= maximum):
+    number = parse_whole_number(request.query_params.get(name, str(default)), 1, maximum)
+    if number is None:
         raise Invalid(f"{name} is a number from 1 to {maximum}", path=name)
-    return int(value)
+    return number
 
 
 def _position(request: Request) -> int | None:

@@ -12,7 +12,7 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 DONE = b"data: [DONE]\n\n"
 NOTHING = b'data: {"type":"finish"}\n\n' + DONE
-"""A stream with nothing to tell, for clients that ask for a position and take 204 for an error."""
+"""An empty stream, for clients that ask for a position and take 204 for an error."""
 REVOKED = b'data: {"type":"error","errorText":"The API key was revoked"}\n\n' + NOTHING
 
 

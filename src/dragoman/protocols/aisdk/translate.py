@@ -88,9 +88,9 @@ class TurnChunks:
 
     Args:
         session_id: the session.
-        newest: the newest run of the turn. Client tools of earlier runs are told without `tool-input-available`, so
-            that a page does not run them again. None tells all calls completely, for a history.
-        only: tell this run alone; the runs before it are read, not streamed. None tells the whole turn as one message.
+        newest: the newest run of the turn. Client tools of earlier runs are sent without `tool-input-available`, so
+            that a page does not run them again. None sends all calls completely, for a history.
+        only: stream this run alone; the runs before it are read, not streamed. None: the whole turn as one message.
         dialect: the version of the client.
     """
 
@@ -299,7 +299,7 @@ class TurnChunks:
         return chunks
 
     def _is_repeated(self, kind: CallKind) -> bool:
-        """Whether a page must not run or ask what it is told, because it is of a run before the one that is joined."""
+        """Whether a page must not run or ask what it receives, as it is of a run before the one that is joined."""
         return kind in ("client", "question") and self._only is None and self._newest not in (None, self._run)
 
     def _on_call_parked(self, parked: CallParked) -> list[Chunk]:

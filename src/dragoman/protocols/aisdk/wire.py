@@ -25,7 +25,7 @@ Chunk = JsonObject
 
 
 class UIMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a page holds it. Parts that the server does not know are left out."""
+    """A message as a page has it. Parts that the server does not know are left out."""
 
     id: Id
     role: Literal["system", "user", "assistant"]

@@ -1,7 +1,7 @@
 """Reading request bodies within limits, working while the client waits, and writing JSON answers."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,8 +12,9 @@ from starlette.types import Scope
 
 from dragoman.core.principal import Principal
 from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
+from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, FrameEncoder, ResponsePipe, read_to_end
 
 T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0
@@ -118,6 +119,32 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     if task.cancelled():
         raise ClientDisconnect
     return task.result()
+
+
+async def read_answer(
+    request: Request, reader: Reader, encoder: FrameEncoder, on_close: Callable[[bool], None]
+) -> None:
+    """Feed an encoder until its run is over, for an answer that is one body.
+
+    Args:
+        request: what is answered.
+        reader: as in `open_stream`.
+        encoder: collects the answer.
+        on_close: called once at the end, with whether the client disconnected.
+
+    Raises:
+        ClientDisconnect: the client left before the end.
+        ShuttingDown, StoreUnavailable: the server stopped first.
+    """
+    has_left = False
+    try:
+        with reader:
+            await while_connected(request, read_to_end(reader, encoder))
+    except ClientDisconnect:
+        has_left = True
+        raise
+    finally:
+        on_close(has_left)
 
 
 async def _cancel_on_disconnect(request: Request, task: "asyncio.Task[Any]") -> None:

@@ -82,10 +82,11 @@ def endpoint(method: openapi.Method, path: str, **options: Any) -> Callable[[F],
 
 
 def declare(declared: Endpoint) -> Callable[[F], F]:
-    """Declare a handler."""
+    """Declare a handler. It may be declared for several paths."""
 
     def mark(handler: F) -> F:
-        handler.endpoint = declared  # type: ignore[attr-defined]  # functions take attributes
+        earlier = getattr(handler, "endpoints", ())  # decorators apply from the last to the first
+        handler.endpoints = (declared, *earlier)  # type: ignore[attr-defined]  # functions take attributes
         return handler
 
     return mark
@@ -97,7 +98,11 @@ class Handlers:
     @classmethod
     def declared(cls) -> list[DeclaredHandler]:
         """The methods that are endpoints."""
-        return [DeclaredHandler(each.endpoint, each) for each in vars(cls).values() if hasattr(each, "endpoint")]
+        return [
+            DeclaredHandler(declared, each)
+            for each in vars(cls).values()
+            for declared in getattr(each, "endpoints", ())
+        ]
 
     def routes(self) -> list[Route]:
         """The routes to these handlers."""

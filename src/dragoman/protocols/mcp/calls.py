@@ -16,9 +16,9 @@ from dragoman.core.admission import is_busy
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.events import SettingsChange
 from dragoman.core.ids import RunId
-from dragoman.core.inputs import Answer, Create, Decision, Submit
+from dragoman.core.inputs import Create, Submit
 from dragoman.core.principal import Principal
-from dragoman.core.question_text import choice_from_text
+from dragoman.core.question_text import answers_from_text
 from dragoman.core.refusals import (
     AgentNotChangeable,
     AgentNotFound,
@@ -49,19 +49,10 @@ from dragoman.protocols.mcp.streams import AnsweredRequest, CallFrames
 from dragoman.protocols.mcp.tokens import EventPosition, parse_request_state, request_digest
 from dragoman.protocols.mcp.translate import PROTOCOL, TurnSummary, pending_call, refused_result, user_input
 from dragoman.protocols.mcp.turns import FollowedTurn, Turns, is_open
+from dragoman.protocols.mcp.wire import MethodRequest
 
 _DIGEST = "request"
 """The member of a run's metadata with a digest of the arguments, to recognize a request that is sent again."""
-
-
-class CallRequest(NamedTuple):
-    """One request for a turn: who asks, and how the answer is addressed. `agent` is that of the path, if it has one."""
-
-    principal: Principal
-    client: wire.Client
-    id: wire.RequestId
-    token: wire.RequestId | None
-    agent: str | None
 
 
 class OpenAnswer(NamedTuple):
@@ -87,12 +78,11 @@ class Calls:
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
-    async def call(self, request: CallRequest, params: JsonObject, stack: AsyncExitStack) -> OpenAnswer | JsonObject:
+    async def call(self, request: MethodRequest, stack: AsyncExitStack) -> OpenAnswer | JsonObject:
         """Begin, continue or wait.
 
         Args:
-            request: the request.
-            params: those of `tools/call`.
+            request: a request of `tools/call`.
             stack: keeps the session in memory until its reader does.
 
         Returns:
@@ -103,9 +93,10 @@ class Calls:
             Forbidden, LimitReached, Unavailable: nothing was changed.
         """
         request.principal.require("use")
+        params = request.params
         spec = self._tool(request, params.get("name"))
         if request.client.is_new and (state := params.get("requestState")) is not None:
-            return await self._retry(request, params, state, stack)
+            return await self._retry(request, state, stack)
         try:
             arguments = convert_value(params.get("arguments", {}), wire.Arguments, "arguments")
             turn = await self._start(request, spec, arguments, stack)
@@ -115,24 +106,24 @@ class Calls:
             return refused_result(*_explain(error))
         return self._follow(request, turn, digest=request_digest(params))
 
-    async def _retry(self, request: CallRequest, params: JsonObject, state: Json, stack: AsyncExitStack) -> OpenAnswer:
+    async def _retry(self, request: MethodRequest, state: Json, stack: AsyncExitStack) -> OpenAnswer:
         """Take the answers that a repeated call brings, and go on with its turn.
 
         Raises:
             InvalidParams: `requestState` is not one of the caller's, or belongs to another call.
         """
-        digest, repeated = request_digest(params), parse_request_state(state)
+        digest, repeated = request_digest(request.params), parse_request_state(state)
         turn = None
         if repeated is not None and repeated.digest == digest:
             turn = await self._turns.find(request.principal, RunId(repeated.run_id), stack)
         if repeated is None or turn is None:
             raise InvalidParams("requestState is that of an earlier result of this very call")
-        taken = await self._turns.take_responses(request.principal, turn, params.get("inputResponses"))
+        taken = await self._turns.take_responses(request.principal, turn, request.params.get("inputResponses"))
         asked_again = repeated.asked_again or taken.has_empty
         shows_forms = not taken.has_closed and not (repeated.asked_again and taken.has_empty)
         return self._follow(request, taken.turn, digest=digest, shows_forms=shows_forms, asked_again=asked_again)
 
-    def _tool(self, request: CallRequest, name: Json) -> AgentSpec:
+    def _tool(self, request: MethodRequest, name: Json) -> AgentSpec:
         try:
             spec = self._engine.agent(name if isinstance(name, str) else "").spec
         except AgentNotFound:
@@ -142,7 +133,7 @@ class Calls:
         return spec
 
     async def _start(
-        self, request: CallRequest, spec: AgentSpec, arguments: wire.Arguments, stack: AsyncExitStack
+        self, request: MethodRequest, spec: AgentSpec, arguments: wire.Arguments, stack: AsyncExitStack
     ) -> FollowedTurn:
         session: SessionView | None = None
         if arguments.session_id:
@@ -167,7 +158,7 @@ class Calls:
             return await self._submit(request, spec, session, arguments, key, stack)
 
     async def _attach(
-        self, request: CallRequest, earlier: RunLocation, arguments: wire.Arguments, stack: AsyncExitStack
+        self, request: MethodRequest, earlier: RunLocation, arguments: wire.Arguments, stack: AsyncExitStack
     ) -> FollowedTurn | None:
         """The turn that the same request began and that still goes on; None if it is over: the id is free again.
 
@@ -184,14 +175,14 @@ class Calls:
             raise InvalidMessage(f"request {request.id!r:.80} is still running")
         return turn
 
-    async def _wait(self, request: CallRequest, session: SessionView) -> FollowedTurn:
+    async def _wait(self, request: MethodRequest, session: SessionView) -> FollowedTurn:
         await session.until_durable(session.state.seq)
         first = await self._turns.newest(session)
         return FollowedTurn(session, first.run_id, first.first_seq, session.durable_cursor)
 
     async def _submit(
         self,
-        request: CallRequest,
+        request: MethodRequest,
         spec: AgentSpec,
         session: SessionView | None,
         arguments: wire.Arguments,
@@ -204,13 +195,10 @@ class Calls:
         metadata = RunMetadata(protocol={_DIGEST: _digest(arguments)})
         if session is not None and not is_busy(session.state):
             questions = [each for each in session.state.waiting_calls() if pending_call(each).kind == "question"]
-            if questions:
-                first, *others = questions
-                answers = [choice_from_text(first.asked(), arguments.message)]
-                declined = [Decision(call_id=each.call.call_id, granted=False) for each in others]
+            if answers := answers_from_text(questions, arguments.message):
                 if arguments.files:
                     raise Invalid("the agent asks a question, which is answered by a message without files")
-                submit = Submit(protocol=PROTOCOL, answers=(*answers, *declined), change=change, metadata=metadata)
+                submit = Submit(protocol=PROTOCOL, answers=answers, change=change, metadata=metadata)
                 return await self._turns.answer(owner, session, submit, key)
         is_new = session is None
         if session is None:
@@ -229,7 +217,7 @@ class Calls:
 
     def _follow(
         self,
-        request: CallRequest,
+        request: MethodRequest,
         turn: FollowedTurn,
         *,
         digest: str = "",
@@ -239,7 +227,7 @@ class Calls:
         client = request.client
         # A stream that began a run counts as that run.
         release = (self._admit_stream if turn.began is None else admit_all)(request.principal)
-        answered = AnsweredRequest(client, request.id, request.token, digest, shows_forms, asked_again)
+        answered = AnsweredRequest(client, request.id, request.progress_token, digest, shows_forms, asked_again)
         summary = TurnSummary(turn.run_id)
         frames = CallFrames(turn.session, summary, answered, self._options, live_from=turn.live_from)
         if client.session:
@@ -263,7 +251,7 @@ class Calls:
         turn = await self._turns.find(principal, RunId(position.run_id), stack)
         if turn is None:
             return None
-        return self._follow(CallRequest(principal, client, position.request_id, position.token, None), turn)
+        return self._follow(MethodRequest(principal, client, None, position.request_id, {}, position.token), turn)
 
     # --- answers and cancelling -----------------------------------------------------------------------------------
 
@@ -295,19 +283,13 @@ class Calls:
         meant = answer_from(call, result, self._options.approvals)
         if not isinstance(meant, str):
             try:
-                await self.submit_answers(principal, session, (meant,))
+                await self._turns.answer(principal.user, session, Submit(protocol=PROTOCOL, answers=(meant,)))
                 return
             except (Invalid, Conflict):
                 meant = "leave"
         for (owner, _), frames in tuple(self._open.items()):
             if owner == client.session and frames.open_form == message.id:
                 frames.ask_again() if meant == "again" else frames.leave_open()
-
-    async def submit_answers(self, principal: Principal, session: SessionView, answers: tuple[Answer, ...]) -> None:
-        """Answer open calls. Durable when this returns."""
-        submit = Submit(protocol=PROTOCOL, answers=answers)
-        started = await self._engine.start_run(session, submit, by=principal.user)
-        await session.until_durable(started.seq)
 
     async def cancel(self, principal: Principal, client: wire.Client, request_id: Json) -> None:
         """Cancel the turn that a request of this session began. Nothing happens if there is none."""

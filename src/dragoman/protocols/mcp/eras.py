@@ -2,7 +2,7 @@
 
 | a request                                                    | is of                                         |
 |--------------------------------------------------------------|-----------------------------------------------|
-| header `MCP-Protocol-Version: 2026-07-28`, or a body with it | the new version: it carries all that it needs |
+| header `MCP-Protocol-Version: 2026-07-28`, or a body with it | the new version: it is complete in itself     |
 | anything else                                                | the old versions: it belongs to a session     |
 
 Source: 2026-07-28, "Per-request protocol fields" and the routing headers of Streamable HTTP.
@@ -43,7 +43,7 @@ def read_new_client(headers: Iterable[tuple[bytes, bytes]], method: str, params:
 
     Raises:
         HeaderMismatch: they disagree, or a header comes twice, so that a proxy and the server may read different ones.
-        InvalidParams: the body lacks what every request carries.
+        InvalidParams: the body lacks what every request has.
         UnsupportedVersion: the version is not served.
     """
     found = list(headers)

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,13 +19,14 @@ from dragoman.core.content import JsonObject
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_json_body, while_connected
+from dragoman.protocols.kit.body import header, json_response, read_answer, read_json_body
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, MethodNotAllowed, UnknownPath
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.sse import open_stream, read_to_end
+from dragoman.protocols.kit.sse import open_stream
 from dragoman.protocols.mcp import errors, wire
-from dragoman.protocols.mcp.calls import CallRequest, Calls, OpenAnswer
+from dragoman.protocols.mcp.calls import Calls, OpenAnswer
 from dragoman.protocols.mcp.eras import VERSION_HEADER, complete, is_new, read_new_client
 from dragoman.protocols.mcp.errors import (
     InvalidMessage,
@@ -41,6 +42,7 @@ from dragoman.protocols.mcp.tasks import Tasks
 from dragoman.protocols.mcp.tokens import SessionTokens, parse_event_id
 from dragoman.protocols.mcp.translate import INSTRUCTIONS, tool_of
 from dragoman.protocols.mcp.turns import Turns
+from dragoman.protocols.mcp.wire import MethodRequest
 
 TOOLS_PER_PAGE = 100
 RETRY_MS = 1000
@@ -97,19 +99,20 @@ def _write_error(error: ErrorResponse) -> Response:
     return json_response(errors.error_message(error, exchange.request_id), error.status, errors.headers_for(error))
 
 
-class _Context(NamedTuple):
-    """A request whose envelope, version and session are known."""
-
-    request: Request
-    client: wire.Client
-    agent: str | None
-    id: wire.RequestId
-    params: JsonObject
-
-
-Method = Callable[["_Handlers", _Context], Awaitable[JsonObject | Response]]
+Method = Callable[[MethodRequest], Awaitable[JsonObject]]
 _VERSION_HEADER = request_header("MCP-Protocol-Version", "The version of the protocol that the client speaks.")
 _SESSION_HEADER = request_header("Mcp-Session-Id", "The session that `initialize` began.")
+_POST: Mapping[str, Any] = {
+    "scope": "read",
+    "body": wire.Message,
+    "example": {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+    "parameters": (_VERSION_HEADER, _SESSION_HEADER),
+    "streams": "The answer to `tools/call`: server-sent events with progress, forms and the result.",
+}
+_GET: Mapping[str, Any] = {
+    "parameters": (_VERSION_HEADER, _SESSION_HEADER, LAST_EVENT_ID),
+    "streams": "The rest of the stream.",
+}
 
 
 class _Handlers(Handlers):
@@ -118,8 +121,20 @@ class _Handlers(Handlers):
         self._options = options
         self._tokens = tokens
         self._calls = calls
-        self._tasks = tasks
-        self._resources = Resources(engine)
+        common: dict[str, Method] = {"tools/list": self.list_tools}
+        if options.resources:
+            resources = Resources(engine)
+            common["resources/list"] = resources.page
+            common["resources/templates/list"] = resources.templates
+            common["resources/read"] = resources.read
+        self._old_methods: Mapping[str, Method] = {"initialize": self.initialize, "ping": self.ping, **common}
+        self._new_methods: Mapping[str, Method] = {
+            "server/discover": self.discover,
+            **common,
+            "tasks/get": tasks.get,
+            "tasks/update": tasks.update,
+            "tasks/cancel": tasks.cancel,
+        }
 
     def routes(self) -> list[Route]:
         mount = self._options.path.strip("/")
@@ -134,49 +149,14 @@ class _Handlers(Handlers):
             Route("POST", "register", nothing, is_open=True),
         ]
 
-    @endpoint(
-        "POST",
-        "/",
-        scope="read",
-        body=wire.Message,
-        example={"jsonrpc": "2.0", "id": 1, "method": "ping"},
-        parameters=(_VERSION_HEADER, _SESSION_HEADER),
-        streams="The answer to `tools/call`: server-sent events with progress, forms and the result.",
-    )
+    @endpoint("POST", "/", **_POST)
+    @endpoint("POST", "/{agent}", **_POST)
     async def post(self, request: Request) -> wire.ResultMessage | Response:
         """Send a JSON-RPC message.
 
-        A request is answered, a notification or a response with 202. All agents are tools.
+        A request is answered, a notification or a response with 202. Agents are tools: all, or the one of the path.
         """
-        return await self._receive(request, None)
-
-    @endpoint(
-        "POST",
-        "/{agent}",
-        scope="read",
-        body=wire.Message,
-        example={"jsonrpc": "2.0", "id": 1, "method": "ping"},
-        parameters=(_VERSION_HEADER, _SESSION_HEADER),
-        streams="As above.",
-    )
-    async def post_to_agent(self, request: Request) -> wire.ResultMessage | Response:
-        """Send a JSON-RPC message to one agent, which is the only tool."""
-        return await self._receive(request, request.path_params["agent"])
-
-    @endpoint("GET", "/", parameters=(_VERSION_HEADER, _SESSION_HEADER, LAST_EVENT_ID), streams="The rest.")
-    async def get(self, request: Request) -> Response:
-        """Go on with the stream of a call after `Last-Event-ID`."""
-        return await self._resume(request)
-
-    @endpoint("GET", "/{agent}", parameters=(_VERSION_HEADER, _SESSION_HEADER, LAST_EVENT_ID), streams="The rest.")
-    async def get_from_agent(self, request: Request) -> Response:
-        """Go on with the stream of a call of one agent."""
-        return await self._resume(request)
-
-    # --- messages -------------------------------------------------------------------------------------------------
-
-    async def _receive(self, request: Request, agent: str | None) -> Response:
-        _accepted(request)
+        takes_streams, agent = _takes_streams(request), request.path_params.get("agent")
         message = wire.decode_message(await read_json_body(request, self._options.body_limit))
         request_id = None if message.id is msgspec.UNSET else message.id
         _EXCHANGE.set(Exchange(request_id))
@@ -195,21 +175,40 @@ class _Handlers(Handlers):
             if message.method == "notifications/cancelled" and isinstance(params, dict) and not client.is_new:
                 await self._calls.cancel(principal_of(request), client, params.get("requestId"))
             return Response(status_code=202)
-        method = (NEW_METHODS if client.is_new else OLD_METHODS).get(message.method)
-        if method is None or (message.method.startswith("resources/") and not self._options.resources):
+        method = (self._new_methods if client.is_new else self._old_methods).get(message.method)
+        if method is None and message.method != "tools/call":
             raise UnknownMethod(message.method)
         if not isinstance(params, dict):
             raise InvalidParams("params is an object")
-        context = _Context(request, client, agent, request_id, params)
-        result = await method(self, context)
-        if isinstance(result, Response):
-            return result
+        asked = MethodRequest(principal_of(request), client, agent, request_id, params)
+        if method is None:
+            return await self._call_tool(request, asked, takes_streams)
+        result = await method(asked)
         headers = {}
         if client.is_new:
             result = complete(result, self._options.server_info, ttl_ms=LIFETIMES_MS.get(message.method))
         elif message.method == "initialize":
             headers["Mcp-Session-Id"] = self._begin_session(request, result["protocolVersion"], params)
         return json_response(wire.ResultMessage(id=request_id, result=result), headers=headers)
+
+    @endpoint("GET", "/", **_GET)
+    @endpoint("GET", "/{agent}", **_GET)
+    async def get(self, request: Request) -> Response:
+        """Go on with the stream of a call after `Last-Event-ID`."""
+        event_id = header(request.scope, b"last-event-id")
+        if event_id is None or header(request.scope, VERSION_HEADER) == wire.NEW_VERSION:
+            raise MethodNotAllowed(("POST",))  # nothing is ever sent outside the stream of a request
+        client = self._session_of(request)
+        position = parse_event_id(event_id)
+        async with AsyncExitStack() as stack:
+            found = None
+            if position is not None:
+                found = await self._calls.resume(principal_of(request), client, position, stack)
+            if found is None:
+                raise UnknownMcpSession("event")
+            return await self._stream(client, found)
+
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def _client_of(self, request: Request, message: wire.Message) -> wire.Client:
         """The version that a message is sent in, and its session.
@@ -248,20 +247,6 @@ class _Handlers(Handlers):
 
     # --- streams --------------------------------------------------------------------------------------------------
 
-    async def _resume(self, request: Request) -> Response:
-        event_id = header(request.scope, b"last-event-id")
-        if event_id is None or header(request.scope, VERSION_HEADER) == wire.NEW_VERSION:
-            raise MethodNotAllowed(("POST",))  # nothing is ever sent outside the stream of a request
-        client = self._session_of(request)
-        position = parse_event_id(event_id)
-        async with AsyncExitStack() as stack:
-            found = None
-            if position is not None:
-                found = await self._calls.resume(principal_of(request), client, position, stack)
-            if found is None:
-                raise UnknownMcpSession("event")
-            return await self._stream(client, found)
-
     async def _stream(self, client: wire.Client, answer: OpenAnswer) -> Response:
         """Follow a turn with a stream."""
         turn, frames = answer.turn, answer.frames
@@ -272,96 +257,55 @@ class _Handlers(Handlers):
             before = b"%bretry: %d\ndata: \n\n" % (frames.id_at(turn.live_from), RETRY_MS)
         return await open_stream(reader, frames, before=before, on_close=answer.on_close)
 
-    async def _read(self, request: Request, answer: OpenAnswer) -> JsonObject:
-        """Follow a turn to its end, for a client that takes no streams."""
-        turn, frames, has_left = answer.turn, answer.frames, False
-        try:
-            with self._engine.follow(turn.session, Cursor(turn.first_seq - 1)) as reader:
-                frames.attach(reader)
-                await while_connected(request, read_to_end(reader, frames))
-        except ClientDisconnect:
-            has_left = True
-            raise
-        finally:
-            answer.on_close(has_left)
-        if frames.result is None:
-            raise InvalidMessage("the request was cancelled")
-        return frames.result
+    async def _call_tool(self, request: Request, asked: MethodRequest, takes_streams: bool) -> Response:
+        """Send a message to an agent. A client that takes no streams gets no progress and no forms."""
+        if takes_streams:
+            asked = asked._replace(progress_token=_progress_token(asked.params))
+        else:
+            asked = asked._replace(client=asked.client._replace(has_forms=False))
+        async with AsyncExitStack() as stack:
+            answer = await self._calls.call(asked, stack)
+            if not isinstance(answer, OpenAnswer):
+                result = complete(answer, self._options.server_info) if asked.client.is_new else answer
+                return json_response(wire.ResultMessage(id=asked.id, result=result))
+            if takes_streams:
+                return await self._stream(asked.client, answer)
+            reader = self._engine.follow(answer.turn.session, Cursor(answer.turn.first_seq - 1))
+            answer.frames.attach(reader)
+            await read_answer(request, reader, answer.frames, answer.on_close)
+            if answer.frames.result is None:
+                raise InvalidMessage("the request was cancelled")
+            return json_response(wire.ResultMessage(id=asked.id, result=answer.frames.result))
 
     # --- methods --------------------------------------------------------------------------------------------------
 
-    async def initialize(self, context: _Context) -> JsonObject:
+    async def initialize(self, request: MethodRequest) -> JsonObject:
         """Begin a session of an old version."""
-        wished = context.params.get("protocolVersion")
+        wished = request.params.get("protocolVersion")
         version = wished if wished in wire.OLD_VERSIONS else wire.OLD_VERSIONS[0]
         return {"protocolVersion": version, **self._description(), "serverInfo": self._options.server_info}
 
-    async def discover(self, context: _Context) -> JsonObject:
+    async def discover(self, request: MethodRequest) -> JsonObject:
         """Describe the server to a client of the new version."""
         description = self._description()
         description["capabilities"]["extensions"] = {wire.TASKS: {}}
         return {"supportedVersions": list(wire.VERSIONS), **description}
 
-    async def ping(self, context: _Context) -> JsonObject:
+    async def ping(self, request: MethodRequest) -> JsonObject:
         """Answer that the server is there."""
         return {}
 
-    async def list_tools(self, context: _Context) -> JsonObject:
+    async def list_tools(self, request: MethodRequest) -> JsonObject:
         """List the agents, the default one first."""
         specs = [agent.spec for agent in self._engine.agents.values()]
         specs.sort(key=lambda spec: spec.name != self._engine.default_agent)
-        if context.agent is not None:
-            specs = [self._engine.agent(context.agent).spec]
-        start = _parse_page(context.params.get("cursor", "0"), len(specs))
+        if request.agent is not None:
+            specs = [self._engine.agent(request.agent).spec]
+        start = _parse_page(request.params.get("cursor", "0"), len(specs))
         page: JsonObject = {"tools": [tool_of(each) for each in specs[start : start + TOOLS_PER_PAGE]]}
         if start + TOOLS_PER_PAGE < len(specs):
             page["nextCursor"] = str(start + TOOLS_PER_PAGE)
         return page
-
-    async def call_tool(self, context: _Context) -> JsonObject | Response:
-        """Send a message to an agent."""
-        accepted, client = _accepted(context.request), context.client
-        if not accepted.streams:
-            client = client._replace(has_forms=False)
-        token = _progress_token(context.params) if accepted.streams else None
-        request = CallRequest(principal_of(context.request), client, context.id, token, context.agent)
-        async with AsyncExitStack() as stack:
-            answer = await self._calls.call(request, context.params, stack)
-            if not isinstance(answer, OpenAnswer):
-                return answer
-            if accepted.streams:
-                return await self._stream(client, answer)
-            result = await self._read(context.request, answer)
-            return json_response(wire.ResultMessage(id=context.id, result=result))
-
-    async def list_resources(self, context: _Context) -> JsonObject:
-        """List the caller's conversations."""
-        owner = principal_of(context.request).user
-        return await self._resources.page(owner, context.agent, context.params.get("cursor"))
-
-    async def list_templates(self, context: _Context) -> JsonObject:
-        """Describe the addresses of conversations."""
-        return self._resources.templates()
-
-    async def read_resource(self, context: _Context) -> JsonObject:
-        """Read a conversation."""
-        owner = principal_of(context.request).user
-        return await self._resources.read(owner, context.agent, context.params.get("uri"))
-
-    async def get_task(self, context: _Context) -> JsonObject:
-        """Show a task."""
-        principal = principal_of(context.request)
-        return await self._tasks.get(principal, context.client, context.params.get("taskId"))
-
-    async def update_task(self, context: _Context) -> JsonObject:
-        """Answer what a task waits for."""
-        principal, params = principal_of(context.request), context.params
-        return await self._tasks.update(principal, context.client, params.get("taskId"), params.get("inputResponses"))
-
-    async def cancel_task(self, context: _Context) -> JsonObject:
-        """Stop a task."""
-        principal = principal_of(context.request)
-        return await self._tasks.cancel(principal, context.client, context.params.get("taskId"))
 
     def _description(self) -> JsonObject:
         capabilities: JsonObject = {"tools": {"listChanged": False}}
@@ -370,25 +314,6 @@ class _Handlers(Handlers):
         return {"capabilities": capabilities, "instructions": INSTRUCTIONS}
 
 
-_COMMON_METHODS: Mapping[str, Method] = {
-    "tools/list": _Handlers.list_tools,
-    "tools/call": _Handlers.call_tool,
-    "resources/list": _Handlers.list_resources,
-    "resources/templates/list": _Handlers.list_templates,
-    "resources/read": _Handlers.read_resource,
-}
-OLD_METHODS: Mapping[str, Method] = {
-    "initialize": _Handlers.initialize,
-    "ping": _Handlers.ping,
-    **_COMMON_METHODS,
-}
-NEW_METHODS: Mapping[str, Method] = {
-    "server/discover": _Handlers.discover,
-    **_COMMON_METHODS,
-    "tasks/get": _Handlers.get_task,
-    "tasks/update": _Handlers.update_task,
-    "tasks/cancel": _Handlers.cancel_task,
-}
 LIFETIMES_MS = {
     "server/discover": 3_600_000,
     "tools/list": 60_000,
@@ -399,19 +324,13 @@ LIFETIMES_MS = {
 """How long a client of the new version may keep a result."""
 
 
-class _Accepted(NamedTuple):
-    """What a client takes. Without `streams`, calls are answered by JSON, without progress and forms."""
-
-    streams: bool
-
-
-def _accepted(request: Request) -> _Accepted:
-    """What the `Accept` header says. Raises NotAcceptable."""
+def _takes_streams(request: Request) -> bool:
+    """Whether the client takes streams, not JSON alone. Raises NotAcceptable."""
     types = [each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "*/*").split(",")]
-    streams = any(each in ("*/*", "text/*", "text/event-stream") for each in types)
-    if not streams and not any(each in ("application/*", "application/json") for each in types):
+    takes_streams = any(each in ("*/*", "text/*", "text/event-stream") for each in types)
+    if not takes_streams and not any(each in ("application/*", "application/json") for each in types):
         raise NotAcceptable
-    return _Accepted(streams)
+    return takes_streams
 
 
 def _progress_token(params: JsonObject) -> wire.RequestId | None:
@@ -428,9 +347,10 @@ def _progress_token(params: JsonObject) -> wire.RequestId | None:
 
 
 def _parse_page(cursor: Any, count: int) -> int:  # noqa: ANN401  # whatever a client sent
-    if isinstance(cursor, str) and cursor.isascii() and cursor.isdigit() and len(cursor) < 9 and int(cursor) <= count:
-        return int(cursor)
-    raise InvalidParams("cursor is the nextCursor of an earlier page")
+    place = parse_whole_number(cursor, 0, count) if isinstance(cursor, str) else None
+    if place is None:
+        raise InvalidParams("cursor is the nextCursor of an earlier page")
+    return place
 
 
 OPENAPI_ROUTES = ApiDescription("MCP", error_body=wire.ErrorMessage).routes(_Handlers)

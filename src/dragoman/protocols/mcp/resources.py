@@ -1,14 +1,15 @@
 """Conversations as resources: their list, and each as Markdown. Reading changes nothing."""
 
-from dragoman.core.content import Json, JsonObject
+from dragoman.core.content import JsonObject
 from dragoman.core.flat_calls import flatten
-from dragoman.core.ids import UserId, parse_session_id
+from dragoman.core.ids import parse_session_id
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.refusals import InvalidCursor, SessionNotFound
 from dragoman.core.session import SessionState
 from dragoman.engine.engine import Engine
 from dragoman.protocols.mcp.errors import InvalidParams, UnknownResource
 from dragoman.protocols.mcp.translate import markdown_of
+from dragoman.protocols.mcp.wire import MethodRequest
 
 PAGE = 50
 SCHEME = "dragoman://sessions/"
@@ -21,14 +22,15 @@ class Resources:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def page(self, owner: UserId, agent: str | None, cursor: Json) -> JsonObject:
-        """A page of an owner's conversations, newest first. `agent` restricts it to one agent's."""
+    async def page(self, request: MethodRequest) -> JsonObject:
+        """A page of the caller's conversations, newest first; of one agent, if the path names one."""
+        cursor = request.params.get("cursor")
         try:
             before = None if cursor is None else parse_page_cursor(str(cursor))
         except InvalidCursor as error:
             raise InvalidParams("cursor is the nextCursor of an earlier page") from error
-        states = await self._engine.page(owner, before, PAGE + 1)
-        shown = [each for each in states[:PAGE] if self._is_readable(each, agent)]
+        states = await self._engine.page(request.principal.user, before, PAGE + 1)
+        shown = [each for each in states[:PAGE] if self._is_readable(each, request.agent)]
         page: JsonObject = {
             "resources": [
                 {
@@ -44,23 +46,24 @@ class Resources:
             page["nextCursor"] = page_cursor(states[PAGE - 1].created_at, states[PAGE - 1].session_id)
         return page
 
-    def templates(self) -> JsonObject:
+    async def templates(self, request: MethodRequest) -> JsonObject:
         """How the address of a conversation is made."""
         template = {"uriTemplate": f"{SCHEME}{{session_id}}", "name": "session", "mimeType": MIME_TYPE}
         return {"resourceTemplates": [template]}
 
-    async def read(self, owner: UserId, agent: str | None, uri: Json) -> JsonObject:
+    async def read(self, request: MethodRequest) -> JsonObject:
         """A conversation as Markdown.
 
         Raises:
             UnknownResource: there is none, or it is another owner's, or its agent shows no history.
         """
+        uri = request.params.get("uri")
         session_id = parse_session_id(uri.removeprefix(SCHEME)) if isinstance(uri, str) else None
         if session_id is None or not str(uri).startswith(SCHEME):
             raise UnknownResource
         try:
-            async with self._engine.session(owner, session_id) as session:
-                if not self._is_readable(session.state, agent):
+            async with self._engine.session(request.principal.user, session_id) as session:
+                if not self._is_readable(session.state, request.agent):
                     raise UnknownResource
                 await session.until_durable(session.state.seq)
                 messages = await self._engine.history.messages(session, arrange=flatten)

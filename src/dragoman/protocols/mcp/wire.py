@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.principal import Principal
 from dragoman.protocols.kit.decoding import decode_body
 
 NEW_VERSION = "2026-07-28"
@@ -41,6 +42,26 @@ class Client(NamedTuple):
     def is_new(self) -> bool:
         """Whether requests stand on their own, without a session."""
         return self.version == NEW_VERSION
+
+
+class MethodRequest(NamedTuple):
+    """A request of a method.
+
+    Attributes:
+        principal: who asks.
+        client: with what client.
+        agent: the agent of the path, if it has one.
+        id: the request's id.
+        params: its parameters.
+        progress_token: the client's token for progress, if it wants any.
+    """
+
+    principal: Principal
+    client: Client
+    agent: str | None
+    id: RequestId
+    params: JsonObject
+    progress_token: RequestId | None = None
 
 
 class Message(msgspec.Struct, kw_only=True):

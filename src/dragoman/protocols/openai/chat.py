@@ -39,7 +39,7 @@ class ChatHandlers(OpenAiHandlers):
             IDEMPOTENCY_KEY,
         ),
         streams="Server-sent events: chunks, and `[DONE]`.",
-        errors={500: "The run failed. `x-should-retry: false` tells clients not to repeat it."},
+        errors={500: "The run failed. With `x-should-retry: false`, so that clients do not repeat it."},
     )
     async def create(self, request: Request) -> chat_wire.Completion | Response:
         """Run an agent and get its answer.

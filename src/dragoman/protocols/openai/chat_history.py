@@ -149,7 +149,7 @@ def _stored_turns(events: Iterable[LoggedEvent]) -> list[_Turn]:
 
 
 def _joined(turns: Iterable[_Turn]) -> list[_Turn]:
-    """The turns, with neighbours of the same side as one."""
+    """The turns, with adjacent ones of the same side merged."""
     joined: list[_Turn] = []
     for turn in turns:
         last = joined[-1] if joined else None

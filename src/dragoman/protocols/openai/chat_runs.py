@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.core.events import Lifetime, SettingsChange
 from dragoman.core.ids import SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitReached, SessionNotFound
@@ -24,15 +23,13 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.openai import chat_history, ids, inputs
 from dragoman.protocols.openai.chat_requests import ParsedChat
 from dragoman.protocols.openai.errors import InvalidParameter
-from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import OtherItem
-from dragoman.protocols.openai.runs import POLLED_FOR_S, RunHandle, Runs, is_passing, translated_errors
+from dragoman.protocols.openai.runs import RunHandle, Runs, is_passing, translated_errors
 from dragoman.protocols.openai.translate import PROTOCOL
 
 MAX_WAITING_SESSIONS = 1000
 """Passing sessions of a user whose calls wait for the application."""
-DAY_S, HOUR_S = 86400, 3600
 
 
 class ChatRequest(NamedTuple):
@@ -54,11 +51,9 @@ class ChatRequest(NamedTuple):
 class ChatRuns:
     """Starts the runs of chat requests. Their sessions stay in memory as long as the context manager is open."""
 
-    def __init__(self, engine: Engine, runs: Runs, options: OpenAiOptions) -> None:
+    def __init__(self, engine: Engine, runs: Runs) -> None:
         self._engine = engine
         self._runs = runs
-        self._wait_s = options.wait_hours * HOUR_S
-        self._keep_s = options.keep_days * DAY_S
         self._waiting: dict[UserId, dict[SessionId, float]] = {}
         """The passing sessions whose calls wait, with the time until which they do."""
 
@@ -131,7 +126,6 @@ class ChatRuns:
 
     def _without_key(self, request: ChatRequest, agent: str) -> Create:
         """A session that no list shows."""
-        idle_s = self._keep_s
         if not request.chat.fields.store:
             now = self._engine.clock.now().timestamp()
             waiting = {each: until for each, until in self._waiting.pop(request.owner, {}).items() if until > now}
@@ -139,9 +133,7 @@ class ChatRuns:
                 self._waiting[request.owner] = waiting
             if len(waiting) >= MAX_WAITING_SESSIONS:
                 raise LimitReached(f"{len(waiting)} answers wait for the results of tools", retry_after_s=60)
-            idle_s = 0 if request.idempotency_key is None else POLLED_FOR_S
-        waiting_s = self._keep_s if request.chat.fields.store else self._wait_s
-        change = SettingsChange(unlisted=True, lifetime=Lifetime(idle_s=idle_s, waiting_s=waiting_s))
+        change = self._runs.unlisted(request.chat.fields.store, is_repeatable=request.idempotency_key is not None)
         return Create(protocol=PROTOCOL, agent=agent, change=change)
 
     # --- runs -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
     previous_response_id, input ─► messages ─► the agent's summary ─► the user's messages, and an item with the summary
 
-Nothing is stored. What comes back in the input of a response is the past of a new session, as the client tells it.
+Nothing is stored. Sent back in the input of a response, it is the past of a new session, as any history of a client.
 Source: Open Responses, "Context Compaction"; OpenAI, "Compact a response".
 """
 

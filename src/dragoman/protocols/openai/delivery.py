@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import AdmitStream, admit_all, principal_of
-from dragoman.protocols.kit.body import header, while_connected
-from dragoman.protocols.kit.sse import FrameEncoder, open_stream, read_to_end
+from dragoman.protocols.kit.body import header, read_answer
+from dragoman.protocols.kit.sse import FrameEncoder, open_stream
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.runs import RunHandle, Runs, is_passing
+
+OnEnd = Callable[[SessionView], None]
 
 
 class Delivery:
@@ -31,17 +33,10 @@ class Delivery:
         encoder: FrameEncoder,
         *,
         continues: bool = False,
-        on_end: Callable[[SessionView], None] = lambda session: None,
+        on_end: OnEnd = lambda session: None,
     ) -> Response:
         """Stream a run from its start. The run is stopped when the client leaves, unless it `continues`."""
-        release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
-        is_kept = continues or self.continues(request.scope)
-
-        def on_close(has_disconnected: bool) -> None:
-            release()
-            on_end(handle.session)
-            self.end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
-
+        on_close = self._begin(request, handle, continues, on_end)
         return await open_stream(self._runs.reader(handle), encoder, on_close=on_close)
 
     async def read(
@@ -51,21 +46,23 @@ class Delivery:
         encoder: FrameEncoder,
         *,
         continues: bool = False,
-        on_end: Callable[[SessionView], None] = lambda session: None,
+        on_end: OnEnd = lambda session: None,
     ) -> None:
         """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
-        has_disconnected, is_kept = False, continues or self.continues(request.scope)
+        on_close = self._begin(request, handle, continues, on_end)
+        await read_answer(request, self._runs.reader(handle), encoder, on_close)
+
+    def _begin(self, request: Request, handle: RunHandle, continues: bool, on_end: OnEnd) -> Callable[[bool], None]:
+        """Count a stream that starts no run; what is to be done when it closes."""
         release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
-        try:
-            with self._runs.reader(handle) as reader:
-                await while_connected(request, read_to_end(reader, encoder))
-        except ClientDisconnect:
-            has_disconnected = True
-            raise
-        finally:
+        is_kept = continues or self.continues(request.scope)
+
+        def on_close(has_disconnected: bool) -> None:
             release()
             on_end(handle.session)
             self.end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
+
+        return on_close
 
     def continues(self, scope: Scope) -> bool:
         """Whether runs of a connection continue when its client leaves."""

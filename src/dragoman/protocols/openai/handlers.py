@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.protocols.kit.body import header, json_response
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
@@ -106,8 +107,8 @@ PAGING = (
 
 def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
     """A page of a list of items, which is given oldest first. Raises InvalidParameter."""
-    size = request.query_params.get("limit", str(DEFAULT_PAGE_SIZE))
-    if not (size.isascii() and size.isdigit() and len(size) < 9 and 1 <= int(size) <= MAX_PAGE_SIZE):
+    size = parse_whole_number(request.query_params.get("limit", str(DEFAULT_PAGE_SIZE)), 1, MAX_PAGE_SIZE)
+    if size is None:
         raise InvalidParameter("invalid_value", f"a number from 1 to {MAX_PAGE_SIZE} was expected", "limit")
     order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
     if order not in ("asc", "desc"):
@@ -117,7 +118,7 @@ def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
     if after is not None and after not in names:
         raise InvalidParameter("invalid_value", "the id of an item of this list was expected", "after")
     start = 0 if after is None else names.index(after) + 1
-    data = tuple(ordered[start : start + int(size)])
+    data = tuple(ordered[start : start + size])
     return wire.Page(
         data=data,
         first_id=data[0].id if data else None,

@@ -42,7 +42,7 @@ def app(
         ResponseHandlers(engine, runs, delivery, options, admit_stream),
         CompactionHandlers(engine, runs, options),
         ConversationHandlers(engine, runs, options),
-        ChatHandlers(ChatRuns(engine, runs, options), delivery, options),
+        ChatHandlers(ChatRuns(engine, runs), delivery, options),
         ModelHandlers(engine),
     )
     routes = [route for area in areas for route in area.routes()]

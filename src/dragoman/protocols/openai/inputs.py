@@ -13,7 +13,7 @@ import msgspec
 from dragoman.core import content as core
 from dragoman.core.ids import CallId, MessageId, RunId
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
-from dragoman.core.question_text import choice_from_text
+from dragoman.core.question_text import answers_from_text
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
@@ -208,20 +208,9 @@ def run_named_by(item: InputItem) -> RunId | None:
 
 
 def with_question_answered(given: NewInput, state: SessionState) -> NewInput:
-    """The input with its first message as the answer to a question that waits: clients show a question as text.
-
-    The text answers the first question. Further ones, and other calls that wait, are declined.
-    """
-    waiting = list(state.waiting_calls())
-    asked = next((call for call in waiting if call.kind == "question" and not call.parked), None)
-    if asked is None or not given.messages:
-        return given
-    content = given.messages[0].content
-    texts = [content] if isinstance(content, str) else [each.text for each in content if isinstance(each, core.Text)]
-    text = "".join(texts)
-    choice = choice_from_text(asked.asked(), text)
-    declined = [Decision(call_id=call.call.call_id, granted=False) for call in waiting if call is not asked]
-    return given._replace(messages=given.messages[1:], answers=(choice, *declined))
+    """The input with its first message as the answer to a question that waits: clients show a question as text."""
+    answers = answers_from_text(state.waiting_calls(), given.messages[0].content) if given.messages else ()
+    return given._replace(messages=given.messages[1:], answers=answers) if answers else given
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

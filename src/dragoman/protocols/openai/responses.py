@@ -14,6 +14,7 @@ from dragoman.core.events import SettingsChange
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import endpoint, query, request_header
 from dragoman.protocols.kit.sse import fixed_stream, resume_stream
 from dragoman.protocols.openai import wire
@@ -35,6 +36,7 @@ from dragoman.protocols.openai.translate import ALL, ResponseEvents, new_respons
 _STREAM = "Server-sent events, from `response.created` to the response's last event and `[DONE]`."
 _RUN_ERRORS = {409: "The conversation is busy, or the idempotency key belongs to another request."}
 _TRUE = ("true", "1")
+MAX_EVENT = 10**9
 
 
 class ResponseHandlers(OpenAiHandlers):
@@ -185,8 +187,7 @@ def _terminal(events: ResponseEvents) -> wire.Response:
 def _starting_after(request: Request) -> int:
     """The number of the last event that the client has received; -1 if none. Raises InvalidParameter."""
     given = request.query_params.get("starting_after")
-    if given is None:
-        return -1
-    if not (given.isascii() and given.isdigit() and len(given) < 10):
+    number = -1 if given is None else parse_whole_number(given, 0, MAX_EVENT)
+    if number is None:
         raise InvalidParameter("invalid_value", "the number of an event was expected", "starting_after")
-    return int(given)
+    return number

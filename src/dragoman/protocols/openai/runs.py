@@ -334,23 +334,30 @@ class Runs:
     # --- new sessions ---------------------------------------------------------------------------------------------
 
     async def _create(self, request: RunRequest, seeds: tuple[Message, ...]) -> SessionView:
+        fields = request.parsed.fields
         create = Create(
             protocol=PROTOCOL,
             agent=request.agent or self._engine.default_agent,
             tools="all",
             seeds=seeds,
             claims_calls=True,
-            change=SettingsChange(unlisted=True, lifetime=self._lifetime(request)),
+            change=self.unlisted(fields.store, is_repeatable=fields.background or request.key is not None),
         )
         return await self._engine.create(request.owner, create)
 
-    def _lifetime(self, request: RunRequest) -> Lifetime:
-        fields = request.parsed.fields
-        kept_s, waiting_s = self._options.keep_days * 86_400, self._options.wait_hours * 3600
-        if fields.store:
-            return Lifetime(idle_s=kept_s, waiting_s=kept_s)
-        is_repeatable = fields.background or request.key is not None
-        return Lifetime(idle_s=POLLED_FOR_S if is_repeatable else 0, waiting_s=waiting_s)
+    def unlisted(self, is_stored: bool, *, is_repeatable: bool = False) -> SettingsChange:
+        """The settings of a session that no list shows.
+
+        Args:
+            is_stored: whether it is kept for some days, not for its answer alone.
+            is_repeatable: whether the answer can be had for a while if it is not stored.
+        """
+        kept_s = self._options.keep_days * 86_400
+        lifetime = Lifetime(idle_s=kept_s, waiting_s=kept_s)
+        if not is_stored:
+            idle_s = POLLED_FOR_S if is_repeatable else 0
+            lifetime = Lifetime(idle_s=idle_s, waiting_s=self._options.wait_hours * 3600)
+        return SettingsChange(unlisted=True, lifetime=lifetime)
 
     async def create_draft(
         self,
@@ -362,7 +369,6 @@ class Runs:
         seeds: tuple[Message, ...],
     ) -> SessionView:
         """A conversation without a response, whose agent is not decided yet."""
-        kept_s = self._options.keep_days * 86_400
         create = Create(
             protocol=PROTOCOL,
             agent=agent or self._engine.default_agent,
@@ -370,7 +376,7 @@ class Runs:
             tools="all",
             labels=labels,
             seeds=seeds,
-            change=SettingsChange(unlisted=True, lifetime=Lifetime(idle_s=kept_s, waiting_s=kept_s)),
+            change=self.unlisted(is_stored=True),
         )
         return await self._engine.create(owner, create)
 

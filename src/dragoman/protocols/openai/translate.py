@@ -57,6 +57,19 @@ ENDS: Mapping[StopReason, tuple[wire.ResponseStatus, str]] = {
 }
 """The status and the last event of a response (shared rules, 24). The protocol has no event for a stop; this one ends
 all clients cleanly."""
+_ECHOED = (
+    *(
+        "previous_response_id",
+        "max_output_tokens",
+        "max_tool_calls",
+        "parallel_tool_calls",
+        "tool_choice",
+        "truncation",
+    ),
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty", "store", "background", "metadata"),
+    *("user", "safety_identifier", "prompt_cache_key"),
+)
+"""The fields of a request that its response repeats as they are, or has a default for."""
 _ERROR_CODES = {"output_invalid": "invalid_output"}
 
 
@@ -476,21 +489,7 @@ def new_response(
     status: wire.ResponseStatus = "in_progress",
 ) -> wire.Response:
     """A response without output, with what its request asked for."""
-    given = {
-        name: value
-        for name in (
-            "temperature",
-            "top_p",
-            "presence_penalty",
-            "frequency_penalty",
-            "tool_choice",
-            "user",
-            "truncation",
-        )
-        if (value := getattr(fields, name)) is not None
-    }
-    if fields.parallel_tool_calls is not None:
-        given["parallel_tool_calls"] = fields.parallel_tool_calls
+    echoed = {name: value for name in _ECHOED if (value := getattr(fields, name)) is not None}
     text: core.JsonObject = {"format": fields.text.format or {"type": "text"}}
     if fields.text.verbosity is not None:
         text["verbosity"] = fields.text.verbosity
@@ -500,22 +499,14 @@ def new_response(
         status=status,
         model=fields.model or agent,
         instructions=instructions,
-        previous_response_id=fields.previous_response_id,
         conversation=None if fields.conversation is None else wire.ConversationRef(ids.conversation_id(session_id)),
         tools=tuple(
             wire.ToolEcho(name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
             for tool in fields.tools
         ),
-        max_output_tokens=fields.max_output_tokens,
-        max_tool_calls=fields.max_tool_calls,
         text=text,
         reasoning=wire.ReasoningEcho(fields.reasoning.effort, fields.reasoning.summary),
-        store=fields.store,
-        background=fields.background,
-        metadata=fields.metadata,
-        safety_identifier=fields.safety_identifier,
-        prompt_cache_key=fields.prompt_cache_key,
-        **given,
+        **echoed,
     )
 
 
