@@ -16,9 +16,9 @@ import msgspec
 from dragoman.core.content import Text
 from dragoman.core.events import LoggedEvent, MessageAdded, RunQueued, RunStarted, RunStopped
 from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
-from dragoman.core.inputs import Answer, Create, Decision, Submit
+from dragoman.core.inputs import Create, Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
-from dragoman.core.question_text import choice_from_text
+from dragoman.core.question_text import answers_from_text
 from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, InvalidCursor, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.stream import Cursor
@@ -331,14 +331,10 @@ class Tasks:
 def _for_waiting(fold: TaskFold, submit: Submit) -> Submit:
     """What a user's message means to a task that waits: the answer to its question, else the next words of the user."""
     waiting, (message,) = fold.waiting(), submit.messages
-    question = next((each for each in waiting if each.kind == "question"), None)
-    if question is None or any(map(is_approval, waiting)):
+    answers = () if any(map(is_approval, waiting)) else answers_from_text(waiting, message.content)
+    if not answers:
         metadata = msgspec.structs.replace(submit.metadata, protocol={TASK: fold.task_id})
         return msgspec.structs.replace(submit, metadata=metadata)
-    blocks = (Text(message.content),) if isinstance(message.content, str) else message.content
-    texts = [each.text for each in blocks if isinstance(each, Text)]
-    if len(texts) < len(blocks):
+    if not isinstance(message.content, str) and not all(isinstance(each, Text) for each in message.content):
         raise InvalidParams("the agent asks a question, which is answered by text", "message.parts")
-    others = [Decision(call_id=each.call.call_id, granted=False) for each in waiting if each is not question]
-    answers: tuple[Answer, ...] = (choice_from_text(question.asked(), "".join(texts)), *others)
     return msgspec.structs.replace(submit, answers=answers, messages=())
