@@ -3,7 +3,7 @@
 This is what agents are written with; the server is the command `dragoman`.
 """
 
-from typing import TYPE_CHECKING
+import typing as _typing
 
 from dragoman.adapters import RunInfo
 from dragoman.agents.function import agent
@@ -16,7 +16,7 @@ from dragoman.core.content import Data, File, Image, Text, Thinking
 from dragoman.core.events import PlanStep
 from dragoman.core.tools import Capabilities, ScheduledPrompt, SecretOption, SelectOption, TextOption
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from dragoman.gateway.remote_agent import RemoteAgent
 
 __all__ = [
