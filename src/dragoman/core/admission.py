@@ -146,8 +146,8 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
     ]
     if len(request.seeds) > limits.seeds:
         raise LimitExceeded("the number of messages", limits.seeds, path="messages")
-    for place, message in enumerate(request.seeds):
-        check_content(spec, message.content, limits, f"messages[{place}]")
+    for index, message in enumerate(request.seeds):
+        check_content(spec, message.content, limits, f"messages[{index}]")
     still_open = _check_seed_calls(request.seeds)
     for message in request.seeds:
         if isinstance(message, AssistantMessage) and any(call.call_id in still_open for call in message.calls()):
@@ -162,22 +162,22 @@ def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
     positions: dict[CallId, int] = {}
     answered: set[CallId] = set()
     last_answer = -1
-    for place, message in enumerate(seeds):
+    for index, message in enumerate(seeds):
         if isinstance(message, AssistantMessage):
-            last_answer = place
+            last_answer = index
             for call in message.calls():
                 if call.call_id in positions:
-                    raise InvalidSeed(f"call id {call.call_id!r} is used twice", path=f"messages[{place}]")
-                positions[call.call_id] = place
+                    raise InvalidSeed(f"call id {call.call_id!r} is used twice", path=f"messages[{index}]")
+                positions[call.call_id] = index
         elif isinstance(message, ToolMessage):
             if message.call_id not in positions or message.call_id in answered:
                 raise InvalidSeed(
-                    f"no open call {message.call_id!r} comes before this result", path=f"messages[{place}].toolCallId"
+                    f"no open call {message.call_id!r} comes before this result", path=f"messages[{index}].toolCallId"
                 )
             answered.add(message.call_id)
-    for call_id, place in positions.items():
-        if call_id not in answered and place != last_answer:
-            raise InvalidSeed(f"call {call_id!r} has no result", path=f"messages[{place}]")
+    for call_id, index in positions.items():
+        if call_id not in answered and index != last_answer:
+            raise InvalidSeed(f"call {call_id!r} has no result", path=f"messages[{index}]")
     return {call_id for call_id in positions if call_id not in answered}
 
 
@@ -342,17 +342,17 @@ def _resolve(state: SessionState, request: Submit, resolved: Collection[CallId])
     """The waiting call that each answer of the request means; no two mean the same."""
     answerable = state.answerable_calls()
     targets: dict[CallId, OpenCall] = {}
-    for place, answer in enumerate(request.answers):
+    for index, answer in enumerate(request.answers):
         call = answerable.get(answer.call_id)
         if call is None:
             raise CallAlreadySettled(answer.call_id) if answer.call_id in resolved else UnknownCall(answer.call_id)
         if call.call.call_id in targets:
-            raise InvalidAnswer(f"tool call {answer.call_id!r} is answered twice", path=f"answers[{place}]")
+            raise InvalidAnswer(f"tool call {answer.call_id!r} is answered twice", path=f"answers[{index}]")
         if call.call.call_id != answer.call_id and isinstance(answer, Decision) and answer.granted:
             raise InvalidAnswer(
                 f"tool call {answer.call_id!r} waits for {call.call.name!r} of its sub-agent: "
                 f"tool call {call.call.call_id!r} is granted or denied",
-                path=f"answers[{place}]",
+                path=f"answers[{index}]",
             )
         targets[call.call.call_id] = call
     if request.requires_all_answers and request.answers:
@@ -418,11 +418,11 @@ def _settle(
     results: list[Event] = []
     decisions: list[Event] = []
     has_calls_to_run = False
-    for place, (call, answer) in enumerate(zip(targets, answers, strict=True)):
+    for index, (call, answer) in enumerate(zip(targets, answers, strict=True)):
         try:
             settled = _settle_call(call, answer, spec, settings, change, by=by, new_id=new_id)
         except InvalidAnswer as error:
-            raise InvalidAnswer(str(error), path=f"answers[{place}]") from error
+            raise InvalidAnswer(str(error), path=f"answers[{index}]") from error
         (results if isinstance(answer, Result) else decisions).extend(settled.events)
         has_calls_to_run |= settled.has_calls_to_run
     return _Settled(results + decisions, has_calls_to_run)

@@ -130,9 +130,9 @@ def object_with_meta(value: Json) -> Json:
 def _limit_blocks(blocks: Sequence[InputBlock]) -> Iterator[InputBlock]:
     """The blocks within the limits of one result. Raises UnicodeEncodeError if one cannot be encoded."""
     chars, size = 0, 0
-    for place, block in enumerate(blocks):
-        if chars > RESULT_LIMIT or place == BLOCK_LIMIT:
-            yield Text(f"[cut: {len(blocks) - place} more blocks]")
+    for index, block in enumerate(blocks):
+        if chars > RESULT_LIMIT or index == BLOCK_LIMIT:
+            yield Text(f"[cut: {len(blocks) - index} more blocks]")
             return
         if isinstance(block, Text):
             text = replace_surrogates(block.text)
@@ -213,7 +213,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
         InvalidAnswer: a selected option does not exist.
     """
     text = text_of(content)
-    questions = {str(place): each for place, each in enumerate(questions_of(call.asked().input).questions)}
+    questions = {str(index): each for index, each in enumerate(questions_of(call.asked().input).questions)}
     try:
         value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
@@ -222,13 +222,13 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
         return Choice(call_id=call.call.call_id, custom=dict.fromkeys(questions, text))
     selections = _by_question(value.get("selections"), list)
     selected = {
-        place: [option_index(questions[place], each) for each in chosen]
-        for place, chosen in selections.items()
-        if place in questions
+        index: [option_index(questions[index], each) for each in chosen]
+        for index, chosen in selections.items()
+        if index in questions
     }
     custom = value.get("custom")
     if isinstance(custom, str):
-        custom = {place: custom for place in questions if not selected.get(place)}
+        custom = {index: custom for index in questions if not selected.get(index)}
     return Choice(call_id=call.call.call_id, selections=selected, custom=_by_question(custom, str))
 
 
@@ -268,15 +268,15 @@ def settle_choice(
         InvalidAnswer: a question has no answer, an index is out of range, or there are several choices for one.
     """
     answers = []
-    for place, question in enumerate(questions_of(call.asked().input).questions):
-        chosen = choice.selections.get(str(place), [])
-        custom = choice.custom.get(str(place)) or None
+    for number, question in enumerate(questions_of(call.asked().input).questions):
+        chosen = choice.selections.get(str(number), [])
+        custom = choice.custom.get(str(number)) or None
         if not chosen and custom is None:
-            raise InvalidAnswer(f"question {place} has no answer")
+            raise InvalidAnswer(f"question {number} has no answer")
         if any(not 0 <= index < len(question.options) for index in chosen):
-            raise InvalidAnswer(f"question {place} has {len(question.options)} options, got {str(chosen)[:80]}")
+            raise InvalidAnswer(f"question {number} has {len(question.options)} options, got {str(chosen)[:80]}")
         if len(chosen) > 1 and not question.multi_select:
-            raise InvalidAnswer(f"question {place} takes one option, got {len(chosen)}")
+            raise InvalidAnswer(f"question {number} takes one option, got {len(chosen)}")
         labels = [question.options[index].label for index in chosen]
         answers.append({"question": question.question, "labels": labels, "custom": custom})
     raw = {"answers": answers}

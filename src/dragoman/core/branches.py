@@ -73,10 +73,10 @@ def parents_of(branches: Sequence[Branch], entries: Sequence[E]) -> list[E | Non
     parents: list[E | None] = []
     remaining = iter(branches)
     branch, parent = Branch(0, ()), None
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if entry.first_seq > branch.end:
             branch = next(each for each in remaining if entry.first_seq <= each.end)
-            before = branch.entries(entries[:place])
+            before = branch.entries(entries[:index])
             parent = before[-1] if before else None
         parents.append(parent)
         parent = entry

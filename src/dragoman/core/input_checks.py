@@ -110,15 +110,15 @@ def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: Inpu
     if len(tools) > limits.client_tools:
         raise LimitExceeded("the number of tools", limits.client_tools, path="tools")
     names = set(taken)
-    for place, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         if _TOOL_NAME.fullmatch(tool.name) is None:
             raise Invalid(
                 f"a tool's name has 1 to 64 letters, digits, '_' or '-', got {tool.name[:80]!r}",
-                path=f"tools[{place}].name",
+                path=f"tools[{index}].name",
             )
-        _check_depth(tool.parameters, f"tools[{place}].parameters")
+        _check_depth(tool.parameters, f"tools[{index}].parameters")
         if len(msgspec.json.encode(tool.parameters)) > limits.schema_bytes:
-            raise LimitExceeded("a tool's schema", limits.schema_bytes, path=f"tools[{place}].parameters")
+            raise LimitExceeded("a tool's schema", limits.schema_bytes, path=f"tools[{index}].parameters")
         if tool.name in names:
             raise DuplicateToolName(tool.name)
         names.add(tool.name)
@@ -169,26 +169,26 @@ def check_content(
     texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
     if sum(map(len, texts)) > limits.text_chars:
         raise LimitExceeded("a message's text", limits.text_chars, path=path)
-    for place, block in enumerate(() if isinstance(content, str) else content):
+    for index, block in enumerate(() if isinstance(content, str) else content):
         if isinstance(block, Image):
-            _check_image(spec, block, f"{path}.content[{place}]")
+            _check_image(spec, block, f"{path}.content[{index}]")
         elif isinstance(block, File):
-            _check_file(spec, block, f"{path}.content[{place}]")
+            _check_file(spec, block, f"{path}.content[{index}]")
         elif isinstance(block, StoredImage):
             _check_stored_image(spec)
         elif isinstance(block, Call):
-            _check_depth(block.input, f"{path}.content[{place}].input")
+            _check_depth(block.input, f"{path}.content[{index}].input")
         elif isinstance(block, Data):
-            _check_depth(block.data, f"{path}.content[{place}].data")
+            _check_depth(block.data, f"{path}.content[{index}].data")
 
 
 def check_messages(spec: AgentSpec, messages: Sequence[UserInput], limits: InputLimits) -> None:
     """Check the user messages of a request."""
     if len(messages) > limits.messages:
         raise LimitExceeded("the number of messages", limits.messages, path="messages")
-    for place, message in enumerate(messages):
-        check_content(spec, message.content, limits, f"messages[{place}]")
-        _check_value(message.metadata, METADATA_LIMIT, "a message's metadata", f"messages[{place}].metadata")
+    for index, message in enumerate(messages):
+        check_content(spec, message.content, limits, f"messages[{index}]")
+        _check_value(message.metadata, METADATA_LIMIT, "a message's metadata", f"messages[{index}].metadata")
 
 
 def check_answer(spec: AgentSpec, answer: Answer, limits: InputLimits) -> None:

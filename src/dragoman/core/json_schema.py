@@ -125,7 +125,7 @@ def _subschemas(schema: JsonObject) -> Iterator[tuple[str, Json]]:
     """The subschemas of a schema, with their paths."""
     yield from ((name, schema[name]) for name in _SCHEMA_KEYWORDS if name in schema)
     for name in _SCHEMA_LIST_KEYWORDS:
-        yield from ((f"{name}[{place}]", each) for place, each in enumerate(schema.get(name, ())))
+        yield from ((f"{name}[{index}]", each) for index, each in enumerate(schema.get(name, ())))
     for name in _SCHEMA_MAP_KEYWORDS:
         yield from ((f"{name}.{key[:40]}", each) for key, each in schema.get(name, {}).items())
 
@@ -197,9 +197,9 @@ class _Validator:
         if schema.get("uniqueItems") is True and isinstance(value, list):
             self._remaining_checks -= len(value)
             before: set[str] = set()
-            for place, each in enumerate(value):
+            for index, each in enumerate(value):
                 if (text := self._serialize(each)) in before:
-                    return f"{path}[{place}]: duplicate item"
+                    return f"{path}[{index}]: duplicate item"
                 before.add(text)
         return None
 
@@ -291,9 +291,9 @@ def _array_error(schema: JsonObject, value: Json, path: str, inner: SubschemaChe
     if (found := _count_error(schema, len(value), path, "Items", "items")) is not None:
         return found
     first = schema.get("prefixItems", [])
-    for place, each in enumerate(value):
-        below = first[place] if place < len(first) else schema.get("items", True)
-        if (found := inner(below, each, f"{path}[{place}]")) is not None:
+    for index, each in enumerate(value):
+        below = first[index] if index < len(first) else schema.get("items", True)
+        if (found := inner(below, each, f"{path}[{index}]")) is not None:
             return found
     return None
 

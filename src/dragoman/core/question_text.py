@@ -24,7 +24,7 @@ def choice_from_text(call: Call, text: str) -> Choice:
     first, *others = questions_of(call.input).questions or (Question(question=""),)
     labels = [option.label.strip().casefold() for option in first.options]
     wanted = text.strip().casefold()
-    declined = {str(place): NO_ANSWER for place, _ in enumerate(others, 1)}
+    declined = {str(index): NO_ANSWER for index, _ in enumerate(others, 1)}
     if wanted in labels:
         return Choice(call_id=call.call_id, selections={"0": [labels.index(wanted)]}, custom=declined)
     return Choice(call_id=call.call_id, custom={"0": text, **declined})
@@ -56,5 +56,5 @@ def choice_of_labels(call: Call, labels: Sequence[str]) -> Choice:
     return Choice(
         call_id=call.call_id,
         selections={"0": [option_index(questions[0], each) for each in labels]},
-        custom={str(place): NO_ANSWER for place, _ in enumerate(questions[1:], 1)},
+        custom={str(index): NO_ANSWER for index, _ in enumerate(questions[1:], 1)},
     )

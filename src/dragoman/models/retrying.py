@@ -73,13 +73,13 @@ class RetryingModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Call the model, and stream its answer."""
-        for place, named in enumerate(self._models):
+        for index, named in enumerate(self._models):
             has_begun = False
             try:
                 async with aclosing(self._stream_with_retries(named, request)) as events:
                     async for event in events:
                         has_begun = True
-                        if place and isinstance(event, Finished):
+                        if index and isinstance(event, Finished):
                             event = msgspec.structs.replace(event, model=named.name)
                         yield event
                 return

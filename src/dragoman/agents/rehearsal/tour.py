@@ -42,8 +42,8 @@ _QUESTION: JsonObject = {
 def _plan(done: int) -> JsonObject:
     titles = ("Show text and tools", "Ask a question", "Ask for approval")
     steps = [
-        {"title": title, "status": "done" if place < done else "in_progress" if place == done else "pending"}
-        for place, title in enumerate(titles)
+        {"title": title, "status": "done" if index < done else "in_progress" if index == done else "pending"}
+        for index, title in enumerate(titles)
     ]
     return {"plan": {"status": "done" if done == len(titles) else "in_progress", "steps": steps}}
 

@@ -90,12 +90,12 @@ def submit_from(body: wire.PostTurn, agent: str) -> Submit:
         raise AgentNotChangeable(f"this session's agent is {agent!r} and cannot change")
     answers: list[Answer] = []
     messages: list[UserInput] = []
-    for place, message in enumerate(body.messages):
+    for index, message in enumerate(body.messages):
         if isinstance(message, wire.UserMessage):
             messages.append(UserInput(content=_content_from(message.content)))
             continue
         if messages:
-            raise Invalid("answers come before user messages", path=f"messages[{place}]")
+            raise Invalid("answers come before user messages", path=f"messages[{index}]")
         call_id = CallId(message.tool_call_id)
         if isinstance(message, wire.ToolMessage):
             answers.append(Result(call_id=call_id, content=_content_from(message.content)))

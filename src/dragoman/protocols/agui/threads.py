@@ -69,14 +69,14 @@ class Threads:
         """Answer a run request."""
         principal, thread_id, is_new = request.principal, request.run.thread_id, False
         try:
-            live = await self._find(principal, request.agent, thread_id)
+            session = await self._find(principal, request.agent, thread_id)
         except SessionNotFound:
             try:
-                live, is_new = await self._create(request), True
+                session, is_new = await self._create(request), True
             except IdTaken:  # another request was faster: the thread exists now
-                live = await self._find(principal, request.agent, thread_id)
-        async with self._engine.first_request(live, is_new=is_new):
-            return await self._run_in_thread(request, live, policy)
+                session = await self._find(principal, request.agent, thread_id)
+        async with self._engine.first_request(session, is_new=is_new):
+            return await self._run_in_thread(request, session, policy)
 
     async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""
@@ -95,40 +95,40 @@ class Threads:
         )
         return await self._engine.create(request.principal.user, create)
 
-    async def _run_in_thread(self, request: RunRequest, live: SessionView, policy: DisconnectPolicy) -> Response:
+    async def _run_in_thread(self, request: RunRequest, session: SessionView, policy: DisconnectPolicy) -> Response:
         run, owner = request.run, request.principal.user
-        key = IdempotencyKey(f"{PROTOCOL}:{live.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
-        reservation = self._engine.reserve_key(owner, key, live, [each.id for each in run.messages])
+        key = IdempotencyKey(f"{PROTOCOL}:{session.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
+        reservation = self._engine.reserve_key(owner, key, session, [each.id for each in run.messages])
         async with reservation as earlier:
-            await self._abandoned.until_stopped(live)
+            await self._abandoned.until_stopped(session)
             if earlier is not None:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:  # it was accepted without starting a run
-                    return self._closed_stream(request, live)
-                return await self._follow_run(request, live, row.run_id, row.first_seq)
-            if self._engine.spec_for(live) is None and not run.messages and not run.resume:
-                return await self._join(request, live)
-            spec = self._engine.agent_for(live).spec
+                    return self._closed_stream(request, session)
+                return await self._follow_run(request, session, row.run_id, row.first_seq)
+            if self._engine.spec_for(session) is None and not run.messages and not run.resume:
+                return await self._join(request, session)
+            spec = self._engine.agent_for(session).spec
             sent = decision.sent_messages(run, spec)
             known = reservation.known_messages
-            history = await self._engine.history.compare(live, sent, known)
+            history = await self._engine.history.compare(session, sent, known)
             while isinstance(decided := decision.decide(run, sent, history), decision.StopActiveRun):
-                await self._abandoned.stop_active(live)
+                await self._abandoned.stop_active(session)
             match decided:
                 case decision.ShowSnapshot(unknown_interrupts=unknown):
-                    return await self._snapshot_response(request, live, unknown)
+                    return await self._snapshot_response(request, session, unknown)
                 case decision.Join():
-                    return await self._join(request, live)
+                    return await self._join(request, session)
                 case StartRun():
                     # The first records are read while the key is reserved: durable with them is that it was used.
-                    return await self._start(request, live, decided, key, policy)
+                    return await self._start(request, session, decided, key, policy)
 
     async def _start(
-        self, request: RunRequest, live: SessionView, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
+        self, request: RunRequest, session: SessionView, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
     ) -> Response:
         """Start a run and stream it."""
         submitted = await self._engine.start_run(
-            live,
+            session,
             start.submit,
             by=request.principal.user,
             idempotency_key=key,
@@ -136,27 +136,27 @@ class Threads:
             hidden_before=start.hidden_before,
         )
         if submitted.run_id is None:
-            await live.until_durable(submitted.seq)
-            return self._closed_stream(request, live)
+            await session.until_durable(submitted.seq)
+            return self._closed_stream(request, session)
         run_id = submitted.run_id
 
         def on_close(has_disconnected: bool) -> None:
             if has_disconnected and policy == "cancel":
-                self._abandoned.stop(live, run_id)
+                self._abandoned.stop(session, run_id)
 
-        return await self._follow_run(request, live, run_id, submitted.seq, on_close)
+        return await self._follow_run(request, session, run_id, submitted.seq, on_close)
 
     async def _follow_run(
         self,
         request: RunRequest,
-        live: SessionView,
+        session: SessionView,
         run_id: RunId,
         first_seq: int,
         on_close: Callable[[bool], None] = lambda has_disconnected: None,
     ) -> Response:
         """Stream a run from its start."""
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
-        reader = self._engine.follow(live, Cursor(first_seq - 1))
+        reader = self._engine.follow(session, Cursor(first_seq - 1))
         encoder = RunEncoder(translator, request.generation, question=_up_to_question(request.run.messages))
         return await open_stream(reader, encoder, on_close=on_close)
 
@@ -171,75 +171,75 @@ class Threads:
         Raises:
             SessionNotFound, Forbidden: there is no such thread, or it is another user's.
         """
-        async with self._thread(principal, agent, thread_id) as live:
+        async with self._thread(principal, agent, thread_id) as session:
             if run_id is None:
-                return await self._engine.stop_run(live)
-            names = [(each.run_id, each.client_run_id) for each in live.state.queue]
-            if (active := live.state.run) is not None:
+                return await self._engine.stop_run(session)
+            names = [(each.run_id, each.client_run_id) for each in session.state.queue]
+            if (active := session.state.run) is not None:
                 names.insert(0, (active.run_id, active.client_run_id))
             own_id = next((own for own, name in names if run_id in (own, name)), None)
-            return own_id is not None and await self._engine.stop_run(live, own_id)
+            return own_id is not None and await self._engine.stop_run(session, own_id)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def connect(self, request: RunRequest) -> Response:
         """Stream the messages so far, reopen what is open, and go on with the active run."""
-        async with self._thread(request.principal, request.agent, request.run.thread_id) as live:
-            return await self._join(request, live)
+        async with self._thread(request.principal, request.agent, request.run.thread_id) as session:
+            return await self._join(request, session)
 
-    async def _join(self, request: RunRequest, live: SessionView) -> Response:
+    async def _join(self, request: RunRequest, session: SessionView) -> Response:
         """Stream the messages so far, reopen what is open, and go on with the active run, if there is one."""
-        active = live.state.run
+        active = session.state.run
         if active is None:
-            return await self._snapshot_response(request, live)
-        await live.until_durable(active.started_seq)
-        records = await self._engine.history.run_records(live, active.run_id, active.started_seq)
+            return await self._snapshot_response(request, session)
+        await session.until_durable(active.started_seq)
+        records = await self._engine.history.run_records(session, active.run_id, active.started_seq)
         translator = Translator(active.run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
         so_far = [event for record in records for event in translator.feed(record)]
         if translator.is_over or not records:
-            return await self._snapshot_response(request, live)
+            return await self._snapshot_response(request, session)
         cursor = cursor_of(records[-1])
-        snapshots, shown = await self._snapshots(live, cursor.seq)
+        snapshots, shown = await self._snapshots(session, cursor.seq)
         preamble = [*so_far[:1], *snapshots, *reopen_events(so_far), *shown]
         before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
-        encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(live, cursor)
+        encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(session, cursor)
         release = self._admit_stream(request.principal)
         return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
 
     async def events(self, principal: Principal, agent: str, thread_id: str, position: Position | None) -> Response:
         """Stream the events of all runs of a thread, strictly after a position, then live."""
-        async with self._thread(principal, agent, thread_id) as live:
-            if position is not None and position.cursor.seq > live.durable_cursor.seq:
+        async with self._thread(principal, agent, thread_id) as session:
+            if position is not None and position.cursor.seq > session.durable_cursor.seq:
                 raise InvalidCursor("Last-Event-ID is beyond the end of this thread")
             first_seq = 0  # of the run that the position is in
             if position is not None:
-                first_seq = await self._engine.history.run_start_before(live, position.cursor.seq)
-            reader = self._engine.follow(live, Cursor(max(0, first_seq - 1)), ends_on_drain=True)
+                first_seq = await self._engine.history.run_start_before(session, position.cursor.seq)
+            reader = self._engine.follow(session, Cursor(max(0, first_seq - 1)), ends_on_drain=True)
             release = self._admit_stream(principal)
             return await open_stream(
                 reader, ThreadEncoder(thread_id, position), before=b"", on_close=lambda _: release()
             )
 
     async def _snapshot_response(
-        self, request: RunRequest, live: SessionView, unknown_interrupts: tuple[str, ...] = ()
+        self, request: RunRequest, session: SessionView, unknown_interrupts: tuple[str, ...] = ()
     ) -> Response:
         """The whole thread without a run, for a client that comes back to it."""
-        await live.until_durable(live.state.seq)
-        snapshots, shown = await self._snapshots(live, live.durable_cursor.seq)
-        return self._closed_stream(request, live, [*snapshots, *shown], unknown_interrupts)
+        await session.until_durable(session.state.seq)
+        snapshots, shown = await self._snapshots(session, session.durable_cursor.seq)
+        return self._closed_stream(request, session, [*snapshots, *shown], unknown_interrupts)
 
     def _closed_stream(
         self,
         request: RunRequest,
-        live: SessionView,
+        session: SessionView,
         snapshots: Sequence[wire.Event] = (),
         unknown_interrupts: tuple[str, ...] = (),
     ) -> Response:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
         thread_id, run_id = request.run.thread_id, request.run.run_id
-        outcome, metadata = outcome_of(() if is_busy(live.state) else pending_calls(live.state))
-        if snapshots and has_failed(live.state):
-            metadata = metadata_of(stopReason=live.state.last_stop)
+        outcome, metadata = outcome_of(() if is_busy(session.state) else pending_calls(session.state))
+        if snapshots and has_failed(session.state):
+            metadata = metadata_of(stopReason=session.state.last_stop)
         if unknown_interrupts:
             metadata = metadata_of(unknownInterrupts=unknown_interrupts)
         events: list[wire.Event] = [
@@ -249,7 +249,7 @@ class Threads:
         ]
         return complete_stream(downgrade_events(events, request.generation))
 
-    async def _snapshots(self, live: SessionView, up_to: int) -> tuple[list[wire.Event], Sequence[wire.Event]]:
+    async def _snapshots(self, session: SessionView, up_to: int) -> tuple[list[wire.Event], Sequence[wire.Event]]:
         """The active branch up to an event.
 
         Returns:
@@ -257,11 +257,11 @@ class Threads:
         """
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
-        for logged in await self._engine.history.events(live, 0, up_to):
+        for logged in await self._engine.history.events(session, 0, up_to):
             newer = shared_state_in(logged.event)
             state = state if newer is msgspec.UNSET else newer
-            if live.state.is_visible(logged.seq):
-                transcript.feed(await self._engine.attachments.restore_event(live.state.session_id, logged))
+            if session.state.is_visible(logged.seq):
+                transcript.feed(await self._engine.attachments.restore_event(session.state.session_id, logged))
         snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]
         if state is not msgspec.UNSET:
             snapshots.append(wire.StateSnapshot(snapshot=state))
@@ -272,9 +272,9 @@ class Threads:
     @asynccontextmanager
     async def _thread(self, principal: Principal, agent: str, thread_id: str) -> AsyncIterator[SessionView]:
         """An existing thread of that user and agent, kept in memory. Raises like `_find`."""
-        live = await self._find(principal, agent, thread_id)
-        with self._engine.lease(live):
-            yield live
+        session = await self._find(principal, agent, thread_id)
+        with self._engine.lease(session):
+            yield session
 
     async def _find(self, principal: Principal, agent: str, thread_id: str) -> SessionView:
         """An existing thread, whose agent may no longer be served.
@@ -284,13 +284,13 @@ class Threads:
             Forbidden: it is another user's (shared rules, 2).
         """
         try:
-            live = await self._engine.find_session(principal.user, thread_id, reveals_foreign=True)
+            session = await self._engine.find_session(principal.user, thread_id, reveals_foreign=True)
         except (SessionNotFound, Forbidden):
             self._engine.agent(agent)
             raise
-        if agent != live.state.agent and self._engine.agent(agent).spec.name != live.state.agent:
-            raise AgentNotChangeable(f"this thread's agent is {live.state.agent!r} and cannot change")
-        return live
+        if agent != session.state.agent and self._engine.agent(agent).spec.name != session.state.agent:
+            raise AgentNotChangeable(f"this thread's agent is {session.state.agent!r} and cannot change")
+        return session
 
 
 def _up_to_question(messages: Sequence[Message]) -> Sequence[Message]:

@@ -181,11 +181,11 @@ def content_of(send: chat.ChatSend) -> tuple[str | tuple[core.InputBlock, ...], 
     content: list[core.InputBlock] = [core.Text(quotes)] if quotes else []
     attachments: list[chat.Attachment] = []
     left = MAX_PARTS_BYTES
-    for place, part in enumerate(send.message):
+    for index, part in enumerate(send.message):
         if isinstance(part, chat.TextPart):
             content.append(core.Text(part.text))
             continue
-        block = _media_block(part, f"message[{place}]")
+        block = _media_block(part, f"message[{index}]")
         attachment = blocks.attachment_of(block)
         left -= attachment.size
         if left < 0:

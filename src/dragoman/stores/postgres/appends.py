@@ -31,26 +31,26 @@ _PINNED_DECODER = msgspec.json.Decoder(_PinnedSetting)
 def write(batch: Sequence[Append], node_id: str | None, connection: Connection) -> list[bool]:
     """Write each append completely or not at all. Returns which were accepted."""
     taken: set[int] = set()
-    for places in split_into_rounds(batch):
-        round_ = {batch[place].session_id: place for place in places}
-        taken |= {round_[session_id] for session_id in _write([batch[place] for place in places], node_id, connection)}
-    return [place in taken for place in range(len(batch))]
+    for indexes in split_into_rounds(batch):
+        round_ = {batch[index].session_id: index for index in indexes}
+        taken |= {round_[session_id] for session_id in _write([batch[index] for index in indexes], node_id, connection)}
+    return [index in taken for index in range(len(batch))]
 
 
 def split_into_rounds(batch: Sequence[Append]) -> list[list[int]]:
     """Divide a batch into as few rounds as possible, so that no session or name occurs twice in a round."""
     parts: list[tuple[list[int], set[object]]] = []
     last: dict[object, int] = {}
-    for place, append in enumerate(batch):
+    for index, append in enumerate(batch):
         keys: list[object] = [append.session_id]
         if append.is_new and append.name is not None:
             keys.append((append.owner, append.name))
         number = max((last.get(key, -1) for key in keys), default=-1) + 1
         if number == len(parts):
             parts.append(([], set()))
-        parts[number][0].append(place)
+        parts[number][0].append(index)
         last |= dict.fromkeys(keys, number)
-    return [places for places, _ in parts]
+    return [indexes for indexes, _ in parts]
 
 
 def delete(session_id: SessionId, forgetting: Sequence[str], connection: Connection) -> None:

@@ -197,13 +197,13 @@ def _read(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T
 
 def _resolve_lookups(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future[list[Any]]) -> None:
     error = job.exception()
-    for place, answer in enumerate(answers):
+    for index, answer in enumerate(answers):
         if answer.done():
             continue  # its caller is gone
         if error is not None:
             answer.set_exception(error)
         else:
-            answer.set_result(job.result()[place])
+            answer.set_result(job.result()[index])
 
 
 def open_writer(path: Path, synchronous: Synchronous) -> Writer:

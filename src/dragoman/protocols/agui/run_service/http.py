@@ -99,10 +99,10 @@ class _Handlers(Handlers):
             if not newest:
                 return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
-        async with self._engine.session(caller.user, thread, reveals_foreign=True) as live:
-            day, has_more, entries = await newest_day(self._engine, live, before, zone)
+        async with self._engine.session(caller.user, thread, reveals_foreign=True) as session:
+            day, has_more, entries = await newest_day(self._engine, session, before, zone)
             messages = [history_message(each, lambda path: self._files.link(request, path)) for each in entries]
-            thread_id = live.state.session_id
+            thread_id = session.state.session_id
             return wire.History(thread_id=thread_id, day=day, has_more=has_more, messages=tuple(messages))
 
     def _zone_of_days(self, user: UserId, name: str) -> ZoneInfo:

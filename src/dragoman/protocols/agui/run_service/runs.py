@@ -121,9 +121,9 @@ class RunHandlers(Handlers):
             if thread is None or violation.rule.name != "agent-type":
                 raise
             with suppress(SessionNotFound, Forbidden):
-                async with self._engine.session(caller.user, thread, reveals_foreign=True) as live:
-                    if live.state.agent == rules.agent_type_of(body):
-                        self._engine.agent_for(live)
+                async with self._engine.session(caller.user, thread, reveals_foreign=True) as session:
+                    if session.state.agent == rules.agent_type_of(body):
+                        self._engine.agent_for(session)
             raise
 
     async def _start(
@@ -138,10 +138,10 @@ class RunHandlers(Handlers):
         for _ in range(MAX_ATTEMPTS):
             try:
                 async with (
-                    self._engine.session(caller.user, thread, reveals_foreign=True) as live,
-                    self._engine.first_request(live, is_new=created),
+                    self._engine.session(caller.user, thread, reveals_foreign=True) as session,
+                    self._engine.first_request(session, is_new=created),
                 ):
-                    return await self._submit(caller, live, agent, body, key), created
+                    return await self._submit(caller, session, agent, body, key), created
             except SessionNotFound:
                 create = Create(protocol=translate.PROTOCOL, agent=agent, session_id=thread, tools="all")
                 try:
@@ -152,14 +152,14 @@ class RunHandlers(Handlers):
         raise SessionNotFound("the thread is being deleted")
 
     async def _submit(
-        self, caller: Principal, live: SessionView, agent: str, body: wire.RunAgentInput, key: IdempotencyKey
+        self, caller: Principal, session: SessionView, agent: str, body: wire.RunAgentInput, key: IdempotencyKey
     ) -> RunId:
-        self._engine.agent_for(live)  # a thread whose agent is no longer served takes no runs
-        if live.state.agent != agent:
+        self._engine.agent_for(session)  # a thread whose agent is no longer served takes no runs
+        if session.state.agent != agent:
             raise AgentNotChangeable(FORWARDED_PROPS_MESSAGE)
-        submit = translate.submit_from(body, live.state, lambda url: self._files.path_of(caller.user, url) or "")
-        submitted = await self._engine.start_run(live, submit, by=caller.user, busy="queue", idempotency_key=key)
-        await live.until_durable(submitted.seq)
+        submit = translate.submit_from(body, session.state, lambda url: self._files.path_of(caller.user, url) or "")
+        submitted = await self._engine.start_run(session, submit, by=caller.user, busy="queue", idempotency_key=key)
+        await session.until_durable(submitted.seq)
         assert submitted.run_id is not None, "a message always starts or queues a run"
         return submitted.run_id
 
@@ -194,18 +194,18 @@ class RunHandlers(Handlers):
         Each answer is accepted once. With the last one, the agent continues.
         """
         caller = principal_of(request)
-        async with self._engine.session(caller.user, thread_of_path(request), reveals_foreign=True) as live:
+        async with self._engine.session(caller.user, thread_of_path(request), reveals_foreign=True) as session:
             body = wire.decode_answers(await read_json_body(request, self._answers_limit))
-            answers = translate.answers_from(body, live.state)
-            asking = await self._engine.history.run_start(live, live.state.last_run_seq)
+            answers = translate.answers_from(body, session.state)
+            asking = await self._engine.history.run_start(session, session.state.last_run_seq)
             submit = translate.submit_answers(answers, asking)
-            submitted = await self._engine.start_run(live, submit, by=caller.user)
-            await live.until_durable(submitted.seq)
-            run_id = submitted.run_id or live.state.last_run or RunId("")
-            pending = () if submitted.run_id else tuple(call.call.call_id for call in live.state.waiting_calls())
+            submitted = await self._engine.start_run(session, submit, by=caller.user)
+            await session.until_durable(submitted.seq)
+            run_id = submitted.run_id or session.state.last_run or RunId("")
+            pending = () if submitted.run_id else tuple(call.call.call_id for call in session.state.waiting_calls())
             return wire.AnswersAccepted(
                 task_id=run_id,
-                thread_id=live.state.session_id,
+                thread_id=session.state.session_id,
                 run_id=run_id if submitted.run_id or asking is None else asking.client_run_id or run_id,
                 pending=pending,
             )
@@ -219,12 +219,12 @@ class RunHandlers(Handlers):
     async def cancel(self, request: Request) -> wire.CancelResponse:
         """Stop a run."""
         thread = thread_of_path(request)
-        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as live:
+        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as session:
             run_id = _run_in_query(request)
             if run_id is None:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
-            row = await self._find_run(live, thread, run_id)
-            accepted = await self._engine.stop_run(live, row.run_id)
+            row = await self._find_run(session, thread, run_id)
+            accepted = await self._engine.stop_run(session, row.run_id)
             return wire.CancelResponse(thread_id=thread, run_id=run_id, accepted=accepted)
 
     @endpoint(
@@ -233,20 +233,20 @@ class RunHandlers(Handlers):
     async def status(self, request: Request) -> wire.RunStatus:
         """Show what became of a run."""
         thread, run_id = thread_of_path(request), _run_in_query(request)
-        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as live:
-            if run_id is None and not live.state.last_run_seq:
+        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as session:
+            if run_id is None and not session.state.last_run_seq:
                 raise RunNotFound("this thread has no run yet")
-            row = None if run_id is None else await self._find_run(live, thread, run_id)
-            first_seq = live.state.last_run_seq if row is None else row.first_seq
-            await live.until_durable(live.state.seq)
-            begun, stopped = await self._ends_of_run(live, first_seq)
-            return translate.run_status(begun, stopped, live.state)
+            row = None if run_id is None else await self._find_run(session, thread, run_id)
+            first_seq = session.state.last_run_seq if row is None else row.first_seq
+            await session.until_durable(session.state.seq)
+            begun, stopped = await self._run_ends(session, first_seq)
+            return translate.run_status(begun, stopped, session.state)
 
-    async def _ends_of_run(self, live: SessionView, first_seq: int) -> tuple[RunQueued | RunStarted, RunStopped | None]:
+    async def _run_ends(self, session: SessionView, first_seq: int) -> tuple[RunQueued | RunStarted, RunStopped | None]:
         """The last event that began the run that is the subject of event `first_seq`, and the one that ended it."""
         begun: RunQueued | RunStarted | None = None
         after = first_seq - 1
-        while page := await self._engine.history.events(live, after, after + EVENTS_PER_READ):
+        while page := await self._engine.history.events(session, after, after + EVENTS_PER_READ):
             for event in (logged.event for logged in page):
                 if isinstance(event, RunStarted | RunQueued) and (begun is None or event.run_id == begun.run_id):
                     begun = event
@@ -271,22 +271,22 @@ class RunHandlers(Handlers):
     async def events(self, request: Request) -> Response:
         """Follow a thread's events."""
         caller, thread = principal_of(request), thread_of_path(request)
-        async with self._engine.session(caller.user, thread, reveals_foreign=True) as live:
+        async with self._engine.session(caller.user, thread, reveals_foreign=True) as session:
             idle_limit = request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT))
             idle_limit_s = parse_whole_number(idle_limit, 1, wire.IDLE_HIGHEST)
             if idle_limit_s is None:
                 raise Invalid(f"idle_limit must be an integer from 1 to {wire.IDLE_HIGHEST}")
             only, after = _run_in_query(request), _last_event_id(request)
-            row = None if only is None else await self._find_run(live, thread, only)
-            start = await self._start_of_stream(live, row, after)
-            calls = await self._engine.history.calls_before(live, start.seq + 1)
+            row = None if only is None else await self._find_run(session, thread, only)
+            start = await self._stream_start(session, row, after)
+            calls = await self._engine.history.calls_before(session, start.seq + 1)
             encoder = ThreadEncoder(
-                live.state.session_id,
+                session.state.session_id,
                 only_run_id=None if row is None else row.run_id,
                 after=after or wire.START_EVENT_ID,
                 calls={call_id: each for call_id, each in calls.items() if translate.is_shown(each)},
             )
-            reader = self._engine.follow(live, start, ends_on_drain=True)
+            reader = self._engine.follow(session, start, ends_on_drain=True)
             try:
                 release = self._admit_stream(caller)
             except LimitReached as error:
@@ -296,22 +296,22 @@ class RunHandlers(Handlers):
                 reader, encoder, before=KEEP_ALIVE, on_close=lambda _: release(), idle_limit_s=idle_limit_s
             )
 
-    async def _start_of_stream(self, live: SessionView, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
+    async def _stream_start(self, session: SessionView, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
         """Where reading begins: at the start of a run, so that it is known what the run has open."""
         if row is not None:
-            await live.until_durable(row.first_seq)
+            await session.until_durable(row.first_seq)
             return Cursor(row.first_seq - 1)
         if after is None:
-            newest = live.state.last_run_seq
-            await live.until_durable(newest)
-            return Cursor(newest - 1 if newest else live.state.seq)
-        seq = min(after.seq, live.durable_cursor.seq)
-        run_start = await self._engine.history.run_start_before(live, seq, only_active=True)
+            newest = session.state.last_run_seq
+            await session.until_durable(newest)
+            return Cursor(newest - 1 if newest else session.state.seq)
+        seq = min(after.seq, session.durable_cursor.seq)
+        run_start = await self._engine.history.run_start_before(session, seq, only_active=True)
         return Cursor(run_start - 1 if run_start else seq)
 
-    async def _find_run(self, live: SessionView, thread: SessionId, name: str) -> RunLocation:
+    async def _find_run(self, session: SessionView, thread: SessionId, name: str) -> RunLocation:
         """A run by its client's id, over this service or the standard endpoint, or by its task's id."""
-        owner, session_id = live.state.owner, live.state.session_id
+        owner, session_id = session.state.owner, session.state.session_id
         for key in (_key_name(thread, name), f"ag-ui:{session_id}:{name}"):
             row = await self._engine.find_run_of(await self._engine.find_idempotency_record(owner, key))
             if row is not None:

@@ -119,12 +119,12 @@ def answer_block(call_id: str, arguments: JsonObject, answers: list[JsonObject])
     selections: dict[str, list[int]] = {}
     custom: dict[str, str] = {}
     questions = questions_of(arguments).questions
-    for place, answer in enumerate(answers):
-        labels = [option.label for option in questions[place].options] if place < len(questions) else []
+    for index, answer in enumerate(answers):
+        labels = [option.label for option in questions[index].options] if index < len(questions) else []
         if chosen := [labels.index(label) for label in answer["labels"] if label in labels]:
-            selections[str(place)] = chosen
+            selections[str(index)] = chosen
         if answer["custom"]:
-            custom[str(place)] = answer["custom"]
+            custom[str(index)] = answer["custom"]
     content = {"tool_call_id": call_id, "selections": selections, "custom": custom, "answers": answers}
     return Block("ask_user_answer", content, call_id, ASK_USER_QUESTION, ASK_USER_QUESTION)
 
