@@ -96,7 +96,8 @@ $(INSTALLED)-venv:
 
 # One list at a time, even with `make -j`: concurrent pips corrupt the environment.
 $(INSTALLED)-%: requirements/%.txt | $(INSTALLED)-venv
-	@echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, with verified hashes)"
+	@test $* = console || \
+		echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, with verified hashes)"
 	@$(PIP) $(QUIET) --require-hashes -r $<
 	@touch $@
 
@@ -106,7 +107,6 @@ $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(IN
 
 # After the lists, because the build uses the setuptools that they pin.
 $(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv
-	@echo "installing dragoman itself"
 	@$(PIP) $(QUIET) --no-build-isolation --editable .
 	@touch $@
 

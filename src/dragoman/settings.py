@@ -68,6 +68,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agent_error_details: Annotated[
         bool, doc("send the text of an agent's exception, and its line of code, to clients; for development")
     ] = False
+    models_required: Annotated[
+        bool, doc("start only if the models of all agents can be used; otherwise their runs fail and say why")
+    ] = True
     rehearsal: Annotated[bool, doc("also serve the two rehearsal agents, which need no model")] = False
 
     host: Annotated[str, doc("address to listen on")] = "127.0.0.1"

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -236,8 +237,9 @@ def init(file: Path, kind: str | None) -> None:
     except AgentFileNotWritable as error:
         raise CliError(str(error)) from error
     click.echo(f"created {file} and {test}")
-    if chosen.packages:
-        click.echo(f"install:     pip install '{chosen.packages}'")
+    packages = [f"'{chosen.packages}'"] * bool(chosen.packages) + ["pytest"] * (find_spec("pytest") is None)
+    if packages:
+        click.echo(f"install:     pip install {' '.join(packages)}")
     click.echo(f"test it:     pytest {test}")
     click.echo(f"serve it:    {dev_command}")
     click.echo(f"talk to it:  {shlex.join([*_program_command(), 'chat'])}   (in another terminal, in this folder)")

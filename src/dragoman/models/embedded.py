@@ -164,7 +164,6 @@ class EmbeddedModel:
     async def _start_process(self) -> None:
         started_at = time.perf_counter()
         name = self._weights.stem
-        self._progress(f"loading {name} ({self._weights.stat().st_size / 1e6:.0f} MB)")
         folder = self.folder = Path(tempfile.mkdtemp(prefix="dragoman-"))
         api_key = secrets.token_urlsafe(32)
         socket = folder / "llama.sock"  # llama.cpp recognizes a socket by this suffix

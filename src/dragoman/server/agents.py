@@ -1,7 +1,7 @@
 """Loads a server's agents, binds them to their models, and starts them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import structlog
@@ -9,16 +9,69 @@ import structlog
 from dragoman.agents.base import ModelResolver
 from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
-from dragoman.models.optional_dependencies import INSTALL_HINTS, is_embedded_model_installed
-from dragoman.models.registry import ManagedModel, default_model, resolve
+from dragoman.models.optional_dependencies import (
+    INSTALL_HINTS,
+    MissingOptionalDependency,
+    is_embedded_model_installed,
+)
+from dragoman.models.registry import ManagedModel, ModelNameError, default_model, resolve
 from dragoman.models.retrying import NamedModel, RetryingModel
 from dragoman.ports.environment import Clock
-from dragoman.ports.models import Model
+from dragoman.ports.models import Model, ModelEvent, ModelFailed, ModelRequest
 from dragoman.settings import Settings, SettingsError
 
 STARTS_FILE = "rehearsal-starts.jsonl"
 
 log = structlog.get_logger(__name__)
+
+
+class TolerantModel:
+    """A model that need not be usable (setting `models_required`): then its calls fail with the reason.
+
+    Args:
+        name: the model's name, for the log.
+        model: the model, or why there is none.
+    """
+
+    def __init__(self, name: str, model: ManagedModel | Exception) -> None:
+        self._name = name
+        self._model = model
+
+    def __getattr__(self, name: str) -> object:
+        """What the model accepts, if it says so (`Model`)."""
+        return getattr(self._model, name)
+
+    @property
+    def context_window(self) -> int | None:
+        """The model's context window."""
+        return None if isinstance(self._model, Exception) else self._model.context_window
+
+    async def start(self) -> None:
+        """Start the model, if there is one."""
+        try:
+            if not isinstance(self._model, Exception):
+                await self._model.start()
+        except ModelFailed as error:
+            self._model = error
+        if isinstance(self._model, Exception):
+            log.warning("model cannot be used", model=self._name, reason=self._reason(self._model))
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Call the model. Raises ModelFailed."""
+        if isinstance(self._model, Exception):
+            raise ModelFailed(self._reason(self._model))
+        async with aclosing(self._model.stream(request)) as events:
+            async for event in events:
+                yield event
+
+    def _reason(self, error: Exception) -> str:
+        is_missing = isinstance(error, MissingOptionalDependency)
+        return f"{error}. Or set a provider's key, such as OPENAI_API_KEY" if is_missing else str(error)
+
+    async def aclose(self) -> None:
+        """Release all resources."""
+        if not isinstance(self._model, Exception):
+            await self._model.aclose()
 
 
 class ModelPool:
@@ -53,13 +106,19 @@ class ModelPool:
     def _get(self, name: str) -> NamedModel:
         model = self._models.get(name)
         if model is None:
-            model = self._models[name] = resolve(name, self._environ, self._progress)
-            log.info(
-                "model chosen",
-                model=_loggable_name(name),
-                reason=self._selection_reasons.get(name, "named by an agent or in fallback_models"),
-            )
+            model = self._models[name] = self._resolve(name)
+            reason = self._selection_reasons.get(name, "named by an agent or in fallback_models")
+            if name != "embedded" or "extra" in reason:  # which says so itself
+                log.info("model chosen", model=_loggable_name(name), reason=reason)
         return NamedModel(_loggable_name(name), CountedModel(model, _loggable_name(name)))
+
+    def _resolve(self, name: str) -> ManagedModel:
+        if self._settings.models_required:
+            return resolve(name, self._environ, self._progress)
+        try:
+            return TolerantModel(_loggable_name(name), resolve(name, self._environ, self._progress))
+        except (ModelNameError, ModelFailed) as error:
+            return TolerantModel(_loggable_name(name), error)
 
     async def start(self) -> None:
         """Start all models. Raises ModelFailed."""

@@ -40,7 +40,13 @@ CHECK_INTERVAL_MS = 200
 STOP_TIMEOUT_S = 10.0
 """How long a server may take to stop."""
 
-DEVELOPMENT = {"first_key": True, "log_format": "console", "log_level": "debug", "drain_s": 0.0}
+DEVELOPMENT = {
+    "first_key": True,
+    "log_format": "console",
+    "log_level": "debug",
+    "drain_s": 0.0,
+    "models_required": False,
+}
 """Settings that `dragoman dev` has unless they are given. Only for clients on this machine it also shows errors."""
 
 log = structlog.get_logger(__name__)
@@ -289,7 +295,7 @@ def _relative(path: Path) -> str:
 def _print_failure(reason: str, *, is_serving: bool) -> None:
     log.error(reason)
     state = "the last version is still served" if is_serving else "nothing is served"
-    log.error(state, hint="mend the file and save it")
+    log.error(state, hint="mend it and save a file")
 
 
 def _open_browser(url: str, folder: Path) -> None:

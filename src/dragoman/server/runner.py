@@ -242,14 +242,17 @@ async def _announce(app: Application, *, listening: socket.socket, worker: Worke
     else:
         os.write(worker.ready_pipe, b"r")
     log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
-    if not settings.database:
+    if not settings.database and not settings.first_key:  # which is for trying the server out
         warn_about_old_sqlite()
     if worker is not None and worker.number:
         return
     if settings.first_key:
         await print_first_steps(app, url)
     elif settings.auth and not app.keys.all():
-        log.warning("no API key exists yet", hint=f"dragoman keys create --name NAME --data {settings.data}")
+        log.warning(
+            "no API key exists yet",
+            hint=f"start with --first-key, or: dragoman keys create --name NAME --data {settings.data}",
+        )
 
 
 async def print_first_steps(app: Application, url: str) -> str:
@@ -261,7 +264,7 @@ async def print_first_steps(app: Application, url: str) -> str:
     curl = curl_line(local_url + settings.aap_path, key, app.engine.default_agent)
     sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
     sys.stderr.write(f"open  {console_url}\n")
-    sys.stderr.write(f"try   {curl}\n\n" if settings.aap else "")
+    sys.stderr.write(f"try   {curl}\n" if settings.aap else "")
     sys.stderr.flush()
     return console_url
 
