@@ -119,6 +119,8 @@ class AguiCodec:
         body["tools"] = [
             {"name": each.name, "description": each.description, "parameters": each.parameters} for each in handle.tools
         ]
+        shared = {"state": handle.state, "context": handle.context, "forwardedProps": handle.forwarded}
+        body |= {name: value for name, value in shared.items() if value is not None}
         if resume:
             body["resume"] = resume
         return AguiTurn(handle, self._post(self._path(handle), body), messages)

@@ -33,6 +33,7 @@ from dragoman.client.events import (
 )
 from dragoman.client.pending import parse_question
 from dragoman.client.sse import Frame, FrameReader
+from dragoman.client.state_patch import apply_patch
 from dragoman.client.steps import SpokenSteps
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
@@ -156,6 +157,13 @@ class AguiTurn:
                 return self._on_snapshot(event.messages)
             case "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_CHUNK" | "TOOL_CALL_END" | "TOOL_CALL_RESULT":
                 return self._on_tool_event(event)
+            case "STATE_SNAPSHOT":
+                self._handle.state = event.snapshot
+                return _to_notice(event)
+            case "STATE_DELTA":
+                delta = event.delta if isinstance(event.delta, list) else []
+                self._handle.state = apply_patch(self._handle.state, delta)
+                return _to_notice(event)
             case kind if kind.startswith(("TEXT_MESSAGE_", "REASONING_", "THINKING_")):
                 return self._on_text(event)
             case _:

@@ -12,7 +12,7 @@ import msgspec
 from dragoman.client.errors import RequestRefused, Unsupported
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, SessionInfo
 from dragoman.client.sse import Frame
-from dragoman.core.content import JsonObject
+from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ToolSpec
 
 Value = TypeVar("Value")
@@ -93,6 +93,12 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     """The messages so far in the protocol's form, for servers that keep no history."""
     server_keeps_history: bool = False
     """Whether the server is known to keep the history."""
+    state: Json = None
+    """The state that the application shares with the agent, as it was last seen. Only AG-UI has it."""
+    context: tuple[JsonObject, ...] = ()
+    """Facts about the user's situation, for AG-UI: each with `description` and `value`."""
+    forwarded: Json = None
+    """What is meant for the agent alone, for AG-UI."""
 
 
 class Turn(Protocol):

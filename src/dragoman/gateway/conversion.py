@@ -26,7 +26,7 @@ from dragoman.core.content import (
 )
 from dragoman.core.ids import CallId
 from dragoman.core.inputs import Decision
-from dragoman.core.tools import ASK_USER_QUESTION
+from dragoman.core.tools import ASK_USER_QUESTION, Option, SecretOption, SelectOption, TextOption
 
 
 def to_history(messages: Sequence[Message]) -> tuple[remote.Message, ...]:
@@ -137,3 +137,17 @@ def to_result(result: remote.ToolResult) -> Json:
         return result.text
     text: Iterable[InputBlock] = (Text(result.text),) if result.text else ()
     return (*text, *(Image(url) for url in result.images))
+
+
+def to_option(option: remote.AgentOption) -> Option:
+    """An option of a remote agent as one of ours."""
+    description = option.description or None
+    match option.kind:
+        case "select":
+            return SelectOption(
+                name=option.name, options=option.choices, default=option.default, description=description
+            )
+        case "secret":
+            return SecretOption(name=option.name, description=description)
+        case "text":
+            return TextOption(name=option.name, default=option.default, description=description)

@@ -16,6 +16,7 @@ from dragoman.client.transports import ClientProtocol
 from dragoman.core.agent import AgentError, Run
 from dragoman.core.events import StopReason
 from dragoman.core.principal import HOPS_HEADER
+from dragoman.gateway.conversion import to_option
 from dragoman.gateway.remote_play import OnLost, Play
 from dragoman.gateway.remote_server import TITLES, RemoteServer
 
@@ -122,7 +123,9 @@ class RemoteAgent(FrameworkAgent):
                 self._spec,
                 title=self._spec.title or found.title or None,
                 description=self._spec.description or found.description or None,
+                options=self._spec.options or tuple(map(to_option, found.options)),
             )
+            self._server.option_names = frozenset(option.name for option in found.options)
 
     async def close(self) -> None:
         """Close the connections. Runs continue on the remote server."""

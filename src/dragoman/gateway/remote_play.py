@@ -137,6 +137,10 @@ class Play:
         link.run_id, link.turn_input = self._run.run_id, turn_input
         link.history_until = history[-1].id if history else ""
         link.is_over = link.is_lost = False
+        metadata = self._run.metadata
+        link.handle.state = self._run.state
+        link.handle.context = tuple(msgspec.to_builtins(each) for each in metadata.context)
+        link.handle.forwarded = None if metadata.forwarded is msgspec.UNSET else metadata.forwarded
         await self._keep(link)
         for each in answered:
             await _settle_answered(each)
@@ -247,11 +251,12 @@ class Play:
         return await self._create(()), with_transcript(seeds, user_input)
 
     async def _create(self, history: tuple[remote.Message, ...]) -> SessionHandle:
-        is_aap = self._server.protocol == "aap"
+        known = self._server.option_names
         config = SessionConfig(
             agent=self._agent,
             tools=self._tools(),
-            declared_approval=is_aap,
+            declared_approval=self._server.protocol == "aap",
+            options={name: value for name, value in self._run.options.items() if name in known and value},
             history=history,
         )
         return await self._transport.create(config, f"{self._run.run_id}-{self._retries}")

@@ -219,8 +219,8 @@ class RemoteRun:
             case "plan":
                 if (plan := _to_plan(content)) is not None:
                     self._run.plan(plan)
-            case "state":
-                self._run.share(content)
+            case "state" | "state_delta":
+                self._run.share(self._link.handle.state)
             case "step_started" if isinstance(content, str):
                 self._run.stage(content)
             case "step_finished":

@@ -41,6 +41,8 @@ class RemoteServer:
         self.protocol: ClientProtocol = protocol
         self.url = url
         self.transport: Transport = create_transport(protocol, url, key, timeouts)
+        self.option_names: frozenset[str] = frozenset()
+        """The options of the remote agent, as far as they are known."""
         self._breaker: CircuitBreaker | None = None
         self._stops: set[asyncio.Task[None]] = set()
 

@@ -1,0 +1,63 @@
+"""What two Dragoman servers say to each other beside the conversations: shared state, options, the hops of a chain."""
+
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from dragoman import RemoteAgent, Run, SelectOption, agent
+from dragoman.client import AsyncClient
+from tests.protocols.agui.agents import counting
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.servers import SocketServer, running_socket_server
+
+
+@agent(options=[SelectOption(name="tone", options=("kind", "rude"), default="kind")])
+async def speaker(run: Run) -> AsyncIterator[str]:
+    """Says how it was asked to speak, and how many servers the request has passed."""
+    yield f"{run.option('tone')} after {run.metadata.hops}"
+
+
+@pytest.fixture(scope="module")
+async def remote(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
+    folder = tmp_path_factory.mktemp("remote")
+    async with running_socket_server(folder, agents=[speaker, counting], rehearsal=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+async def gateway(remote: SocketServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
+    url, key = remote.connection.url, remote.key("alice")
+    agents = [
+        RemoteAgent("aap", url, agent="speaker", key=key, name="speaker"),
+        RemoteAgent("ag-ui", f"{url}/ag-ui/counting", key=key, name="counting"),
+    ]
+    async with running_socket_server(tmp_path_factory.mktemp("gateway"), agents=agents, rehearsal=False) as server:
+        yield server
+
+
+async def test_a_state_is_shared_with_the_remote_agent_in_both_directions(gateway: SocketServer) -> None:
+    shared, thread = Endpoint(gateway.connection, gateway.key("alice"), agent="counting"), str(uuid4())
+    assert (await shared.run(an_input("one", thread=thread, state={"count": 5}))).text == "6 7"
+    assert (await shared.run(an_input("two", thread=thread))).text == "8 9"
+    events = (await shared.hydrate(thread)).events
+    assert [each["snapshot"] for each in events if each["type"] == "STATE_SNAPSHOT"] == [{"count": 9, "nothing": None}]
+
+
+async def test_the_options_of_a_remote_agent_are_options_here(gateway: SocketServer) -> None:
+    async with AsyncClient(gateway.connection.url, key=gateway.key("alice")) as client:
+        (found,) = [each for each in await client.agents() if each.name == "speaker"]
+        assert [(each.name, each.kind, each.choices, each.default) for each in found.options] == [
+            ("tone", "select", ("kind", "rude"), "kind")
+        ]
+        assert (await (await client.create("speaker")).ask("hi")).text == "kind after 1"
+        assert (await (await client.create("speaker", options={"tone": "rude"})).ask("hi")).text == "rude after 1"
+
+
+async def test_each_server_of_a_chain_counts(gateway: SocketServer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    first = RemoteAgent("openai", gateway.connection.url, agent="speaker", key=gateway.key("alice"), name="first")
+    async with (
+        running_socket_server(tmp_path_factory.mktemp("first"), agents=[first], rehearsal=False) as server,
+        AsyncClient(server.connection.url, key=server.key("alice")) as client,
+    ):
+        assert (await (await client.create("first")).ask("hi")).text == "kind after 2"
