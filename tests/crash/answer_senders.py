@@ -166,6 +166,24 @@ async def send_over_mcp(caller: Caller, answer: Answer) -> int:
     return (await caller.request("POST", "/mcp", given, **headers)).status_code
 
 
+async def send_over_a2a(caller: Caller, answer: Answer) -> int:
+    """Answer in the newest task of a context of A2A, or in one that looks like it."""
+    path, version = f"/a2a/{AGENT}", {"a2a-version": "1.0"}
+    listed = await caller.request("GET", f"{path}/tasks?contextId={answer.session_id}", **version)
+    tasks: list[Json] = listed.json().get("tasks", []) if listed.status_code == 200 else []
+    given: Json = {"callId": answer.call_id}
+    match answer.form:
+        case "text":
+            given["result"] = answer.text
+        case "choice":
+            given["selections"] = {"0": [answer.text]}
+        case _:
+            given["granted"] = answer.form == "grant"
+    message: Json = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"data": {"answers": [given]}}]}
+    message |= {"contextId": answer.session_id, "taskId": tasks[0]["id"] if tasks else str(uuid4())}
+    return (await caller.request("POST", f"{path}/message:send", {"message": message}, **version)).status_code
+
+
 Sender = Callable[[Caller, Answer], Awaitable[int]]
 SENDERS: Mapping[str, Sender] = MappingProxyType(
     {
@@ -177,6 +195,7 @@ SENDERS: Mapping[str, Sender] = MappingProxyType(
         "openai": send_over_openai,
         "ai sdk": send_over_ai_sdk,
         "mcp": send_over_mcp,
+        "a2a": send_over_a2a,
     }
 )
 GENUINE: Mapping[str, Mapping[str, Form]] = MappingProxyType(
@@ -190,8 +209,9 @@ GENUINE: Mapping[str, Mapping[str, Form]] = MappingProxyType(
             "blade": "choice",
             "ai sdk": "choice",
             "mcp": "choice",
+            "a2a": "choice",
         },
-        "client": dict.fromkeys(("aap", "ag-ui", "run service", "agent api", "openai", "ai sdk"), "text"),
+        "client": dict.fromkeys(("aap", "ag-ui", "run service", "agent api", "openai", "ai sdk", "a2a"), "text"),
     }
 )
 """By kind of call and protocol: the form of an answer that the call accepts."""

@@ -136,6 +136,7 @@ async def call_over_blade(server: SocketServer, session: str) -> str:
         pytest.param(approve_over("openai"), call_over_aap, id="openai"),
         pytest.param(approve_over("ai sdk"), call_over_aap, id="ai-sdk"),
         pytest.param(approve_over("mcp"), call_over_aap, id="mcp"),
+        pytest.param(approve_over("a2a"), call_over_aap, id="a2a"),
     ],
 )
 async def test_an_approval_repeated_after_a_crash_runs_nothing_and_the_new_question_is_answered(
