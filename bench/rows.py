@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping
 
 from bench import ag_ui, blade, multi_server, sessions, streams
+from bench.a2a import a2a
 from bench.agentscope import agentscope
 from bench.ai_sdk import ai_sdk
 from bench.effort import Effort
@@ -17,6 +18,7 @@ ROWS: Mapping[str, Row] = {
     "yielding": streams.yielding,
     "agentscope": agentscope,
     "ai_sdk": ai_sdk,
+    "a2a": a2a,
     "openai": openai,
     "openai_chat": chat,
     "paced_streams": streams.paced_streams,

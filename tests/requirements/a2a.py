@@ -19,6 +19,7 @@ REQUIREMENTS = (
     Requirement("a2a:rpc:methods", "Unknown methods are -32601", "A2A 1.0, 9.5"),
     Requirement("a2a:rpc:notification", "A request without id is executed and answered with 204", "JSON-RPC 2.0"),
     Requirement("a2a:http:paths", "HTTP+JSON has its own paths, media type and form of errors", "A2A 1.0, 11"),
+    Requirement("a2a:http:cors", "Web pages may send and read the protocol's headers", "a2a §2"),
     Requirement("a2a:errors:table", "Every refusal has an answer", "A2A 1.0, 5.4"),
     Requirement("a2a:errors:unsupported", "Push notifications and extended cards are refused", "A2A 1.0, 3.3.4"),
     Requirement("a2a:extensions:echo", "Extensions in use are named in the answer", "A2A 1.0, 4.6"),

@@ -24,15 +24,15 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,255})(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
-_CUSTOM_HEADER = re.compile(rb"(?<![^, ])(?:x|mcp|openai)-[a-z0-9-]{1,64}(?![^, ])")
-"""An application's own header, or one of MCP or of OpenAI's clients. Every page that may call may also send it."""
+_CUSTOM_HEADER = re.compile(rb"(?<![^, ])(?:x|mcp|openai|a2a)-[a-z0-9-]{1,64}(?![^, ])")
+"""An application's own header, or one of MCP, A2A or OpenAI's clients. Every page that may call may also send it."""
 _KEY_PARAMETER_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-event-id, x-request-id"
 EXPOSED_HEADERS = (
-    b"location, retry-after, www-authenticate, allow, link, mcp-session-id, x-request-id, x-dragoman-session,"
+    b"location, retry-after, www-authenticate, allow, link, mcp-session-id, a2a-extensions, x-request-id, x-dragoman-session,"
     b" x-dragoman-run, x-dragoman-error, x-dragoman-more, x-workflow-run-id, x-workflow-stream-tail-index"
 )
 PREFLIGHT_MAX_AGE_S = b"7200"

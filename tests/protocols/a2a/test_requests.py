@@ -185,3 +185,17 @@ async def test_the_extension_for_answers_is_named_if_the_client_asks_for_it(alic
     named = await alice.request("SendMessage", params, **{"a2a-extensions": f"urn:other, {ANSWERS}"})
     assert named.headers["a2a-extensions"] == ANSWERS
     assert "a2a-extensions" not in (await alice.request("SendMessage", params)).headers
+
+
+@requirement("a2a:http:cors")
+async def test_web_pages_may_send_and_read_the_protocols_headers(app_server: AppServer) -> None:
+    asked = "authorization, a2a-version, a2a-extensions, last-event-id"
+    headers = [
+        ("origin", "https://page.example"),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", asked),
+    ]
+    stream = await app_server.connection.open("OPTIONS", "/a2a/rehearsal", headers=headers)
+    allowed = stream.headers["access-control-allow-headers"].split(", ")
+    assert (stream.status, set(asked.split(", ")) <= set(allowed)) == (204, True)
+    assert "a2a-extensions" in stream.headers["access-control-expose-headers"].split(", ")

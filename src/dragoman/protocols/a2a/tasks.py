@@ -21,7 +21,7 @@ from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.question_text import answers_from_text
 from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, InvalidCursor, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.stream import Cursor
+from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -94,9 +94,7 @@ class Tasks:
         with self._engine.follow(session, Cursor(row.first_seq - 1)) as reader:
             while reader.cursor < up_to and not fold.is_over:
                 for record in await reader.next():
-                    if isinstance(record, LoggedEvent):
-                        record = await self._engine.attachments.restore_event(session.state.session_id, record)
-                    fold.feed(record)
+                    await self._feed(fold, session, record)
         if not fold.is_task or session.state.agent != spec.name:
             raise TaskNotFound
         return FoundTask(session, fold, reader.cursor, row.first_seq)
@@ -117,13 +115,22 @@ class Tasks:
     async def _at(self, session: SessionView, task_id: RunId, first_seq: int, seq: int) -> FoundTask:
         """A task as it was at event `seq`, which a message caused, with that message."""
         await session.until_durable(seq)
-        events = list(await self._engine.history.events(session, first_seq - 1, seq + 1))
-        if events[-1].seq > seq and not isinstance(events[-1].event, MessageAdded):
-            events.pop()
-        fold = TaskFold(task_id, session.state)
-        for logged in events:
-            fold.feed(await self._engine.attachments.restore_event(session.state.session_id, logged))
-        return FoundTask(session, fold, Cursor(events[-1].seq), first_seq)
+        fold, at, up_to = TaskFold(task_id, session.state), Cursor(seq), session.durable_cursor
+        with self._engine.follow(session, Cursor(first_seq - 1)) as reader:
+            while reader.cursor < up_to and reader.cursor <= at:
+                for record in await reader.next():
+                    is_message = isinstance(record, LoggedEvent) and isinstance(record.event, MessageAdded)
+                    if cursor_of(record) > at and not is_message:
+                        return FoundTask(session, fold, at, first_seq)
+                    await self._feed(fold, session, record)
+                    at = max(at, cursor_of(record))
+        return FoundTask(session, fold, at, first_seq)
+
+    async def _feed(self, fold: TaskFold, session: SessionView, record: Record) -> None:
+        """Feed a record, with attachments that are stored beside the log."""
+        if isinstance(record, LoggedEvent):
+            record = await self._engine.attachments.restore_event(session.state.session_id, record)
+        fold.feed(record)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -134,6 +141,8 @@ class Tasks:
         message, configuration = request.message, request.configuration
         if message.role != "ROLE_USER":
             raise InvalidParams("messages of the user are taken, role ROLE_USER", "message.role")
+        if any(not char.isprintable() for char in message.context_id):
+            raise InvalidParams("a contextId has no line breaks and control characters", "message.contextId")
         if configuration.task_push_notification_config not in (msgspec.UNSET, None, {}):
             raise PushNotificationNotSupported
         check_configuration(configuration)

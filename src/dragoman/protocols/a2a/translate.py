@@ -399,14 +399,14 @@ class TaskFold:
         """Add what a user or an application answered, as a message of the user."""
         answer: JsonObject = {}
         match logged.event:
-            case AnswerGiven(call_id=call_id, granted=granted, reason=reason, result=result):
-                call = self._calls.calls.get(call_id)
-                if result is not None:
-                    answer = {"callId": call_id, "result": answer_text(result)}
-                elif not granted or call is None or is_approval(call):
-                    answer = {"callId": call_id, "granted": granted} | ({"reason": reason} if reason else {})
-                else:
+            case AnswerGiven(call_id=call_id, granted=granted) as given if call_id in self._calls.calls:
+                if given.result is not None:
+                    answer = {"callId": call_id, "result": answer_text(given.result)}
+                elif granted and not is_approval(self._calls.calls[call_id]):
                     self._answered.add(call_id)
+                else:
+                    answer = {"callId": call_id, "granted": granted}
+                    answer |= {"reason": given.reason} if given.reason else {}
             case CallSettled(result=result) if result.call_id in self._answered:
                 self._answered.discard(result.call_id)
                 answer = {"callId": result.call_id, "result": answer_text(result)}

@@ -32,7 +32,7 @@ ANSWERS = "urn:dragoman:a2a:answers:1"
 """The extension by which calls that wait are shown and answered, as data parts."""
 MAX_PAGE_SIZE = 100
 
-Name = Annotated[str, msgspec.Meta(max_length=255, pattern=r"\A[^\x00-\x1f\x7f]*\Z")]
+Name = Annotated[str, msgspec.Meta(max_length=255)]
 RequestId = int | Annotated[str, msgspec.Meta(max_length=1024)] | None
 Length = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -61,7 +61,7 @@ class Message(_Wire, frozen=True, kw_only=True):
 
     message_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     role: Literal["ROLE_USER", "ROLE_AGENT"]
-    parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1)]
+    parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1, max_length=1000)]
     context_id: Name = ""
     task_id: Name = ""
     reference_task_ids: Annotated[tuple[str, ...], msgspec.Meta(max_length=100)] = ()
