@@ -61,9 +61,10 @@ async def test_in_openais_api_it_is_429_and_makes_no_session(tmp_path: Path) -> 
     async with running_server(tmp_path, max_runs_per_user=1) as server:
         alice = OpenAiClient(server.connection, server.key("alice"))
         begun = await alice.respond(SLOW, background=True)
-        refused = await alice.request("POST", "/responses", {"input": "hello"})
-        assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
-        assert int(refused.headers["retry-after"]) > 0
+        for path in ("/responses", "/responses/compact"):
+            refused = await alice.request("POST", path, {"model": "rehearsal", "input": "hello"})
+            assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
+            assert int(refused.headers["retry-after"]) > 0
         await alice.post(f"/responses/{begun['id']}/cancel", {})
         assert (await alice.respond("hello"))["status"] == "completed"
 

@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import admission
-from dragoman.core.agent import Agent
+from dragoman.core.agent import Agent, Summarizer, Summary
+from dragoman.core.content import Message
 from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.input_checks import InputLimits, check_change
@@ -144,8 +145,8 @@ class Engine:
         )
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
-        run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
-        self._write_access = WriteAccess(self.cluster, self._runner, run_limit, index, limits)
+        self._run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
+        self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, index, limits)
         self._deletion = Deletion(
             log,
             index,
@@ -173,7 +174,7 @@ class Engine:
             self._write_access,
             self._branches,
             self._runner,
-            run_limit,
+            self._run_limit,
             index=index,
             idempotency=self._idempotency,
             attachments=self.attachments,
@@ -529,12 +530,14 @@ class Engine:
 
         Raises:
             SessionBusy: a run is active or queued, or the session changed meanwhile.
+            LimitReached: the owner has as many unfinished runs as allowed.
         """
         self._refuse_when_draining()
         live, agent = to_live_session(session), self.agent_for(session)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        compaction = await compact_session(agent, self.history, live)
+        with self._run_limit.reserve(live.state.owner):
+            compaction = await compact_session(agent, self.history, live)
         if compaction is None:
             return None
         before = live.state.seq
@@ -543,6 +546,19 @@ class Engine:
                 raise SessionBusy("the session changed meanwhile")
             await live.until_durable(live.append((compaction,), None))
         return compaction
+
+    async def summarize(self, user: UserId, agent: Summarizer, messages: Sequence[Message]) -> Summary | None:
+        """Have an agent summarize messages of no session, all but the newest. It counts as a run of the user's.
+
+        Returns:
+            The summary; None if the agent cannot write one.
+
+        Raises:
+            LimitReached: the user has as many unfinished runs as allowed.
+        """
+        self._refuse_when_draining()
+        with self._run_limit.reserve(user):
+            return await agent.summarize(messages, None)
 
     # --- idempotency ----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,11 @@
 """OpenAI's API, section 9: the clients that people use, over a real socket."""
 
 import asyncio
+import io
 import json
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +97,15 @@ async def test_the_python_client_polls_and_cancels_and_has_conversations(client:
 
 @requirement("openai:clients:python")
 async def test_the_example_of_the_documentation_runs_as_it_is_printed(
-    socket_server: SocketServer, capsys: pytest.CaptureFixture[str]
+    socket_server: SocketServer,
 ) -> None:
     page = (Path(__file__).parents[3] / "docs/protocols/openai.md").read_text(encoding="utf-8")
     code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     code = code.replace("http://127.0.0.1:8000", socket_server.connection.url).replace('"assistant"', '"rehearsal"')
     code = code.replace("sk-dragoman-…", socket_server.key("alice"))
-    await asyncio.to_thread(exec, f"{code}\nclient.close()", {})
-    assert capsys.readouterr().out == "You said: What is 20 + 22?\nYou said: And twice that?"
+    printed = io.StringIO()
+    await asyncio.to_thread(exec, f"{code}\nclient.close()", {"print": partial(print, file=printed)})
+    assert printed.getvalue() == "You said: What is 20 + 22?\nYou said: And twice that?"
 
 
 async def run_scenario(server: SocketServer, scenario: str) -> Json:

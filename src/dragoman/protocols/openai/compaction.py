@@ -70,10 +70,11 @@ class CompactionHandlers(OpenAiHandlers):
         previous: str | None = convert(body.get("previous_response_id"), str | None, "previous_response_id")
         if previous is None and body.get("input") is None:
             raise InvalidParameter("missing_required_parameter", "this or previous_response_id is required", "input")
-        messages = [] if previous is None else [*await self._messages_up_to(principal_of(request).user, previous)]
+        owner = principal_of(request).user
+        messages = [] if previous is None else [*await self._messages_up_to(owner, previous)]
         if body.get("input") is not None:
             messages += inputs.seeds_from(parse_items(body["input"]), self._engine.ids.new)
-        summary = await while_connected(request, agent.summarize([*messages, THE_REST], None))
+        summary = await while_connected(request, self._engine.summarize(owner, agent, [*messages, THE_REST]))
         if summary is None:
             raise RunFailed("compaction_failed", "The agent could not write a summary")
         return self._compacted(messages, summary)
