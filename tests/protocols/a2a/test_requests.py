@@ -62,7 +62,8 @@ async def test_a_card_says_how_its_agent_is_called_in_both_versions(app_server: 
     again = await fetch(app_server.connection, "/.well-known/agent-card.json", if_none_match=root.headers["etag"])
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", root.headers["etag"])
     missing = await fetch(app_server.connection, "/a2a/nobody/.well-known/agent-card.json")
-    assert (missing.status, json.loads(missing.body)["error"]["status"]) == (404, "NOT_FOUND")
+    error = {"code": 404, "status": "NOT_FOUND", "message": "there is no such agent"}
+    assert (missing.status, json.loads(missing.body)) == (404, {"error": error}), "it names no others"
 
 
 @requirement("a2a:card:public")

@@ -86,7 +86,7 @@ ERRORS = ErrorTable(
     {
         refusals.Refused: _PARAMS,
         refusals.NotFound: ErrorRow(404, "-32001"),
-        refusals.AgentNotFound: ErrorRow(404, "NOT_FOUND"),
+        refusals.AgentNotFound: ErrorRow(404, "NOT_FOUND", "there is no such agent"),  # cards are open: no names
         refusals.Invalid: _PARAMS,
         refusals.ImageUnsupported: ErrorRow(400, "-32005"),
         refusals.FileUnsupported: ErrorRow(400, "-32005"),
