@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.settings import Settings
+from tests.asgi_client import AsgiClient
 from tests.protocols.aap.client import (
     AapClient,
     Message,
@@ -255,6 +256,29 @@ async def test_a_reader_that_reads_late_gets_every_delta_in_order(aap_client: Aa
     frames = await reading.read_to_end()
     check_turn(frames, "delta")
     assert fold(frames) == [assistant_text("".join(f"<{number}>" for number in range(3000)))]
+
+
+@requirement("aap:turn:disconnect-goes-on")
+async def test_a_request_without_a_stream_ends_with_its_client_and_the_turn_goes_on(
+    app_server: AppServer, tool_gates: Any
+) -> None:
+    client = app_server.aap_client("alice")
+    session = await client.create("gated", server_tools=enabled_tools("hold"))
+    message = user(script(call("hold", gate="left"), {"say": "after"}))
+    body = {"messages": [message], "stream": "none"}
+    headers = [("authorization", f"Bearer {client.key}"), ("content-type", "application/json")]
+    assert isinstance(app_server.connection, AsgiClient)
+    exchange = app_server.connection.begin(
+        "POST", f"/aap/v3{session.path}/turns", headers=headers, body=json.dumps(body).encode()
+    )
+    await tool_gates.entered("left")
+    await exchange.disconnect()
+    await exchange.wait_until_released()
+    assert (await session.info())["_meta"]["status"] == "running"
+    rest = await session.watch()
+    tool_gates.open("left")
+    await rest.until("turn_stop")
+    assert rest.frames[-1].data["stopReason"] == "end_turn"
 
 
 @requirement("aap:sse:slow-reader")

@@ -30,13 +30,13 @@ from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHi
 from dragoman.protocols.aap.streams import SessionFrames, mode_of
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.body import header, json_response, read_answer, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.session_pages import session_page
-from dragoman.protocols.kit.sse import open_stream, read_to_end, resume_stream
+from dragoman.protocols.kit.sse import open_stream, resume_stream
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
 MAX_KEY_LENGTH = 255
@@ -206,8 +206,7 @@ class _Handlers(Handlers):
             if mode != "none":
                 return await open_stream(reader, TurnFrames(run_id, mode))
             summary = TurnSummary(run_id)
-            with reader:
-                await read_to_end(reader, summary)
+            await read_answer(request, reader, summary, lambda _: None)
             assert summary.answer is not None, "it was read to its end"
             return summary.answer
 

@@ -23,11 +23,11 @@ from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
 from dragoman.protocols.agentscope.translate import ResponseEvents, response_id, task_state
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
-from dragoman.protocols.kit.body import json_response, read_json_body
+from dragoman.protocols.kit.body import json_response, read_answer, read_json_body
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, path_steps
 from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
-from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end, resume_stream
+from dragoman.protocols.kit.sse import fixed_stream, open_stream, resume_stream
 
 QUEUE = "dragoman"
 """The name of the only queue of tasks. The protocol requires one."""
@@ -177,11 +177,7 @@ class _Handlers(Handlers):
             release = (self._admit_stream if handle.is_existing else admit_all)(principal_of(request))
             if is_stream:
                 return await open_stream(reader, events, on_close=lambda _: release())
-            try:
-                with reader:
-                    await read_to_end(reader, events)
-            finally:
-                release()
+            await read_answer(request, reader, events, lambda _: release())
             if events.response is None:
                 raise SessionNotFound("the session was deleted")
             return events.response
