@@ -17,6 +17,7 @@ from dragoman.client import (
     Message,
     NotFound,
     Notice,
+    Permission,
     Question,
     Text,
     Thinking,
@@ -42,6 +43,7 @@ FEATURES: dict[ClientProtocol, frozenset[c.Feature]] = {
     "agentscope": EVERYTHING - {"delete", "history"},
     "blade": EVERYTHING - {"client tools"},
     "openai": EVERYTHING,
+    "a2a": frozenset({"permissions", "questions", "sub-agents", "stop", "rejoin"}),
 }
 OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
     "aap": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
@@ -55,6 +57,7 @@ OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
         {c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult, c.ObservedPlan}
     ),
     "openai": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
+    "a2a": frozenset({c.ObservedPrompt, c.ObservedText}),
 }
 
 
@@ -91,7 +94,7 @@ class ClientDriver:
         return self._client
 
     async def begin(self, setup: c.Setup) -> None:
-        arguments: dict[str, Any] = {} if self._protocol == "blade" else {"tools": self.declared(setup)}
+        arguments: dict[str, Any] = {} if self._protocol in ("blade", "a2a") else {"tools": self.declared(setup)}
         if self._protocol == "aap":
             arguments |= {"server_tools": [*setup.trusted, *setup.untrusted], "trusted_tools": setup.trusted}
         self._session = await self.client.create("rehearsal", **arguments)
@@ -186,6 +189,8 @@ class ClientDriver:
                 case ToolCall(name=name, loop=""):
                     self._calls[name] = item.id
                     yield c.ObservedCall(name, item.arguments)
+                case Permission(name=name):  # of an agent that shows no calls
+                    self._calls[name] = item.call_id
                 case Question(loop=""):
                     yield c.ObservedCall(ASK)
                 case ToolResult(name=name, text=text, loop=""):

@@ -11,11 +11,11 @@ from dragoman.client.events import Event
 from dragoman.client.transports import ClientProtocol
 from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import cutting_proxy
-from tests.client.driver import FEATURES, TIMEOUTS
-from tests.conversations import script
+from tests.client.driver import FEATURES, OBSERVABLE, TIMEOUTS
+from tests.conversations import ObservedThinking, script
 from tests.servers import COMMAND, server_process
 
-PROTOCOLS: list[ClientProtocol] = list(FEATURES)
+PROTOCOLS: list[ClientProtocol] = [each for each in FEATURES if ObservedThinking in OBSERVABLE[each]]
 STORY = script(
     {"say": "First. "},
     {"step": True},

@@ -1,4 +1,4 @@
-"""The Python client for AAP, AG-UI, the Agent API, Blade and OpenAI's API.
+"""The Python client for AAP, AG-UI, the Agent API, Blade, OpenAI's API and A2A.
 
 `AsyncClient`, and `Client` for programs without an event loop.
 """

@@ -86,7 +86,9 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     pending: tuple[Pending, ...] = ()
     run_id: str = ""
     last_response_id: str = ""
-    """The newest response over OpenAI's API that this client has seen."""
+    """The newest response over OpenAI's API, or task over A2A, that this client has seen."""
+    emitted_lengths: dict[str, int] = {}
+    """Characters emitted so far of that task, by artifact."""
     tool_names: dict[str, str] = {}
     """Tool names by call id."""
     messages: list[JsonObject] = []

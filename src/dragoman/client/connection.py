@@ -243,7 +243,11 @@ class ServerConnection:
         kind = response.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
             body = await self._read_body(response)
-            for event in turn.feed_body(body):
+            try:
+                events = turn.feed_body(body)
+            except Unreachable as error:
+                raise _RetryableFailure(error, was_sent=True) from error
+            for event in events:
                 yield event
             if not turn.is_over:  # for example a proxy's page; a retry might run the request a second time
                 raise InvalidResponse(f"expected an event stream, got {len(body)} bytes of {kind or 'no content type'}")

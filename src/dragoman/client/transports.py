@@ -3,10 +3,12 @@
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, Mapping
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, get_args
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from dragoman.client.a2a import A2aCodec
+from dragoman.client.a2a_transport import A2aTransport
 from dragoman.client.aap import AapCodec
 from dragoman.client.agentscope import AgentScopeCodec
 from dragoman.client.agui import AguiCodec
@@ -20,7 +22,7 @@ from dragoman.client.openai import OpenAiCodec
 from dragoman.client.openai_chat import OpenAiChatCodec
 from dragoman.client.openai_transport import OpenAiTransport
 
-ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat"]
+ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a"]
 
 
 class Transport(Protocol):
@@ -190,8 +192,9 @@ def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeou
             return OpenAiTransport(ServerConnection(origin, key, responses, timeouts), responses)
         case "openai-chat":
             codec = OpenAiChatCodec(path) if path else OpenAiChatCodec()
+        case "a2a":
+            agents = A2aCodec(path)
+            return A2aTransport(ServerConnection(origin, key, agents, timeouts), agents)
         case _:
-            raise ClientError(
-                f"expected a protocol (aap, ag-ui, agentscope, blade, openai or openai-chat), got {protocol!r}"
-            )
+            raise ClientError(f"expected a protocol ({', '.join(get_args(ClientProtocol))}), got {protocol!r}")
     return HttpTransport(ServerConnection(origin, key, codec, timeouts), codec)

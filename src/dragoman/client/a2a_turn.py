@@ -1,0 +1,337 @@
+"""Decodes A2A's tasks and their event streams. Pure.
+
+What was emitted of each artifact is remembered, also beyond a turn, because a stream begins with the whole task.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from dragoman.client.codec import Request, SessionHandle
+from dragoman.client.decoding import decode_json
+from dragoman.client.errors import ClientError, InvalidResponse, Unreachable, make_refusal
+from dragoman.client.events import (
+    ClientCall,
+    Ended,
+    Event,
+    Image,
+    Notice,
+    Pending,
+    Permission,
+    Problem,
+    Question,
+    QuestionItem,
+    StopReason,
+    Text,
+    Usage,
+)
+from dragoman.client.pending import parse_question
+from dragoman.client.sse import Frame, FrameReader
+from dragoman.client.steps import SpokenSteps
+from dragoman.core.content import Json, JsonObject
+
+VERSION = {"A2A-Version": "1.0"}
+TASK_NOT_FOUND, TASK_NOT_CANCELABLE, UNSUPPORTED_OPERATION = -32001, -32002, -32004
+_STATUSES = {TASK_NOT_FOUND: 404, -32603: 500}
+ENDS: Mapping[str, StopReason] = {
+    "TASK_STATE_COMPLETED": "end_turn",
+    "TASK_STATE_FAILED": "error",
+    "TASK_STATE_CANCELED": "cancelled",
+    "TASK_STATE_REJECTED": "refusal",
+}
+"""Stop reasons by the state of a task that is over."""
+WAITING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
+_STOP_REASONS: Mapping[str, StopReason] = {
+    "max_tokens": "max_tokens",
+    "max_steps": "max_steps",
+    "interrupted": "interrupted",
+}
+"""Reasons in the metadata of a task's end that say more than its state."""
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a message or an artifact."""
+
+    text: str | None = None
+    raw: str | None = None
+    url: str | None = None
+    data: Json = None
+    media_type: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True, rename="camel"):
+    """A message of the user or the agent."""
+
+    parts: tuple[Part, ...] = ()
+    role: str = ""
+    message_id: str = ""
+    task_id: str = ""
+    context_id: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text of all parts."""
+        return "".join(each.text or "" for each in self.parts)
+
+
+class Artifact(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the answer."""
+
+    artifact_id: str
+    parts: tuple[Part, ...] = ()
+    name: str | None = None
+    metadata: JsonObject | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The state of a task."""
+
+    state: str = ""
+    message: Message | None = None
+    timestamp: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, rename="camel"):
+    """A task."""
+
+    id: str
+    context_id: str = ""
+    status: Status = Status()
+    artifacts: tuple[Artifact, ...] | None = None
+    history: tuple[Message, ...] | None = None
+    metadata: JsonObject | None = None
+
+
+class _StatusUpdate(msgspec.Struct, frozen=True, rename="camel"):
+    task_id: str
+    context_id: str = ""
+    status: Status = Status()
+    metadata: JsonObject | None = None
+
+
+class _ArtifactUpdate(msgspec.Struct, frozen=True, rename="camel"):
+    task_id: str
+    artifact: Artifact
+    context_id: str = ""
+    append: bool | None = False
+
+
+class _Result(msgspec.Struct, frozen=True, rename="camel"):
+    """What a stream consists of; `SendMessage` answers with one of the first two."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: _StatusUpdate | None = None
+    artifact_update: _ArtifactUpdate | None = None
+
+
+class RpcError(msgspec.Struct, frozen=True):
+    """Why a request failed."""
+
+    code: int = 0
+    message: str = ""
+
+    def to_refusal(self, body: bytes) -> ClientError:
+        """The exception for it."""
+        message = self.message or f"the server answered with the error {self.code}"
+        return make_refusal(_STATUSES.get(self.code, 400), str(self.code), message, body=body, request_id="")
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    result: _Result | None = None
+    error: RpcError | None = None
+
+
+def rpc_request(
+    path: str, method: str, params: JsonObject, *, is_idempotent: bool = True, headers: Mapping[str, str] = VERSION
+) -> Request:
+    """A request over JSON-RPC."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    headers = {"Content-Type": "application/json", **VERSION, **headers}
+    return Request(
+        method="POST", path=path, body=msgspec.json.encode(body), headers=headers, is_idempotent=is_idempotent
+    )
+
+
+def pending_of(task_id: str, status: Status) -> tuple[Pending, ...]:
+    """What a task waits for. Servers without Dragoman's extension say so in words alone, which a text answers."""
+    if status.state not in WAITING:
+        return ()
+    message = status.message or Message()
+    listed = [
+        call
+        for part in message.parts
+        if isinstance(part.data, dict) and isinstance(part.data.get("pending"), list)
+        for call in part.data["pending"]
+    ]
+    if not listed:
+        return (Question(call_id=task_id, questions=(QuestionItem(question=message.text),)),)
+    return tuple(map(_to_pending, listed))
+
+
+def _to_pending(call: JsonObject) -> Pending:
+    call_id, name, arguments = str(call.get("callId")), str(call.get("name")), call.get("input") or {}
+    match call.get("kind"):
+        case "question":
+            return parse_question(call_id, arguments)
+        case "client":
+            return ClientCall(call_id=call_id, name=name, arguments=arguments)
+    return Permission(call_id=call_id, name=name, arguments=arguments)
+
+
+def artifact_text(artifact: Artifact) -> str:
+    """The text of an artifact."""
+    return "".join(each.text or "" for each in artifact.parts)
+
+
+class A2aTurn:
+    """A task's stream, up to its end or its next question.
+
+    Dragoman servers number the events by their position in the log, and send what follows one. Others begin again with
+    the task as it is, whose artifacts show what is new.
+    """
+
+    def __init__(
+        self, handle: SessionHandle, first_request: Request | None, path: str, task: Task | None = None
+    ) -> None:
+        """Follow the task that a request to the agent at `path` starts or continues, or an existing task."""
+        self.is_over = False
+        self._handle = handle
+        self._first_request = first_request
+        self._path = path
+        self._task_id = "" if task is None else task.id
+        self._last_event_id = ""
+        self._is_at_rest = task is not None and task.status.state in (*ENDS, *WAITING)
+        """Whether the task is known to be over or to wait, so that there is nothing to follow."""
+        self._cut: set[str] = set()
+        """The artifacts that a crash cut off."""
+        self._steps = SpokenSteps()
+
+    @property
+    def request(self) -> Request:
+        """The request that starts the turn or resumes it."""
+        if not self._task_id:
+            assert self._first_request is not None, "there is a request or a task"
+            return self._first_request
+        if self._is_at_rest:
+            return rpc_request(self._path, "GetTask", {"id": self._task_id})
+        headers = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
+        return rpc_request(self._path, "SubscribeToTask", {"id": self._task_id}, headers=headers)
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether `request` resumes the turn without losing or repeating anything."""
+        return True
+
+    def feed_body(self, body: bytes) -> Sequence[Event]:
+        """Decode a response that is not a stream. Raises Unreachable if the task has to be read instead."""
+        if body.lstrip()[:1] != b"{":
+            return [event for frame in FrameReader().feed(body) for event in self.feed(frame)]
+        answer = decode_json(body, dict[str, Json], "an answer over JSON-RPC")
+        if isinstance(answer.get("result"), dict) and "status" in answer["result"]:  # of GetTask
+            return self._on_task(msgspec.convert(answer["result"], Task))
+        return self._on_answer(body)
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        """Decode one frame of the stream."""
+        events = self._on_answer(frame.data)
+        self._last_event_id = frame.id or self._last_event_id
+        return events
+
+    def _on_answer(self, body: bytes) -> Sequence[Event]:
+        answer = decode_json(body, _Answer, "an event of a task")
+        if answer.error is not None:
+            if answer.error.code == UNSUPPORTED_OPERATION and self._task_id and not self._is_at_rest:
+                self._is_at_rest = True
+                raise Unreachable("the task has ended meanwhile")
+            raise answer.error.to_refusal(body)
+        match answer.result:
+            case _Result(task=Task() as task):
+                return self._on_task(task)
+            case _Result(status_update=_StatusUpdate() as update):
+                self._identify(update.task_id, update.context_id)
+                return self._on_status(update.status, update.metadata)
+            case _Result(artifact_update=_ArtifactUpdate() as update):
+                self._identify(update.task_id, update.context_id)
+                return self._on_artifact(update.artifact, appends=bool(update.append))
+            case _Result(message=Message() as message):
+                self._identify(message.task_id, message.context_id)
+                self.is_over = True
+                return (*self._content(message.parts), Ended(reason="end_turn", run_id=message.task_id))
+        raise InvalidResponse(f"expected a task, a message or an update, got {body[:200]!r}")
+
+    def _identify(self, task_id: str, context_id: str) -> None:
+        handle = self._handle
+        if task_id != handle.last_response_id:
+            handle.emitted_lengths = {}
+        self._task_id = handle.run_id = handle.last_response_id = task_id
+        handle.id = context_id or handle.id
+        handle.pending = ()
+
+    def _on_task(self, task: Task) -> Sequence[Event]:
+        self._identify(task.id, task.context_id)
+        events: list[Event] = []
+        for artifact in task.artifacts or ():
+            events += self._on_artifact(artifact, appends=False)
+        return (*events, *self._on_status(task.status, task.metadata))
+
+    def _on_artifact(self, artifact: Artifact, *, appends: bool) -> Sequence[Event]:
+        key, lengths = artifact.artifact_id, self._handle.emitted_lengths
+        emitted, text = lengths.get(key, 0), artifact_text(artifact)
+        is_new = key not in lengths or appends
+        new_text = text if appends else text[emitted:]
+        lengths[key] = emitted + len(new_text)
+        events: list[Event] = list(self._steps.add(key, Text(text=new_text))) if new_text else []
+        if is_new:
+            events += self._content([each for each in artifact.parts if each.text is None], artifact.name)
+        if (artifact.metadata or {}).get("interrupted") is True and key not in self._cut:
+            self._cut.add(key)
+            events += self._steps.cut(key, "")
+        return events
+
+    def _content(self, parts: Sequence[Part], name: str | None = None) -> Sequence[Event]:
+        events: list[Event] = []
+        for each in parts:
+            if each.text:
+                events.append(Text(text=each.text))
+            elif each.raw is not None and (each.media_type or "").startswith("image/"):
+                events.append(Image(url=f"data:{each.media_type};base64,{each.raw}"))
+            elif each.url is not None and (each.media_type or "image/").startswith("image/"):
+                events.append(Image(url=each.url))
+            elif each.data is not None:
+                kind = "plan" if isinstance(each.data, dict) and "steps" in each.data and name == "plan" else "data"
+                events.append(Notice(kind=kind, content=each.data))
+            elif each.url is not None or each.raw is not None:
+                events.append(Notice(kind="file", content=msgspec.to_builtins(each)))
+        return events
+
+    def _on_status(self, status: Status, metadata: JsonObject | None) -> Sequence[Event]:
+        said = status.message.text if status.message is not None else ""
+        if status.state not in ENDS and status.state not in WAITING:
+            return (Notice(kind="status", content=said),) if said else ()
+        self.is_over = True
+        details = metadata or {}
+        pending = pending_of(self._task_id, status)
+        reason: StopReason = "tool_use" if pending else ENDS[status.state]
+        reason = _STOP_REASONS.get(str(details.get("stopReason")), reason)
+        problem = Problem(str(details.get("code") or ""), said or "the task failed") if reason == "error" else None
+        events: list[Event] = []
+        if said and reason in ("end_turn", "refusal"):  # some agents answer in the status of the end
+            events.append(Text(text=said))
+        self._handle.pending = pending
+        usage = details.get("usage")
+        events += [each for each in pending if isinstance(each, Permission | Question)]
+        return (
+            *events,
+            Ended(
+                reason=reason,
+                run_id=self._task_id,
+                usage=_to_usage(usage) if isinstance(usage, dict) else None,
+                problem=problem,
+                pending=pending,
+            ),
+        )
+
+
+def _to_usage(usage: JsonObject) -> Usage:
+    return Usage(int(usage.get("inputTokens") or 0), int(usage.get("outputTokens") or 0))
