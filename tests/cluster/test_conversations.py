@@ -66,8 +66,8 @@ def sampled_cases() -> list[Any]:
         played[rarest] += 1
         cases.append((rarest, each, "nats", False))
     for place, protocol in enumerate(NAMES):
-        able = playable(protocol)
-        cases.append((protocol, able[(place + 2) % len(able)], "database", True))
+        conversations = playable(protocol)
+        cases.append((protocol, conversations[(place + 2) % len(conversations)], "database", True))
     return cases
 
 

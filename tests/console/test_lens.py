@@ -291,12 +291,12 @@ async def test_a_fifth_protocol_takes_the_place_of_the_first_and_the_choice_is_r
     await console_page.open("lens", session)
     await console_page.until(OTHERS_ENDED)
     assert await console_page.run(SHOWN) == ["agentscope", *OTHERS]
+    said = "document.querySelector('.lens-row[data-moment=\"text:root:1\"]')"
     for run, protocol in enumerate(OTHERS, 2):
         await console_page.choose("Send over", protocol, ".lens-say")
         await console_page.write(SAY, f"over {protocol}", ".lens-say")
         await console_page.press("Send", ".lens-say")
         await console_page.wait_for_text(f"Run {run} of {run}", ".lens-runs")
-        said = "document.querySelector('.lens-row[data-moment=\"text:root:1\"]')"
         await console_page.until(f"{OTHERS_ENDED} && {said}?.innerText.includes('You said: over {protocol}')")
     await console_page.press("Previous run")
     await console_page.until(f"{OTHERS_ENDED} && {said}?.querySelector('.openai')?.innerText.includes('over openai')")
