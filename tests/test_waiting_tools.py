@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dragoman.agents.loading import load
+from tests.protocols.a2a.client import said
 from tests.protocols.agui.endpoint import an_input
 from tests.servers import running_socket_server
 from tests.test_one_session import ProtocolClients
@@ -80,3 +81,7 @@ async def test_a_text_answers_the_question_of_a_tool_where_protocols_have_no_for
         given = {"message": "Window", "session_id": result["session_id"]}
         stream = await clients.mcp.open("Window", more={"name": "clerk", "arguments": given})
         assert (await stream.result())["structuredContent"]["text"] == "window seat on R7"
+
+        asking = await clients.a2a.send("a seat")
+        assert asking["status"]["message"]["parts"][0]["text"] == "Where?\n- window\n- aisle"
+        assert said(await clients.a2a.send("WINDOW", taskId=asking["id"])) == "window seat on R7"

@@ -155,3 +155,17 @@ async def test_calls_are_closed_by_a_message_without_the_task_and_by_cancelling(
     waiting = await alice.send("ask me", contextId=task["contextId"])
     assert state_of(await alice.cancel(waiting["id"])) == "canceled"
     assert (await alice.list(contextId=task["contextId"]))["totalSize"] == 3
+
+
+@requirement("a2a:ask:question", "a2a:ask:approval")
+async def test_what_a_sub_agent_waits_for_is_asked_in_the_task_of_its_agent(alice: A2aClient) -> None:
+    question = {"questions": [{"question": "Which?", "options": [{"label": "a"}, {"label": "b"}]}]}
+    steps = [call("stamp", text="5 €"), {"ask": question}, {"say": "so {answer}"}]
+    task = await alice.send(script({"fork": {"description": "dig", "script": steps}}, {"say": "found {result}"}))
+    (approval,) = asked(task)
+    assert (approval["name"], approval["input"]) == ("stamp", {"text": "5 €"})
+    task = await alice.send(answers({"callId": approval["callId"], "granted": True}), taskId=task["id"])
+    assert (state_of(task), asked(task)[0]["input"]) == ("input-required", question)
+    over = await alice.send("b", taskId=task["id"])
+    assert (state_of(over), said(over)) == ("completed", "found so b")
+    assert len(over["history"]) == 5

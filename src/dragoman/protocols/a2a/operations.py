@@ -85,8 +85,9 @@ class Operations:
     async def stream(self, caller: Caller, params: Json, *, is_query: bool = False) -> Response:
         """Take a message, and follow its task."""
         async with AsyncExitStack() as stack:
-            task, _ = await self._send(caller, params, stack)
-            return await self._follow(caller, task, is_counted=task.is_repeated)
+            task, request = await self._send(caller, params, stack)
+            length = request.configuration.history_length
+            return await self._follow(caller, task, is_counted=task.is_repeated, history_length=length)
 
     async def _send(
         self, caller: Caller, params: Json, stack: AsyncExitStack
@@ -95,10 +96,18 @@ class Operations:
         request = self._convert(caller, params, wire.SendMessageRequest)
         return await self._tasks.send(caller.principal.user, caller.spec, request, stack), request
 
-    async def _follow(self, caller: Caller, task: FoundTask, *, is_counted: bool, from_rest: bool = False) -> Response:
+    async def _follow(
+        self,
+        caller: Caller,
+        task: FoundTask,
+        *,
+        is_counted: bool,
+        from_rest: bool = False,
+        history_length: int | None = None,
+    ) -> Response:
         """Follow a task with a stream that begins with the task as it is."""
         frames = TaskFrames(task.fold, caller.codec)
-        first = frames.snapshot(task.cursor)
+        first = frames.snapshot(task.cursor, history_length)
         if task.fold.is_over or (task.fold.phase == "asking" and not from_rest):
             return fixed_stream(first)
         release = (self._admit_stream if is_counted else admit_all)(caller.principal)
@@ -115,7 +124,9 @@ class Operations:
                 return await self._resume(caller, task, seen)
             if task.fold.is_over:
                 raise UnsupportedOperation("the task is over: get it, or send Last-Event-ID to read its events")
-            return await self._follow(caller, task, is_counted=True, from_rest=True)
+            return await self._follow(
+                caller, task, is_counted=True, from_rest=True, history_length=request.history_length
+            )
 
     async def _resume(self, caller: Caller, task: FoundTask, seen: str) -> Response:
         position = parse_position(seen)

@@ -28,9 +28,9 @@ class TaskFrames:
         """The artifact of the template, and whether it has begun there."""
         self._template = (b"", b"")
 
-    def snapshot(self, at: Cursor) -> bytes:
+    def snapshot(self, at: Cursor, history_length: int | None = None) -> bytes:
         """The task as it is, as the first event."""
-        return self._codec.frame(self._fold.task(), "task", _position(at))
+        return self._codec.frame(self._fold.task(history_length=history_length), "task", _position(at))
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
