@@ -3,9 +3,13 @@
 The driver folds the patches of every chat and compares them with `turn:end` and with the messages (section 7, G1, G2).
 """
 
+import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.protocols.blade.driver import BladeDriver
@@ -48,3 +52,20 @@ async def test_a_conversation_with_a_server_that_is_killed(
         driver = BladeDriver(is_raw=is_raw)
         await play(conversation, driver, server)
         await driver.close()
+
+
+@requirement("blade:catch-up:restart")
+async def test_a_server_that_stops_lets_its_clients_reconnect(tmp_path: Path) -> None:
+    """Socket.IO's clients reconnect when the connection is lost, but not after the packet `disconnect` (`41`)."""
+    async with running_socket_server(tmp_path) as server:
+        address = server.connection.url.replace("http", "ws") + "/socket.io/?EIO=4&transport=websocket"
+        async with connect(address) as socket:
+            assert str(await socket.recv()).startswith("0{")
+            await socket.send("40" + json.dumps({"token": server.key("alice")}))
+            assert str(await socket.recv()).startswith("40{")
+            await server.restart()
+            frames = []
+            with suppress(ConnectionClosed):
+                async for frame in socket:
+                    frames.append(frame)  # noqa: PERF401  # those before the exception count
+    assert "41" not in frames

@@ -370,12 +370,15 @@ class SocketServer:
         return {**request.scope, "headers": headers}, receive
 
     async def close(self) -> None:
-        """Disconnect all clients. Can be called again."""
+        """Close all connections. Can be called again.
+
+        Clients connect again by themselves after a lost connection, but not after Socket.IO's own packet `disconnect`.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        for socket in tuple(self._sockets.values()):
-            await self._server.disconnect(socket.sid)
+        for connection in tuple(self._server.eio.sockets.values()):
+            await connection.close(wait=False)
         await self._server.shutdown()
 
     async def _handle_connect(self, sid: str, environ: Mapping[str, Any], auth: Json) -> None:
