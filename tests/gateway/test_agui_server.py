@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed")
 pytest.importorskip("ag_ui", reason="AG-UI's package is not installed")
 
+from dragoman.agents import serving
 from dragoman.client import (
     Allow,
     AsyncClient,
@@ -28,12 +29,19 @@ from dragoman.client import (
 )
 from dragoman.client import Result as ToolAnswer
 from dragoman.client.connection import Timeouts
+from dragoman.core.content import AssistantMessage, text_of
+from dragoman.core.events import RunStopped
+from dragoman.core.stream import START, Record
 from dragoman.core.tools import TextOption
 from dragoman.gateway.remote_agent import RemoteAgent
+from dragoman.gateway.remote_play import OnLost
 from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import CuttingProxy, cutting_proxy
+from tests.engine.faulty_log import FaultyLog
+from tests.engine.world import open_session, reload, running_world, send, wait_for_end
 from tests.gateway.agui_server import AguiServer, running_agui_server
 from tests.servers import SocketServer, running_socket_server
+from tests.stores.simulated import SimulatedLog
 
 
 @pytest.fixture(scope="module")
@@ -319,3 +327,41 @@ async def test_an_edited_message_begins_a_new_remote_thread_with_what_our_user_s
         ]
     threads = [each["threadId"] for each in remote.requests[sent:]]
     assert threads[0] == threads[1] != threads[2]
+
+
+@pytest.mark.parametrize(("on_lost", "outcome", "sent"), [("fail", "remote_lost", 1), ("retry", None, 2)])
+async def test_a_crash_of_this_server_is_treated_like_a_lost_connection(
+    remote: AguiServer, on_lost: OnLost, outcome: str | None, sent: int
+) -> None:
+    before = len(remote.requests)
+    remote.speaks.clear()
+    served = RemoteAgent("ag-ui", remote.url, name="player", on_lost=on_lost)
+    await serving.start([served])
+    async with running_world(SimulatedLog()) as world:
+        world.agents["player"] = served
+        log = FaultyLog(world.store)
+        engine = await world.start(log)
+        session = await open_session(engine)
+        await send(engine, session, "wait")
+        seen: list[Record] = []
+        async with asyncio.timeout(DEADLINE_S):
+            with engine.follow(session, START) as reader:
+                while "one " not in str(seen):
+                    seen += await reader.next()
+        log.is_dead = True
+        await world.kill(engine)
+        remote.speaks.set()
+        engine = await world.start()
+        session = await reload(engine, session)
+        await wait_for_end(session)
+        events = await world.events(session.state.session_id)
+        stopped = next(each.event for each in events if isinstance(each.event, RunStopped))
+        history = await world.history(session.state.session_id)
+    await serving.close([served])
+    assert stopped.code == outcome
+    assert len(remote.requests) - before == sent
+    answers = [each for each in history if isinstance(each, AssistantMessage)]
+    assert [(text_of(each.content), each.status) for each in answers] == [
+        ("one ", "cut"),
+        *([("one two", "completed")] if outcome is None else []),
+    ]

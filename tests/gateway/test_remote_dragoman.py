@@ -1,12 +1,14 @@
 """What two Dragoman servers say to each other beside the conversations: shared state, options, the hops of a chain."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
 from dragoman import RemoteAgent, Run, SelectOption, agent
-from dragoman.client import AsyncClient
+from dragoman.client import AsyncClient, Restarted, Text
+from tests.client.cutting_proxy import cutting_proxy
 from tests.protocols.agui.agents import counting
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.servers import SocketServer, running_socket_server
@@ -61,3 +63,39 @@ async def test_each_server_of_a_chain_counts(gateway: SocketServer, tmp_path_fac
         AsyncClient(server.connection.url, key=server.key("alice")) as client,
     ):
         assert (await (await client.create("first")).ask("hi")).text == "kind after 2"
+
+
+async def test_a_step_that_the_remote_server_repeats_after_a_crash_is_repeated_here(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """It is stopped without grace while it speaks, so that its next start takes the run up."""
+    going_on = asyncio.Event()
+
+    @agent
+    async def waiter(run: Run) -> AsyncIterator[str]:
+        yield "one "
+        await going_on.wait()
+        yield "two"
+
+    folders = tmp_path_factory.mktemp("remote"), tmp_path_factory.mktemp("gateway")
+    async with (
+        running_socket_server(folders[0], agents=[waiter], rehearsal=False) as remote,
+        cutting_proxy(remote.connection.url, lambda: None) as proxy,
+    ):
+        served = RemoteAgent("agentscope", proxy.url, key=remote.key("alice"), name="waiter")
+        async with (
+            running_socket_server(folders[1], agents=[served], rehearsal=False) as server,
+            AsyncClient(server.connection.url, key=server.key("alice")) as client,
+        ):
+            session = await client.create("waiter")
+            run = session.run("go")
+            assert await anext(run) == Text(text="one ")
+            await remote.restart()
+            proxy.target = remote.connection.url
+            going_on.set()
+            reply = await run.reply()
+            assert reply.events[:-1] == (Restarted(text="one "), Text(text="one two"))
+            assert [(each.text, each.cut) for each in (await session.history())[1:]] == [
+                ("one ", True),
+                ("one two", False),
+            ]
