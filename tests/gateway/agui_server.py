@@ -13,7 +13,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.ui.ag_ui import AGUIAdapter
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tests.servers import Listener
@@ -109,7 +109,12 @@ class AguiServer:
         return await AGUIAdapter.dispatch_request(request, agent=self._agent)
 
     def app(self) -> Starlette:
-        return Starlette(routes=[Route("/agent", self._serve, methods=["POST"])])
+        return Starlette(
+            routes=[
+                Route("/agent", self._serve, methods=["POST"]),
+                Route("/moved", lambda request: RedirectResponse("/agent", 307), methods=["POST"]),
+            ]
+        )
 
 
 @asynccontextmanager

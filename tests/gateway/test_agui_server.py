@@ -75,6 +75,7 @@ async def server(
             headers=lambda info: {"Authorization": f"Bearer {info.options['token']}", "X-User": info.user},
         ),
         RemoteAgent("ag-ui", "http://127.0.0.1:9/agent", name="down", timeouts=timeouts),
+        RemoteAgent("ag-ui", remote.url.replace("/agent", "/moved"), name="moved", timeouts=timeouts),
     ]
     async with running_socket_server(tmp_path_factory.mktemp("gateway"), agents=agents, rehearsal=False) as server:
         yield server
@@ -273,13 +274,20 @@ async def test_a_server_that_is_down_is_not_asked_for_a_while(client: AsyncClien
     assert ended.problem.message.startswith("The remote agent cannot be reached; try again in ")
     async with httpx2.AsyncClient(base_url=server.connection.url) as http:
         ready = await http.get("/readyz")
-        assert (ready.status_code, ready.json()["remote_agents"]) == (
-            200,
-            "down unavailable, fragile available, private available, stubborn available, weather available",
-        )
+        assert ready.status_code == 200
+        states = dict(each.split() for each in ready.json()["remote_agents"].split(", "))
+        names = ("fragile", "moved", "private", "stubborn", "weather")
+        assert states == {"down": "unavailable", **dict.fromkeys(names, "available")}
         metrics = (await http.get("/metrics")).text
     assert 'dragoman_remote_agent_available{agent="down"} 0' in metrics
     assert 'dragoman_remote_agent_available{agent="weather"} 1' in metrics
+
+
+async def test_a_redirect_is_not_followed(client: AsyncClient, remote: AguiServer) -> None:
+    sent = len(remote.requests)
+    session = await client.create("moved")
+    assert shown(await events_of(session.run("hello"))) == [("ended", "remote_refused")]
+    assert len(remote.requests) == sent
 
 
 async def test_a_loop_of_servers_ends(server: SocketServer) -> None:

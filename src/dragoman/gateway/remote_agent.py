@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Unpack, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -84,6 +85,8 @@ class RemoteAgent(FrameworkAgent):
             own=("agent", "key", "headers", "timeouts", "on_lost"),
             **options,
         )
+        if "@" in urlsplit(url).netloc:  # addresses are shown and logged
+            raise DeclarationError("a remote agent's address has no password in it: use key=… or headers=…")
         try:
             self._server = RemoteServer(self.name, protocol, url, key, timeouts)
         except ClientError as error:

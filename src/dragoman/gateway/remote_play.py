@@ -44,6 +44,8 @@ RECENT_MESSAGES = 20
 """The messages that are read to find out whether the remote session still has what our user sees."""
 MAX_RETRIES = 2
 """How often a message is sent again with `on_lost="retry"`."""
+BUSY_DELAYS_S = (0.1, 0.5, 2.0)
+"""How long to wait before a turn is sent again that the remote server refused because another run was active."""
 _SEEDED: Final = frozenset({"aap", "ag-ui", "openai", "openai-chat"})
 """The protocols in which a session can begin with a history."""
 _SEED_ENCODERS: Mapping[str, Callable[[Iterable[remote.Message]], list[JsonObject]]] = {
@@ -92,6 +94,8 @@ class Play:
                 return await self._send_answers(link, recorded)
             return await self._send_messages(link)
         except ClientError as error:
+            if link is not None and not link.is_over:
+                await self._give_up(link)
             self._fail(error)
 
     # --- what to send ---------------------------------------------------------------------------------------------
@@ -185,7 +189,7 @@ class Play:
         remote_run = RemoteRun(self._run, link, origins, position)
         try:
             await self._transport.identify()
-            ended = await remote_run.follow(self._transport.run_turn(link.handle, link.turn_input, link.key))
+            ended = await self._follow(link, link.turn_input, remote_run)
         except asyncio.CancelledError:
             breaker.release()
             if not self._run.is_handed_over:
@@ -205,6 +209,15 @@ class Play:
         link.is_over, link.turn_input = True, None
         await self._keep(link)
         return _reason_of(ended)
+
+    async def _follow(self, link: Link, turn_input: TurnInput, remote_run: RemoteRun) -> remote.Ended:
+        """Send the turn and read it to its end. A run that was just stopped may take a moment to end there."""
+        for delay_s in BUSY_DELAYS_S:
+            try:
+                return await remote_run.follow(self._transport.run_turn(link.handle, turn_input, link.key))
+            except Busy:
+                await asyncio.sleep(delay_s)
+        return await remote_run.follow(self._transport.run_turn(link.handle, turn_input, link.key))
 
     async def _replace_session(self, link: Link, error: NotFound) -> StopReason | None:
         """Send a message in a new session, because the server has deleted the old one."""
