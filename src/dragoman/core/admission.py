@@ -18,9 +18,9 @@ from dragoman.core.content import (
     JsonObject,
     Message,
     SystemMessage,
-    Text,
     ToolMessage,
     UserMessage,
+    blocks_of,
 )
 from dragoman.core.events import (
     AnswerGiven,
@@ -192,8 +192,7 @@ def _open_seed_events(
     even if the tool is trusted or disabled, and the call of any other tool can only be answered.
     """
     events: list[Event] = [MessageOpened(message_id=message.id)]
-    blocks = (Text(message.content),) if isinstance(message.content, str) else message.content
-    for index, block in enumerate(blocks):
+    for index, block in enumerate(blocks_of(message.content)):
         if not isinstance(block, Call) or block.call_id not in still_open:
             events.append(BlockClosed(message_id=message.id, index=index, block=block))
             continue

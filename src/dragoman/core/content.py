@@ -3,7 +3,7 @@
 An assistant message is one model step. Its calls are blocks; the result of a call is a message of its own.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -13,6 +13,7 @@ Json = Any
 """A JSON value from a user, a model or a tool. It is opaque: the core only stores and forwards it."""
 
 JsonObject = dict[str, Any]
+B = TypeVar("B")
 
 DEPTH_LIMIT = 100
 """Maximum nesting of lists and objects in a value. A deeper value could be encoded in one place of the program but not
@@ -192,6 +193,11 @@ _ENCODER = msgspec.json.Encoder(enc_hook=to_plain_value)
 def encode_json(value: Json) -> bytes:
     """The value as compact JSON; values of derived classes as those of their bases. Raises TypeError."""
     return _ENCODER.encode(value)
+
+
+def blocks_of(content: str | tuple[B, ...]) -> tuple[B | Text, ...]:
+    """Content as blocks: a string is one text."""
+    return (Text(content),) if isinstance(content, str) else content
 
 
 def text_of(content: str | tuple[Block, ...] | tuple[InputBlock, ...]) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.core.content import AssistantMessage, Call, Message, Text, ToolMessage, UserMessage, text_of
+from dragoman.core.content import AssistantMessage, Call, Message, ToolMessage, UserMessage, blocks_of, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
@@ -148,8 +148,7 @@ def to_step_events(message: Message) -> Iterator[Event]:
     match message:
         case AssistantMessage(id=message_id, loop=loop):
             yield MessageOpened(message_id=message_id, loop=loop)
-            content = (Text(message.content),) if isinstance(message.content, str) else message.content
-            for index, block in enumerate(content):
+            for index, block in enumerate(blocks_of(message.content)):
                 if isinstance(block, Call):
                     yield CallOpened(message_id=message_id, index=index, call=block, kind="inline", loop=loop)
                 else:

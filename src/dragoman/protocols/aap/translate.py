@@ -314,8 +314,7 @@ def _assistant_message_to(message: core.AssistantMessage) -> wire.AssistantMessa
 
 
 def _blocks_to(message: core.AssistantMessage) -> tuple[wire.AnswerBlock, ...]:
-    blocks = (core.Text(message.content),) if isinstance(message.content, str) else message.content
-    return tuple(map(_block_to, blocks))
+    return tuple(map(_block_to, core.blocks_of(message.content)))
 
 
 def _block_to(block: core.Block) -> wire.AnswerBlock:

@@ -102,7 +102,9 @@ def is_same_message(message: wire.MessageIn, stored: core.UserMessage | None) ->
 
     `stored` is None for an agent's message, whose text is never taken from a client.
     """
-    return stored is None or (bool(message.content) and _blocks(stored.content) == _blocks(_contents(message, "input")))
+    return stored is None or (
+        bool(message.content) and core.blocks_of(stored.content) == core.blocks_of(_contents(message, "input"))
+    )
 
 
 def parse_input(
@@ -188,10 +190,6 @@ def _is_user_message(message: wire.MessageIn) -> bool:
 
 
 # --- contents -----------------------------------------------------------------------------------------------------
-
-
-def _blocks(content: str | tuple[core.InputBlock, ...]) -> tuple[core.InputBlock, ...]:
-    return (core.Text(content),) if isinstance(content, str) else content
 
 
 def _contents(message: wire.MessageIn, path: str) -> str | tuple[core.InputBlock, ...]:
@@ -289,7 +287,7 @@ def _parse_seeds(
         elif message.role == "system":
             add(path, core.SystemMessage(id=MessageId(new_id()), content=core.text_of(_contents(message, path))))
         elif message.role == "assistant" and message.kind == "message":
-            step += [(path, block) for block in _blocks(_contents(message, path))]
+            step += [(path, block) for block in core.blocks_of(_contents(message, path))]
     close_step()
     return seeds
 

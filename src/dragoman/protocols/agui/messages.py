@@ -358,17 +358,16 @@ def _has_call(message: wire.Message, call_id: str) -> bool:
 
 
 def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:
-    blocks = () if isinstance(seed.content, str) else seed.content
     return [
         _block_event(seed.id, index, block, seed.loop, at)
-        for index, block in enumerate(blocks)
+        for index, block in enumerate(core.blocks_of(seed.content))
         if not isinstance(block, core.Text | core.Thinking | core.Call)
     ]
 
 
 def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
     """A whole model step: its reasoning, and one message with the rest, in the order in which they began."""
-    blocks = (core.Text(step.content),) if isinstance(step.content, str) else step.content
+    blocks = core.blocks_of(step.content)
     messages: list[wire.Message] = []
     own = _assistant_message(step, has_text=any(not isinstance(each, core.Call | core.Thinking) for each in blocks))
     for index, block in enumerate(blocks):
@@ -380,11 +379,11 @@ def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
 
 
 def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> wire.AssistantMessage:
-    blocks = () if isinstance(step.content, str) else step.content
+    calls = tuple(tool_call(block) for block in core.blocks_of(step.content) if isinstance(block, core.Call))
     return wire.AssistantMessage(
         id=step.id,
         content=core.text_of(step.content) if has_text else None,
-        tool_calls=tuple(tool_call(block) for block in blocks if isinstance(block, core.Call)) or None,
+        tool_calls=calls or None,
         subagent_run_id=subagent_run_id(step.loop),
         metadata=STATUS_METADATA.get(step.status),
     )

@@ -155,7 +155,7 @@ def history_message(entry: HistoryEntry, link: Callable[[str], str]) -> wire.His
             status=INCOMPLETE_STATUS.get(status, msgspec.UNSET),
             metadata=STATUS_METADATA.get(status, msgspec.UNSET),
         )
-    blocks = (core.Text(content),) if isinstance(content, str) else content
+    blocks = core.blocks_of(content)
     return wire.HistoryUser(
         id=entry.message.client_id or entry.message.id,
         seq=entry.ordinal,

@@ -193,8 +193,7 @@ class Projection:
                 turn = self.turns.begin(
                     message.id, "assistant", at, seq, message.loop, status="streaming", model=message.model
                 )
-                parts = (core.Text(message.content),) if isinstance(message.content, str) else message.content
-                for index, part in enumerate(parts):
+                for index, part in enumerate(core.blocks_of(message.content)):
                     self._add_content(turn, index, part, logged)
                 turn.set_final_status(message.status)
                 self.turns.end_step(turn, at)
