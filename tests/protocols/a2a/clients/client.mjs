@@ -52,9 +52,10 @@ async function visit(client) {
   seen.get = [STATES[got.status.state], got.history.length];
   const running = client.sendMessageStream(message(slow, { contextId }));
   const id = (await running.next()).value.payload.value.id;
-  const following = read(client.resubscribeTask({ id, tenant: "" }));
+  const following = client.resubscribeTask({ id, tenant: "" });
+  await following.next();
   seen.cancelled = STATES[(await client.cancelTask({ id, tenant: "", metadata: undefined })).status.state];
-  seen.followed = (await following).states.at(-1);
+  seen.followed = (await read(following)).states.at(-1);
   seen.rest = (await read(running)).states.at(-1);
   seen.unknown = await client.getTask({ id: contextId, tenant: "" }).catch((error) => error.name);
   return seen;
