@@ -6,12 +6,14 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman import RemoteAgent, Run, SelectOption, agent
+from dragoman import Data, Image, RemoteAgent, Run, SelectOption, agent
 from dragoman.client import AsyncClient, Restarted, Text
 from tests.client.cutting_proxy import cutting_proxy
 from tests.protocols.agui.agents import counting
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.servers import SocketServer, running_socket_server
+
+CARD = {"type": "stack", "children": [{"type": "text", "role": "title", "content": "A card"}]}
 
 
 @agent(options=[SelectOption(name="tone", options=("kind", "rude"), default="kind")])
@@ -20,10 +22,20 @@ async def speaker(run: Run) -> AsyncIterator[str]:
     yield f"{run.option('tone')} after {run.metadata.hops}"
 
 
+@agent
+async def painter(run: Run) -> AsyncIterator[Image | Data | str]:
+    """Shows a picture, data and a card."""
+    yield "see "
+    yield Image("https://example.org/red.png")
+    yield Data({"pixels": 3})
+    run.card(CARD)
+    yield "that"
+
+
 @pytest.fixture(scope="module")
 async def remote(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
     folder = tmp_path_factory.mktemp("remote")
-    async with running_socket_server(folder, agents=[speaker, counting], rehearsal=False) as server:
+    async with running_socket_server(folder, agents=[speaker, counting, painter], rehearsal=False) as server:
         yield server
 
 
@@ -33,6 +45,7 @@ async def gateway(remote: SocketServer, tmp_path_factory: pytest.TempPathFactory
     agents = [
         RemoteAgent("aap", url, agent="speaker", key=key, name="speaker"),
         RemoteAgent("ag-ui", f"{url}/ag-ui/counting", key=key, name="counting"),
+        RemoteAgent("ag-ui", f"{url}/ag-ui/painter", key=key, name="painter"),
     ]
     async with running_socket_server(tmp_path_factory.mktemp("gateway"), agents=agents, rehearsal=False) as server:
         yield server
@@ -44,6 +57,22 @@ async def test_a_state_is_shared_with_the_remote_agent_in_both_directions(gatewa
     assert (await shared.run(an_input("two", thread=thread))).text == "8 9"
     events = (await shared.hydrate(thread)).events
     assert [each["snapshot"] for each in events if each["type"] == "STATE_SNAPSHOT"] == [{"count": 9, "nothing": None}]
+
+
+async def test_pictures_data_and_cards_are_passed_on(remote: SocketServer, gateway: SocketServer) -> None:
+    seen = []
+    for server in (remote, gateway):
+        painter = Endpoint(server.connection, server.key("alice"), agent="painter")
+        events = (await painter.run(an_input("paint", thread=str(uuid4())))).events
+        seen.append(
+            [
+                {name: value for name, value in each["value"].items() if name != "messageId"}
+                for each in events
+                if each["type"] == "CUSTOM"
+            ]
+        )
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 3
 
 
 async def test_the_options_of_a_remote_agent_are_options_here(gateway: SocketServer) -> None:

@@ -124,7 +124,8 @@ class RemoteRun:
                 if self._think(text):
                     await self._run.drain()
             case remote.Image(url=url):
-                self._add(Image(url))
+                if self._begin_block():
+                    self._run.add(Image(url))
             case remote.ToolResult():
                 await self._settle(event)
 
@@ -153,11 +154,13 @@ class RemoteRun:
         self._thought.append(text)
         return self._run.think(text)
 
-    def _add(self, block: Image | Data) -> None:
+    def _begin_block(self) -> bool:
+        """Count something beside the text that belongs to the message. Returns whether the log does not have it."""
         self._position.blocks += 1
-        if self._position.blocks > self._skip.blocks:
-            self._is_open = True
-            self._run.add(block)
+        if self._position.blocks <= self._skip.blocks:
+            return False
+        self._is_open = True
+        return True
 
     def _repeat_step(self, restarted: remote.Restarted) -> None:
         """The remote server repeats its step after a crash: close ours as cut, and say again what is not repeated."""
@@ -226,7 +229,11 @@ class RemoteRun:
             case "step_finished":
                 self._run.stage(None)
             case "dragoman.block" if isinstance(content, dict) and isinstance(content.get("data"), dict):
-                self._add(Data(content["data"]))
+                if self._begin_block():
+                    self._run.add(Data(content["data"]))
+            case "dragoman.ui_schema":
+                if self._begin_block():
+                    self._run.card(content)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

@@ -69,12 +69,14 @@ class RemoteServer:
         """Ask the server for an agent, by default its first. Returns it, if it is known, and what to say about it."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                agents = await self.transport.with_headers(headers).agents()
+                transport = self.transport.with_headers(headers) if headers else self.transport
+                agents = await transport.agents()
         except Unsupported:
             return None, "which does not say what it can do"
         except (ClientError, TimeoutError) as error:
-            log.warning("remote server not reached", agent=self.name, url=self.url, error=str(error))
-            return None, f"which could not be asked what it can do: {str(error) or 'no answer'}"
+            reason = str(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
+            log.warning("remote server not reached", agent=self.name, url=self.url, error=reason)
+            return None, f"which could not be asked what it can do: {reason}"
         found = next((each for each in agents if name in ("", each.name)), None)
         if found is None:
             return None, f"which has no agent {name!r}; its agents: {', '.join(each.name for each in agents) or 'none'}"

@@ -17,7 +17,7 @@ _PRIVATE_KEY = "remote"
 
 
 class Position(msgspec.Struct, kw_only=True, array_like=True):
-    """How much of a turn's events is in the log: characters of text and of reasoning, and other blocks."""
+    """How much of a turn's events is in the log: characters of text and of reasoning, blocks, cards."""
 
     text: int = 0
     thinking: int = 0
