@@ -63,15 +63,17 @@ class TaskStream:
 
     def text(self) -> str:
         """The text of all artifacts, as far as it has come: of the snapshot and of the updates."""
-        found = []
+        found: dict[str, str] = {}
         for event in self.events:
             task = event.get("task") or (event if event.get("kind") == "task" else None)
             if task is not None:
-                found = [text_of(each["parts"]) for each in task.get("artifacts", [])]
+                found = {each["artifactId"]: text_of(each["parts"]) for each in task.get("artifacts", [])}
             update = event.get("artifactUpdate") or (event if event.get("kind") == "artifact-update" else None)
             if update is not None:
-                found.append(text_of(update["artifact"]["parts"]))
-        return "".join(found)
+                artifact = update["artifact"]
+                before = found.get(artifact["artifactId"], "") if update["append"] else ""
+                found[artifact["artifactId"]] = before + text_of(artifact["parts"])
+        return "".join(found.values())
 
     def statuses(self) -> list[str]:
         """The states that were shown, in order, without prefix."""

@@ -434,15 +434,17 @@ class TaskFold:
         return wire.ArtifactUpdate(
             task_id=self.task_id,
             context_id=self.context_id,
-            artifact=_artifact(closed.message_id, tuple(step.unsent) or (text_part(""),), is_cut=step.is_cut),
-            append=step.is_streamed,
+            artifact=_artifact(closed.message_id, tuple(step.unsent), is_cut=step.is_cut),
+            append=step.is_streamed and not step.is_cut,
             last_chunk=True,
         )
 
 
 def _artifact(message_id: str, parts: tuple[wire.Part, ...], *, is_cut: bool) -> wire.Artifact:
+    """A step as an artifact. One that a crash cut off is empty: a later one repeats it, and clients join all texts."""
     metadata = {"interrupted": True} if is_cut else {}
-    return wire.Artifact(artifact_id=message_id, name="answer", parts=parts, metadata=metadata)
+    shown = () if is_cut else parts
+    return wire.Artifact(artifact_id=message_id, name="answer", parts=shown or (text_part(""),), metadata=metadata)
 
 
 def text_part(text: str) -> wire.Part:
