@@ -1,15 +1,15 @@
 """Agents for what the rehearsal agent does not show: what a request contained, and every kind of content."""
 
 import json
+from typing import Any
 
 import msgspec
 
 from dragoman import Run as FunctionRun
 from dragoman import agent
-from dragoman.core.agent import Agent, Run, RunnableTool
-from dragoman.core.content import Call, Data, File, Image, Text, UserMessage, text_of
-from dragoman.core.events import StopReason
-from dragoman.core.tools import AgentSpec, Capabilities
+from dragoman.core.agent import Run
+from dragoman.core.content import Data, File, Image, Text
+from tests.protocols.mirror_agent import MirrorAgent
 
 MEDIA = (
     Text("look"),
@@ -22,40 +22,16 @@ MEDIA = (
 )
 
 
-class EchoRequestAgent:
-    """Answers with its input as JSON: the parameters, the properties or the tools of the run, or the user's content."""
+class EchoRequestAgent(MirrorAgent):
+    """Shows whole tools, and what applications forward."""
 
-    spec = AgentSpec(
-        name="mirror",
-        aliases=("looking-glass",),
-        capabilities=Capabilities(client_tools=True, image_http=True, image_data=True),
-    )
+    media = MEDIA
 
-    def tool(self, name: str) -> RunnableTool | None:
-        return None
+    def tools(self, run: Run) -> Any:
+        return [msgspec.to_builtins(tool) for tool in run.offered_tools()]
 
-    def child(self, call: Call) -> Agent | None:
-        return None
-
-    async def play(self, run: Run) -> StopReason | None:
-        prompt = [each for each in await run.turn() if isinstance(each, UserMessage)][-1].content
-        match text_of(prompt):
-            case "parameters":
-                run.emit(json.dumps(run.parameters))
-            case "metadata":
-                run.emit(json.dumps({"user": run.metadata.user, "forwarded": run.metadata.forwarded}))
-            case "tools":
-                run.emit(json.dumps([msgspec.to_builtins(tool) for tool in run.offered_tools()]))
-            case "history":
-                messages = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
-                run.emit(json.dumps(messages[::-1]))
-            case "media":
-                for block in MEDIA:
-                    run.add(block)
-            case _:
-                run.emit(json.dumps(msgspec.to_builtins(prompt)))
-        await run.end_step()
-        return None
+    def metadata(self, run: Run) -> Any:
+        return {"user": run.metadata.user, "forwarded": run.metadata.forwarded}
 
 
 @agent(name="memory_writer", memory=True)

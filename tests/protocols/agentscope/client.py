@@ -7,6 +7,7 @@ from typing import Any
 from tests.asgi_client import DEADLINE_S, Stream
 from tests.conversations import call as call
 from tests.conversations import script as script
+from tests.event_reader import EventReader
 from tests.protocols.aap.client import Connection, Reply
 from tests.protocols.agentscope.stream import Event, check, parse
 
@@ -91,46 +92,20 @@ def pending(response: Event) -> dict[str, str]:
     return calls
 
 
-class StreamReader:
+class StreamReader(EventReader):
     """Reads a stream of events."""
 
     def __init__(self, stream: Stream, *, first: int = 0) -> None:
-        self.stream = stream
-        self.events: list[Event] = []
-        self.first = first
-        self._body = b""
+        super().__init__(stream, parse, first=first)
 
     async def wait_for_text(self, text: str) -> None:
         """Read until the agent's whole text is `text`."""
         while "".join(each["text"] for each in self.events if each.get("delta")) != text:
-            assert await self._more(), self.events
-
-    async def until(self, count: int) -> None:
-        """Read until there are `count` events."""
-        while len(self.events) < count:
-            assert await self._more(), self.events
-
-    async def read_to_end(self) -> list[Event]:
-        """Read to the end; return all events."""
-        while await self._more():
-            pass
-        return self.events
+            assert await self.more(), self.events
 
     async def end(self, **how: Any) -> Event:
         """Read to the end and check all events; return the terminal response."""
         return check(await self.read_to_end(), first=self.first, **how)
-
-    async def disconnect(self) -> None:
-        await self.stream.disconnect()
-
-    async def _more(self) -> bool:
-        chunk = await self.stream.chunk()
-        self._body += chunk or b""
-        whole, mark, self._body = self._body.rpartition(b"\n\n")
-        if mark:
-            self.events += [each for each in parse(whole + mark) if whole]
-        assert chunk is not None or not self._body
-        return chunk is not None
 
 
 class AgentScopeClient:

@@ -1,15 +1,12 @@
 """Agents for what the rehearsal agent does not show: what a request contained, and every kind of content."""
 
-import json
-
-import msgspec
-
 from dragoman import Run as FunctionRun
 from dragoman import agent
 from dragoman.core.agent import Agent, Run, RunnableTool
 from dragoman.core.content import Call, Data, File, Image, Text, ToolMessage, UserMessage, text_of
 from dragoman.core.events import StopReason
 from dragoman.core.tools import AgentSpec, Capabilities
+from tests.protocols.mirror_agent import MirrorAgent
 
 MEDIA = (
     Text("look"),
@@ -19,40 +16,10 @@ MEDIA = (
 )
 
 
-class MirrorAgent:
-    """Answers with a part of its input as JSON: `parameters`, `tools`, `metadata`, `history`, or the user's content."""
+class ContentMirror(MirrorAgent):
+    """Has content of every kind."""
 
-    spec = AgentSpec(
-        name="mirror",
-        aliases=("looking-glass",),
-        capabilities=Capabilities(client_tools=True, image_http=True, image_data=True),
-    )
-
-    def tool(self, name: str) -> RunnableTool | None:
-        return None
-
-    def child(self, call: Call) -> Agent | None:
-        return None
-
-    async def play(self, run: Run) -> StopReason | None:
-        prompt = [each for each in await run.turn() if isinstance(each, UserMessage)][-1].content
-        match text_of(prompt):
-            case "parameters":
-                run.emit(json.dumps(run.parameters))
-            case "metadata":
-                run.emit(json.dumps({"user": run.metadata.user, "instructions": run.metadata.instructions}))
-            case "tools":
-                run.emit(json.dumps([tool.name for tool in run.offered_tools()]))
-            case "history":
-                messages = [[type(each).__name__, text_of(each.content)] async for each in run.history()]
-                run.emit(json.dumps(messages[::-1]))
-            case "media":
-                for block in MEDIA:
-                    run.add(block)
-            case _:
-                run.emit(json.dumps(msgspec.to_builtins(prompt)))
-        await run.end_step()
-        return None
+    media = MEDIA
 
 
 @agent(name="weather", client_tools=True)
@@ -91,4 +58,4 @@ class ForecastAgent:
 
 
 forecast = ForecastAgent()
-AGENTS = (MirrorAgent(), weather, forecast)
+AGENTS = (ContentMirror(), weather, forecast)

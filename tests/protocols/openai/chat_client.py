@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from tests.asgi_client import Stream
+from tests.event_reader import EventReader
 from tests.protocols.aap.client import Reply
 from tests.protocols.openai.client import OpenAiClient
 
@@ -32,30 +33,37 @@ def function_tool(name: str, **facts: Json) -> Json:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object"}, **facts}}
 
 
-class ChatStream:
+def parse(body: bytes) -> list[Json]:
+    """Parse whole frames: chunks as JSON, an error, and `[DONE]`."""
+    chunks: list[Json] = []
+    for frame in body.decode().removesuffix("\n\n").split("\n\n"):
+        if not frame.startswith(":"):
+            assert frame.startswith("data: ")
+            assert "\n" not in frame
+            data = frame.removeprefix("data: ")
+            chunks.append(data if data == "[DONE]" else json.loads(data))
+    return chunks
+
+
+class ChatStream(EventReader):
     """Reads the chunks of an answer."""
 
     def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.chunks: list[Json] = []
-        """The chunks as JSON, an error, and `[DONE]`."""
-        self._body = b""
+        super().__init__(stream, parse)
 
     async def until_said(self, text: str) -> None:
         """Read until the whole content is `text`."""
         while self.text() != text:
-            assert await self._more(), self.chunks
+            assert await self.more(), self.events
 
     def text(self, kind: str = "content") -> str:
         """What was said so far."""
-        deltas = [choice["delta"] for chunk in self.chunks if "id" in chunk for choice in chunk["choices"]]
+        deltas = [choice["delta"] for chunk in self.events if "id" in chunk for choice in chunk["choices"]]
         return "".join(delta.get(kind) or "" for delta in deltas)
 
     async def end(self) -> Json:
         """Read and check the rest; return the answer as JSON answers have it, or `{"error": …}`."""
-        while await self._more():
-            pass
-        *chunks, done = self.chunks
+        *chunks, done = await self.read_to_end()
         assert done == "[DONE]"
         if "error" in chunks[-1]:
             return chunks[-1]
@@ -93,19 +101,6 @@ class ChatStream:
             **({"reasoning_content": thinking} if thinking else {}),
             **({"tool_calls": calls} if calls else {}),
         }
-
-    async def _more(self) -> bool:
-        chunk = await self.stream.chunk()
-        self._body += chunk or b""
-        whole, mark, self._body = self._body.rpartition(b"\n\n")
-        for frame in whole.split(b"\n\n") if mark else ():
-            if not frame.startswith(b":"):
-                assert frame.startswith(b"data: ")
-                assert b"\n" not in frame
-                data = frame.removeprefix(b"data: ").decode()
-                self.chunks.append(data if data == "[DONE]" else json.loads(data))
-        assert chunk is not None or not self._body
-        return chunk is not None
 
 
 class ChatClient:

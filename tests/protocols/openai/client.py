@@ -6,8 +6,9 @@ from typing import Any
 from tests.asgi_client import Stream
 from tests.conversations import call as call
 from tests.conversations import script as script
+from tests.event_reader import EventReader
 from tests.protocols.aap.client import Connection, Reply
-from tests.protocols.openai.stream import DONE, Event, check, parse
+from tests.protocols.openai.stream import DONE, check, parse
 
 Json = Any
 
@@ -30,50 +31,24 @@ def approval(request: Json, *, approve: bool, reason: str | None = None) -> Json
     return answer | ({} if reason is None else {"reason": reason})
 
 
-class StreamReader:
+class StreamReader(EventReader):
     """Reads a stream of events."""
 
     def __init__(self, stream: Stream, *, first: int = 0) -> None:
-        self.stream = stream
-        self.events: list[Event] = []
-        self.first = first
-        self._body = b""
+        super().__init__(stream, parse, first=first)
 
     async def wait_for_text(self, text: str) -> None:
         """Read until the agent's whole text is `text`."""
         while "".join(each["delta"] for each in self.events if each["type"] == "response.output_text.delta") != text:
-            assert await self._more(), self.events
-
-    async def until(self, count: int) -> None:
-        """Read until there are `count` events."""
-        while len(self.events) < count:
-            assert await self._more(), self.events
-
-    async def read_to_end(self) -> list[Event]:
-        """Read to the end; return all events."""
-        while await self._more():
-            pass
-        return self.events
+            assert await self.more(), self.events
 
     async def end(self) -> Json:
         """Read to the end and check all events; return the terminal response."""
         return check(await self.read_to_end(), first=self.first, is_whole=self.first == 0)
 
-    async def disconnect(self) -> None:
-        await self.stream.disconnect()
-
     @property
     def is_done(self) -> bool:
         return bool(self.events) and self.events[-1]["type"] == DONE
-
-    async def _more(self) -> bool:
-        chunk = await self.stream.chunk()
-        self._body += chunk or b""
-        whole, mark, self._body = self._body.rpartition(b"\n\n")
-        if mark:
-            self.events += parse(whole + mark)
-        assert chunk is not None or not self._body
-        return chunk is not None
 
 
 class OpenAiClient:
