@@ -25,7 +25,8 @@ from dragoman.protocols.openai.chat_requests import ParsedChat
 from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import OtherItem
-from dragoman.protocols.openai.runs import RunHandle, Runs, is_passing, translated_errors
+from dragoman.protocols.openai.runs import RunHandle, Runs, translated_errors
+from dragoman.protocols.openai.sessions import is_passing
 from dragoman.protocols.openai.translate import PROTOCOL
 
 MAX_WAITING_SESSIONS = 1000
@@ -98,7 +99,7 @@ class ChatRuns:
         return None
 
     async def _start_with_key(self, stack: AsyncExitStack, request: ChatRequest, agent: str) -> RunHandle | None:
-        """Start a run in the session of a name; None if the request is aside from its conversation."""
+        """Start a run in the session of a name; None if the request does not belong to its conversation."""
         owner, name = request.owner, request.session_key or ""
         with suppress(SessionNotFound):
             return await self._continue(stack, request, await self._engine.find_session(owner, name), agent)
@@ -133,7 +134,9 @@ class ChatRuns:
                 self._waiting[request.owner] = waiting
             if len(waiting) >= MAX_WAITING_SESSIONS:
                 raise LimitReached(f"{len(waiting)} answers wait for the results of tools", retry_after_s=60)
-        change = self._runs.unlisted(request.chat.fields.store, is_repeatable=request.idempotency_key is not None)
+        change = self._runs.new_sessions.unlisted(
+            request.chat.fields.store, is_repeatable=request.idempotency_key is not None
+        )
         return Create(protocol=PROTOCOL, agent=agent, change=change)
 
     # --- runs -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound
 from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import Metadata, convert, decode_object, parse_items
-from dragoman.protocols.openai.runs import Runs, is_draft
+from dragoman.protocols.openai.runs import Runs
+from dragoman.protocols.openai.sessions import is_draft
 
 MAX_NEW_ITEMS = 20
 _EXAMPLE = {"metadata": {"topic": "demo"}}
@@ -51,7 +52,7 @@ class ConversationHandlers(OpenAiHandlers):
         body = decode_object(await read_json_body(request, self._options.body_limit))
         seeds = () if not body.get("items") else self._seeds(body["items"])
         owner = principal_of(request).user
-        return _conversation(await self._runs.create_draft(owner, labels=_metadata(body), seeds=seeds))
+        return _conversation(await self._runs.new_sessions.create_draft(owner, labels=_metadata(body), seeds=seeds))
 
     @endpoint("GET", "/conversations/{conversation}")
     async def conversation(self, request: Request) -> wire.Conversation:
@@ -105,7 +106,7 @@ class ConversationHandlers(OpenAiHandlers):
                 message = "items cannot be added to a conversation that has responses"
                 raise InvalidParameter("conversation_has_responses", message)
             before = len((await self._items(session)).all())
-        session = await self._runs.recreate(session, more_seeds=seeds)
+        session = await self._runs.new_sessions.recreate(session, more_seeds=seeds)
         added = (await self._items(session)).all()[before:]
         return wire.Page(data=tuple(added), first_id=added[0].id, last_id=added[-1].id, has_more=False)
 

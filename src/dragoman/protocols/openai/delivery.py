@@ -12,7 +12,8 @@ from dragoman.protocols.kit.app import AdmitStream, admit_all, principal_of
 from dragoman.protocols.kit.body import header, read_answer
 from dragoman.protocols.kit.sse import FrameEncoder, open_stream
 from dragoman.protocols.openai.handlers import OpenAiOptions
-from dragoman.protocols.openai.runs import RunHandle, Runs, is_passing
+from dragoman.protocols.openai.runs import RunHandle, Runs
+from dragoman.protocols.openai.sessions import is_passing
 
 OnEnd = Callable[[SessionView], None]
 

@@ -13,10 +13,9 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from functools import partial
 from typing import NamedTuple
 
-from dragoman.core.content import Message
-from dragoman.core.events import Branched, Lifetime, LoggedEvent, RunStarted, RunStopped, SettingsChange
-from dragoman.core.ids import RunId, SessionId, UserId
-from dragoman.core.inputs import Create, Submit
+from dragoman.core.events import Branched, LoggedEvent, RunStarted, RunStopped
+from dragoman.core.ids import RunId, UserId
+from dragoman.core.inputs import Submit
 from dragoman.core.refusals import (
     AgentNotChangeable,
     AgentNotFound,
@@ -38,12 +37,11 @@ from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, Mod
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import InputItem, ItemReference, ParsedResponse
+from dragoman.protocols.openai.sessions import POLLED_FOR_S, NewSessions, is_draft
 from dragoman.protocols.openai.translate import ALL, PROTOCOL, ResponseEvents, run_fields
 
 MAX_CHECKED_RUNS = 200
 """Of a history that comes back, the newest runs that are looked up."""
-POLLED_FOR_S = 600
-"""How long an answer that is not stored can still be had: in the background, or by repeating an idempotency key."""
 
 
 class RunHandle(NamedTuple):
@@ -97,7 +95,7 @@ class Runs:
 
     def __init__(self, engine: Engine, options: OpenAiOptions, expired: ExpiredSessions) -> None:
         self._engine = engine
-        self._options = options
+        self.new_sessions = NewSessions(engine, options)
         self.abandoned = AbandonedRuns(engine, PROTOCOL, on_stopped=expired.check)
 
     # --- finding --------------------------------------------------------------------------------------------------
@@ -236,7 +234,9 @@ class Runs:
         if place is None:
             given = inputs.past_and_input(items, self._engine.ids.new)
             with translated_errors(given):
-                session = await self._create(request, given.seeds)
+                is_repeatable = request.parsed.fields.background or request.key is not None
+                change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
+                session = await self.new_sessions.create(request.owner, request.agent, given.seeds, change)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
             return await self._start_run(request, _Place(session), given, is_first=True)
         session = place.session
@@ -244,7 +244,7 @@ class Runs:
             if not is_draft(session):
                 message = f"this conversation's agent is {session.state.agent!r} and cannot change"
                 raise AgentNotChangeable(message, path="model")
-            session = await self.recreate(session, request.agent)
+            session = await self.new_sessions.recreate(session, request.agent)
             place = place._replace(session=session)
         stack.enter_context(self._engine.lease(session))
         await self.abandoned.until_stopped(session)
@@ -278,7 +278,7 @@ class Runs:
         return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
 
     async def branch_behind(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
-        """The event before which a run's branch goes on, and what that branch hides before it."""
+        """The event before which a branch behind a run begins, and the ranges that it hides before it."""
         events = await self.events_so_far(handle)
         if not events.is_over:
             raise SessionBusy("a run of this conversation is active")
@@ -315,7 +315,7 @@ class Runs:
         return session
 
     async def _recognise(self, owner: UserId, items: Sequence[InputItem]) -> _Place | None:
-        """Where a history goes on that comes back: behind the last item that this server made."""
+        """Where a resent history continues: behind the last item that this server made."""
         named = {index: run_id for index, item in enumerate(items) if (run_id := inputs.run_named_by(item)) is not None}
         newest = list(dict.fromkeys(reversed(named.values())))[:MAX_CHECKED_RUNS]
         found = {run_id: handle for run_id in newest if (handle := await self.find_run(owner, run_id)) is not None}
@@ -330,81 +330,6 @@ class Runs:
             return None
         behind = found[named[last]]
         return _Place(behind.session, behind if behind.first_seq else None, last + 1)
-
-    # --- new sessions ---------------------------------------------------------------------------------------------
-
-    async def _create(self, request: RunRequest, seeds: tuple[Message, ...]) -> SessionView:
-        fields = request.parsed.fields
-        create = Create(
-            protocol=PROTOCOL,
-            agent=request.agent or self._engine.default_agent,
-            tools="all",
-            seeds=seeds,
-            claims_calls=True,
-            change=self.unlisted(fields.store, is_repeatable=fields.background or request.key is not None),
-        )
-        return await self._engine.create(request.owner, create)
-
-    def unlisted(self, is_stored: bool, *, is_repeatable: bool = False) -> SettingsChange:
-        """The settings of a session that no list shows.
-
-        Args:
-            is_stored: whether it is kept for some days, not for its answer alone.
-            is_repeatable: whether the answer can be had for a while if it is not stored.
-        """
-        kept_s = self._options.keep_days * 86_400
-        lifetime = Lifetime(idle_s=kept_s, waiting_s=kept_s)
-        if not is_stored:
-            idle_s = POLLED_FOR_S if is_repeatable else 0
-            lifetime = Lifetime(idle_s=idle_s, waiting_s=self._options.wait_hours * 3600)
-        return SettingsChange(unlisted=True, lifetime=lifetime)
-
-    async def create_draft(
-        self,
-        owner: UserId,
-        *,
-        agent: str | None = None,
-        session_id: SessionId | None = None,
-        labels: dict[str, str],
-        seeds: tuple[Message, ...],
-    ) -> SessionView:
-        """A conversation without a response, whose agent is not decided yet."""
-        create = Create(
-            protocol=PROTOCOL,
-            agent=agent or self._engine.default_agent,
-            session_id=session_id,
-            tools="all",
-            labels=labels,
-            seeds=seeds,
-            change=self.unlisted(is_stored=True),
-        )
-        return await self._engine.create(owner, create)
-
-    async def recreate(
-        self, draft: SessionView, agent: str | None = None, more_seeds: tuple[Message, ...] = ()
-    ) -> SessionView:
-        """Replace a draft by one with another agent or more messages, under the same id."""
-        state = draft.state
-        seeds = (*await self._engine.history.messages(draft), *more_seeds)
-        await self._engine.delete(draft)
-        return await self.create_draft(
-            state.owner,
-            agent=agent or state.agent,
-            session_id=state.session_id,
-            labels=state.settings.labels,
-            seeds=seeds,
-        )
-
-
-def is_passing(session: SessionView) -> bool:
-    """Whether a session is there for one answer only, although that may be repeated for a while."""
-    settings = session.state.settings
-    return settings.unlisted and settings.lifetime is not None and settings.lifetime.idle_s <= POLLED_FOR_S
-
-
-def is_draft(session: SessionView) -> bool:
-    """Whether a conversation has no response yet, so that its agent is not decided."""
-    return session.state.last_run is None and session.state.settings.unlisted
 
 
 def _is_newest(handle: RunHandle) -> bool:
