@@ -34,7 +34,7 @@ from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
 from dragoman.protocols.kit.errors import InvalidBody
 
 DisconnectPolicy = Literal["cancel", "continue"]
-"""What happens to a run whose client disconnects while nobody else reads it."""
+"""What happens to a run whose client disconnects while no other client reads it."""
 RUN_BEGINNING = 1000
 """How many events at the beginning of a run are searched for what started it."""
 
@@ -71,7 +71,7 @@ class StreamRun(NamedTuple):
 
 
 class _UserMessage(NamedTuple):
-    """A stored user message, and where it stands."""
+    """A stored user message with the event that added it."""
 
     logged: LoggedEvent
     message: core.UserMessage
@@ -134,7 +134,7 @@ class Decisions:
         return known.keys(), visible
 
     async def _regenerate(self, request: PostedRequest, live: SessionView, visible: dict[str, int]) -> StartRun:
-        """Ask the message again that stands before the one to replace."""
+        """Repeat the user message that precedes the answer to replace."""
         messages, wanted = request.messages, request.chat.message_id
         place = next((index for index, each in enumerate(messages) if each.id == wanted), None)
         before = messages if place is None else messages[: place + 1]
@@ -209,7 +209,7 @@ class Decisions:
         return beginning[-1].seq + 1 if beginning else first_seq
 
     async def newest_turn(self, live: SessionView) -> Turn | None:
-        """The turn of the newest run, in whichever branch; None if there is none."""
+        """The turn of the newest run, in any branch; None if there is none."""
         seq = live.state.last_run_seq
         return await self._engine.history.turn_at(live, seq) if seq else None
 

@@ -94,7 +94,8 @@ class _Handlers(Handlers):
         parameters=(
             _VERSION,
             request_header(
-                "X-Run-On-Disconnect", "`cancel`: the run stops when this client disconnects and nobody else reads it."
+                "X-Run-On-Disconnect",
+                "`cancel`: the run stops when this client disconnects and no other client reads it.",
             ),
         ),
         streams=_STREAM,

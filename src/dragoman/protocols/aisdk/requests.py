@@ -82,7 +82,7 @@ def has_content(message: UIMessage, stored: core.UserMessage, path: str) -> bool
 
 
 def seeds_of(messages: Sequence[UIMessage], new_id: NewId) -> tuple[core.Message, ...]:
-    """The past that a page brings to a new chat: texts and settled calls. Nothing of it is open or waits."""
+    """The history with which a page begins a chat: texts and settled calls. None of its calls is open."""
     seeds: list[core.Message] = []
     for place, message in enumerate(messages):
         own, path = MessageId(new_id()), f"messages[{place}]"

@@ -47,7 +47,7 @@ class ChunkFrames:
         return b"".join(map(self._frame, chunks)) if chunks else b""
 
     def close(self, error: Exception) -> bytes:
-        """End the stream before its run; without an end if the run goes on, so that clients come back."""
+        """End the stream before its run; without an end if the run continues, so that clients reconnect."""
         if isinstance(error, ShuttingDown | StoreUnavailable):
             return b""
         return self._frame({"type": "error", "errorText": FAILED_MESSAGE}) + self._frame({"type": "finish"})

@@ -4,7 +4,7 @@
     step    = { result of an earlier step } start-step { text | reasoning | call | file | data } { result } finish-step
 
 All runs of a turn are one message, whose id is that of the turn's first run. Clients fail on the result of a call that
-they have not seen, so the calls of the whole turn are known here, whichever of its runs is sent.
+they have not seen, so this class knows the calls of the whole turn, even if only one of its runs is sent.
 Source: specification of AI SDK, 5, 6; shared rules, 16, 18, 24, 25.
 """
 
@@ -404,7 +404,7 @@ def _answered(part_id: str, answer: AnswerGiven) -> Chunk:
 
 
 def _side_content(event: Event) -> list[Chunk]:
-    """What stands beside the text: a plan, the shared state, a stage."""
+    """Content beside the text: a plan, the shared state, a stage."""
     match event:
         case PlanUpdated(loop="root") as plan:
             steps = [{"title": each.title, "status": each.status} for each in plan.steps]

@@ -2,7 +2,7 @@
 
 message, no session_id          ──► a new session and its first turn
 message, session_id             ──► the next turn; or the answer to a question that waits
-empty message, session_id       ──► the newest turn, as it goes on or ended
+empty message, session_id       ──► the newest turn, which runs or has ended
 """
 
 import hashlib
@@ -107,7 +107,7 @@ class Calls:
         return self._follow(request, turn, digest=request_digest(params))
 
     async def _retry(self, request: MethodRequest, state: Json, stack: AsyncExitStack) -> OpenAnswer:
-        """Take the answers that a repeated call brings, and go on with its turn.
+        """Take the answers that a repeated call brings, and continue its turn.
 
         Raises:
             InvalidParams: `requestState` is not one of the caller's, or belongs to another call.
@@ -160,7 +160,7 @@ class Calls:
     async def _attach(
         self, request: MethodRequest, earlier: RunLocation, arguments: wire.Arguments, stack: AsyncExitStack
     ) -> FollowedTurn | None:
-        """The turn that the same request began and that still goes on; None if it is over: the id is free again.
+        """The turn that the same request began and that still runs; None if it is over and the id is free again.
 
         Raises:
             InvalidMessage: another request used the id.

@@ -1,8 +1,8 @@
-"""The two eras of the protocol at one address: sessions, and requests that stand on their own. Pure.
+"""The two eras of the protocol at one address: sessions, and self-contained requests. Pure.
 
 | a request                                                    | is of                                         |
 |--------------------------------------------------------------|-----------------------------------------------|
-| header `MCP-Protocol-Version: 2026-07-28`, or a body with it | the new version: it is complete in itself     |
+| header `MCP-Protocol-Version: 2026-07-28`, or a body with it | the new version: it is self-contained         |
 | anything else                                                | the old versions: it belongs to a session     |
 
 Source: 2026-07-28, "Per-request protocol fields" and the routing headers of Streamable HTTP.

@@ -46,7 +46,7 @@ from dragoman.protocols.mcp.wire import MethodRequest
 
 TOOLS_PER_PAGE = 100
 RETRY_MS = 1000
-"""After which a client with a broken stream comes back."""
+"""After which a client with a broken stream reconnects."""
 DISCOVERY_PATHS = (
     ".well-known/oauth-protected-resource",
     ".well-known/oauth-protected-resource/{rest:path}",
@@ -194,7 +194,7 @@ class _Handlers(Handlers):
     @endpoint("GET", "/", **_GET)
     @endpoint("GET", "/{agent}", **_GET)
     async def get(self, request: Request) -> Response:
-        """Go on with the stream of a call after `Last-Event-ID`."""
+        """Continue the stream of a call after `Last-Event-ID`."""
         event_id = header(request.scope, b"last-event-id")
         if event_id is None or header(request.scope, VERSION_HEADER) == wire.NEW_VERSION:
             raise MethodNotAllowed(("POST",))  # nothing is ever sent outside the stream of a request
@@ -281,8 +281,8 @@ class _Handlers(Handlers):
 
     async def initialize(self, request: MethodRequest) -> JsonObject:
         """Begin a session of an old version."""
-        wished = request.params.get("protocolVersion")
-        version = wished if wished in wire.OLD_VERSIONS else wire.OLD_VERSIONS[0]
+        requested = request.params.get("protocolVersion")
+        version = requested if requested in wire.OLD_VERSIONS else wire.OLD_VERSIONS[0]
         return {"protocolVersion": version, **self._description(), "serverInfo": self._options.server_info}
 
     async def discover(self, request: MethodRequest) -> JsonObject:

@@ -1,6 +1,6 @@
 """The stream that answers one call: progress, forms, and at last the result.
 
-records before `live_from` ──► folded in silence    what the client has seen, or what happened before it came
+records before `live_from` ──► folded only          what the client has seen, or what happened before it connected
 a run works                ──► progress             at most ten a second; what happens between is skipped
 calls wait                 ──► a form for each      one after the other; or the result `input_required`
 it takes too long          ──► the result `working`
@@ -73,7 +73,7 @@ class CallFrames:
             turn: folds its records.
             request: what is answered.
             options: the protocol's settings.
-            live_from: what happened up to this position is folded in silence.
+            live_from: what happened up to this position is folded and not sent.
         """
         self.is_over = False
         self.result: JsonObject | None = None
@@ -147,7 +147,7 @@ class CallFrames:
         return self._progress(record, cursor) if self._progress_head else b""
 
     def close(self, error: Exception) -> bytes:
-        """The frames before a stream's end that no record causes. A client whose run goes on comes back for it."""
+        """The frames before a stream's end that no record causes. A client whose run continues reconnects for it."""
         if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
             return b""
         if isinstance(error, SessionNotFound):
@@ -186,7 +186,7 @@ class CallFrames:
     # --- what waits for a person ----------------------------------------------------------------------------------
 
     def _waiting(self) -> list[OpenCall]:
-        """The calls that wait now. None if they were answered meanwhile, which the next records will show."""
+        """The calls that wait now. None if they have been answered, which the next records will show."""
         state = self._session.state
         return list(state.waiting_calls()) if state.run is None and state.last_run == self._turn.last_run else []
 
@@ -273,7 +273,7 @@ class _RunTimer:
     """Measures how long runs take in sum; the time in which a person has a form before them does not count."""
 
     def __init__(self, limit_s: float, on_late: Callable[[], None]) -> None:
-        """Begin at rest. `on_late` is called when runs have taken `limit_s`; 0 for never."""
+        """Begin stopped. `on_late` is called when runs have taken `limit_s`; 0 for never."""
         self._left_s = limit_s
         self._on_late = on_late
         self._loop = asyncio.get_running_loop()

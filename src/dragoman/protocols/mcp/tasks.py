@@ -1,6 +1,6 @@
-"""Tasks: a turn that a client asks for again and again, in place of waiting for its stream.
+"""Tasks: a turn that a client polls instead of waiting for its stream.
 
-A task is what a user's message began. Its id is that of the run, so every turn is a task, whichever protocol began it.
+A task is what a user's message began. Its id is that of the run, so every turn is a task, also one of another protocol.
 Source: the extension `io.modelcontextprotocol/tasks` (SEP-2663).
 """
 

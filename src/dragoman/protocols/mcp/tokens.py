@@ -1,7 +1,7 @@
 """What clients store for the server: the id of an MCP session, and the ids of a stream's events. Pure.
 
 A session's id is a signed token, so nothing is stored: it is valid on every server of a database and after a restart.
-The id of an event is a position in the log, with what is needed to go on with the request that it belongs to.
+The id of an event is a position in the log, with what is needed to continue the request that it belongs to.
 """
 
 import hashlib

@@ -100,7 +100,7 @@ class Turns:
             except InvalidAnswer:
                 has_closed = True
             except (Invalid, Conflict):
-                pass  # they were answered meanwhile
+                pass  # they have been answered
         return TakenResponses(turn, has_closed, "again" in meant)
 
     async def stop(self, turn: FollowedTurn) -> None:

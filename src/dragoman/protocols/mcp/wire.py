@@ -40,7 +40,7 @@ class Client(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether requests stand on their own, without a session."""
+        """Whether requests are self-contained, without a session."""
         return self.version == NEW_VERSION
 
 
@@ -118,7 +118,7 @@ class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PendingCall(msgspec.Struct, kw_only=True):
-    """A call that waits for somebody."""
+    """A call that waits for an answer."""
 
     call_id: str
     kind: Literal["question", "approval", "client"]

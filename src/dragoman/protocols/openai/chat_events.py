@@ -90,7 +90,7 @@ class ShownRun:
         return None
 
     def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> Words | ToolCall | None:
-        """What is shown of a call that waits for somebody."""
+        """What is shown of a call that waits for an answer."""
         match kind:
             case "client":
                 function = FunctionFacts(name=call.name, arguments=compact_json(call.input))

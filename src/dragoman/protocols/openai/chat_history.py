@@ -67,7 +67,7 @@ class NewMessages(NamedTuple):
 
 
 def compare(items: Sequence[InputItem], events: Iterable[LoggedEvent]) -> NewMessages | None:
-    """Decide what a request is for. None: not for this session, but aside from it.
+    """Decide what a request is for; None if it does not belong to the conversation.
 
     Args:
         items: the messages of the request.

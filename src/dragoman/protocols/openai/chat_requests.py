@@ -29,7 +29,7 @@ _PLACES = (
     (re.compile(r"text\.verbosity"), "verbosity"),
     (re.compile(r"reasoning\.effort"), "reasoning_effort"),
 )
-"""Where fields of Responses stand in this body."""
+"""The names in this body of fields of Responses."""
 _ITEM = re.compile(r"input\[(\d+)\]")
 
 
@@ -39,7 +39,7 @@ class ParsedChat(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         fields: as those of a request to Responses.
         items: the messages without instructions.
-        places: where each item stands in the body.
+        places: the path of each item in the body.
         parameters: model parameters that Responses does not have.
         include_usage: whether the stream ends with the usage.
         tool_results: the ids of the calls that the last messages answer.

@@ -33,7 +33,7 @@ def conversation_id(session_id: SessionId) -> str:
 
 
 def call_id(run_id: RunId | None, call: CallId, prefix: str = "call") -> str:
-    """The id of a call that a run made. A call that a client brought with its history keeps the client's id."""
+    """The id of a call that a run made. A call from a client's history keeps the client's id."""
     if run_id is None or len(call) != _UUID_LENGTH:
         return call
     encoded = base64.urlsafe_b64encode(uuid.UUID(call).bytes).decode().rstrip("=")

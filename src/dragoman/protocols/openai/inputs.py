@@ -28,7 +28,7 @@ UNREADABLE = "_unreadable"
 
 
 class NewInput(NamedTuple):
-    """What a request adds to a session, and where each part stands in the request's body.
+    """What a request adds to a session, and the path of each part in the request's body.
 
     Attributes:
         seeds: the past of a new session.

@@ -67,7 +67,7 @@ class ResponseHandlers(OpenAiHandlers):
     async def create(self, request: Request) -> wire.Response | Response:
         """Run an agent and get its response.
 
-        Disconnecting stops the run, unless it is in the background or somebody else reads it.
+        Disconnecting stops the run, unless it is in the background or another client reads it.
         """
         raw = await read_json_body(request, self._options.body_limit)
         parsed = decode_request(raw)
@@ -97,7 +97,7 @@ class ResponseHandlers(OpenAiHandlers):
             query("stream", "`true`: the events of the response, then live.", bool),
             query("starting_after", "The number of the last event received, for a stream.", int),
         ),
-        returns="The response as it stands.",
+        returns="The current state of the response.",
         streams=_STREAM,
     )
     async def response(self, request: Request) -> wire.Response | Response:
@@ -148,7 +148,7 @@ class ResponseHandlers(OpenAiHandlers):
 
     @endpoint("GET", "/responses/{response}/input_items", parameters=PAGING)
     async def input_items(self, request: Request) -> wire.Page[wire.Item]:
-        """List what the request of a response brought."""
+        """List the items that the request of a response contained."""
         async with self._find(request) as handle:
             items = SessionItems(handle.session.state)
             for logged in await self._engine.history.events(handle.session, 0):
@@ -161,7 +161,7 @@ class ResponseHandlers(OpenAiHandlers):
         return self._runs.find(principal_of(request).user, request.path_params["response"])
 
     async def _state(self, handle: RunHandle) -> wire.Response:
-        """A response as it stands."""
+        """The current state of a response."""
         events = await self._runs.events_so_far(handle)
         if events.response is not None:
             return msgspec.structs.replace(events.response, output=events.output)
@@ -178,7 +178,7 @@ class ResponseHandlers(OpenAiHandlers):
 
 
 def _terminal(events: ResponseEvents) -> wire.Response:
-    """A response that was read to its end. Raises ResponseNotFound if it was deleted meanwhile."""
+    """A response that was read to its end. Raises ResponseNotFound if it has been deleted."""
     if events.response is None or events.response.completed_at is None:
         raise ResponseNotFound
     return events.response

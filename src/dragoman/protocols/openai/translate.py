@@ -137,7 +137,7 @@ class ResponseEvents:
         """The newest model step that said something, and the index of its first item."""
         self._open_calls: dict[CallId, tuple[int, wire.McpCall]] = {}
         self._announced: list[tuple[int, wire.OutputItem]] = []
-        """Calls of the open step that somebody else acts on."""
+        """Calls of the open step that a client or a person answers."""
         self._is_end_pending = False
         """The open item's step is over; the next record decides how the item ended."""
         self._delta = (b"", b"", b"")
@@ -363,7 +363,7 @@ class ResponseEvents:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def _open_call(self, opened: CallOpened, logged: LoggedEvent) -> None:
-        """Send a call. Of a sub-agent's calls, only those that wait for somebody are sent."""
+        """Send a call. Of a sub-agent's calls, only those that wait for an answer are sent."""
         call = opened.call
         known = self._calls.setdefault(call.call_id, EarlierCall(logged.run_id, opened))
         if opened.loop != ROOT and opened.kind not in ("client", "permission", "question"):

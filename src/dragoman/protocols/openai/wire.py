@@ -110,7 +110,7 @@ class McpCall(_Tagged, frozen=True, tag="mcp_call"):
 
 
 class McpApprovalRequest(_Tagged, frozen=True, tag="mcp_approval_request"):
-    """A call that waits for somebody's approval."""
+    """A call that waits for approval."""
 
     id: str
     server_label: str
