@@ -220,12 +220,12 @@ async def output_of(line: str, key: str, until: str) -> str:
 
 # --- the choice of protocols ------------------------------------------------------------------------------------------
 
-OTHERS = ("openai", "ai-sdk")
+OTHERS = ("openai", "ai-sdk", "a2a")
 SHOWN = "[...document.querySelectorAll('.lens-columns [data-protocol]')].map((each) => each.dataset.protocol)"
-OTHERS_ENDED = "document.querySelectorAll('.lens-column:is(.openai, .ai-sdk)[data-state=ended]').length === 2"
+OTHERS_ENDED = "document.querySelectorAll('.lens-column:is(.openai, .ai-sdk, .a2a)[data-state=ended]').length === 3"
 NAMED_ROWS = """[...document.querySelectorAll('.lens-row')].map((row) => [
   row.dataset.moment.replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'ID'),
-  ...['ag-ui', 'openai', 'ai-sdk'].map((each) => row.querySelectorAll(`.${each} .chip`).length),
+  ...['ag-ui', 'openai', 'ai-sdk', 'a2a'].map((each) => row.querySelectorAll(`.${each} .chip`).length),
 ])"""
 
 
@@ -236,44 +236,46 @@ async def test_a_link_shows_the_protocols_that_it_names(
     two = {"calls": [{"name": "add", "input": {"a": n, "b": 1}} for n in (1, 2)]}
     session = await play_session(console_server, {"think": "Hm."}, {"say": "I add."}, add, two, {"say": "{result}"})
     await console_page.resize(1280, 1600)
-    await console_page.open("lens", f"{session}/openai.ag-ui.ai-sdk")
+    await console_page.open("lens", f"{session}/openai.ag-ui.a2a.ai-sdk")
     await console_page.until(OTHERS_ENDED)
-    assert await console_page.run(SHOWN) == ["ag-ui", "openai", "ai-sdk"]
-    await console_page.until("document.querySelectorAll('.lens-row[data-moment=end] .chip').length === 3")
+    assert await console_page.run(SHOWN) == ["ag-ui", *OTHERS]
+    await console_page.until("document.querySelectorAll('.lens-row[data-moment=end] .chip').length === 4")
     rows = await console_page.run(NAMED_ROWS)
     assert rows == [
-        ["start", 1, 2, 1],
-        ["user:1", 3, 0, 0],
-        ["thinking:root:1", 3, 3, 3],
-        ["close:thinking:root:1", 2, 3, 1],
-        ["text:root:1", 2, 3, 2],
-        ["close:text:root:1", 1, 3, 1],
-        ["call:ID", 3, 4, 3],
-        ["result:ID", 1, 2, 1],
-        ["step:1", 0, 0, 1],
-        ["call:ID", 3, 4, 4],
-        ["call:ID", 3, 4, 3],
-        ["result:ID", 1, 2, 1],
-        ["result:ID", 1, 2, 1],
-        ["step:2", 0, 0, 1],
-        ["text:root:2", 2, 3, 3],
-        ["close:text:root:2", 1, 3, 1],
-        ["step:3", 0, 0, 1],
-        ["end", 1, 1, 1],
+        ["start", 1, 2, 1, 1],
+        ["user:1", 3, 0, 0, 0],
+        ["thinking:root:1", 3, 3, 3, 0],
+        ["close:thinking:root:1", 2, 3, 1, 0],
+        ["text:root:1", 2, 3, 2, 1],
+        ["close:text:root:1", 1, 3, 1, 1],
+        ["call:ID", 3, 4, 3, 0],
+        ["result:ID", 1, 2, 1, 0],
+        ["step:1", 0, 0, 1, 0],
+        ["call:ID", 3, 4, 4, 0],
+        ["call:ID", 3, 4, 3, 0],
+        ["result:ID", 1, 2, 1, 0],
+        ["result:ID", 1, 2, 1, 0],
+        ["step:2", 0, 0, 1, 0],
+        ["text:root:2", 2, 3, 3, 1],
+        ["close:text:root:2", 1, 3, 1, 1],
+        ["step:3", 0, 0, 1, 0],
+        ["end", 1, 1, 1, 1],
     ]
     await console_page.wait_for_text("for pages with useChat", ".lens-column")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("lens-choice")
     await console_page.run(COPIED)
     await console_page.run("document.querySelector('[data-moment=\"text:root:2\"]').click()")
-    for protocol in OTHERS:
-        whole = await output_of_copied_command(
-            console_page, console_server, f".lens-column.{protocol} button", "[DONE]"
-        )
+    for protocol, piece, last in (
+        ("openai", '"delta":"I add."', "[DONE]"),
+        ("ai-sdk", '"delta":"I add."', "[DONE]"),
+        ("a2a", '"text":"I add."', "TASK_STATE_COMPLETED"),
+    ):
+        whole = await output_of_copied_command(console_page, console_server, f".lens-column.{protocol} button", last)
         frame = f".lens-raw-frames .lens-cell.{protocol} .raw-frame:last-of-type"
-        rest = await output_of_copied_command(console_page, console_server, f"{frame} button:last-of-type", "[DONE]")
-        assert '"delta":"I add."' in whole
-        assert '"delta":"I add."' not in rest
+        rest = await output_of_copied_command(console_page, console_server, f"{frame} button:last-of-type", last)
+        assert piece in whole
+        assert piece not in rest
         assert rest in whole
 
 
@@ -282,15 +284,15 @@ async def test_a_fifth_protocol_takes_the_place_of_the_first_and_the_choice_is_r
 ) -> None:
     session = await play_session(console_server, {"say": "Before."})
     await open_in_lens(console_page, session)
-    await console_page.press("OpenAI", ".lens-protocols")
-    await console_page.press("AI SDK", ".lens-protocols")
+    for name in ("OpenAI", "AI SDK", "A2A"):
+        await console_page.press(name, ".lens-protocols")
     await console_page.until(OTHERS_ENDED)
-    assert await console_page.run(SHOWN) == ["agentscope", "blade", *OTHERS]
+    assert await console_page.run(SHOWN) == ["blade", *OTHERS]
     await console_page.press("Blade", ".lens-protocols")
-    assert await console_page.run("location.hash") == f"#/lens/{session}/agentscope.openai.ai-sdk"
+    assert await console_page.run("location.hash") == f"#/lens/{session}/openai.ai-sdk.a2a"
     await console_page.open("lens", session)
     await console_page.until(OTHERS_ENDED)
-    assert await console_page.run(SHOWN) == ["agentscope", *OTHERS]
+    assert await console_page.run(SHOWN) == [*OTHERS]
     said = "document.querySelector('.lens-row[data-moment=\"text:root:1\"]')"
     for run, protocol in enumerate(OTHERS, 2):
         await console_page.choose("Send over", protocol, ".lens-say")
@@ -299,10 +301,11 @@ async def test_a_fifth_protocol_takes_the_place_of_the_first_and_the_choice_is_r
         await console_page.wait_for_text(f"Run {run} of {run}", ".lens-runs")
         await console_page.until(f"{OTHERS_ENDED} && {said}?.innerText.includes('You said: over {protocol}')")
     await console_page.press("Previous run")
-    await console_page.until(f"{OTHERS_ENDED} && {said}?.querySelector('.openai')?.innerText.includes('over openai')")
+    await console_page.until(f"{OTHERS_ENDED} && {said}?.querySelector('.openai')?.innerText.includes('over ai-sdk')")
     await console_page.press("History", ".lens-views")
-    await console_page.wait_for_text("You said: over ai-sdk", ".lens-history.openai")
-    await console_page.wait_for_text("You said: over ai-sdk", ".lens-history.ai-sdk")
+    for protocol in ("openai", "ai-sdk"):
+        await console_page.wait_for_text("You said: over a2a", f".lens-history.{protocol}")
+    await console_page.wait_for_text("over a2a", ".lens-history.a2a")
     await console_page.set(theme="dark", language="zh")
     await console_page.resize(400, 800)
     await console_page.open("lens", f"{session}/openai.ai-sdk")

@@ -26,6 +26,7 @@ export const pagesEn = {
     "lens.for.blade": "for Blade's chat application",
     "lens.for.openai": "for programs made for OpenAI",
     "lens.for.ai-sdk": "for pages with useChat",
+    "lens.for.a2a": "for other agents",
     "lens.session": "Session",
     "lens.run": "Run {number} of {count}",
     "lens.earlier": "Previous run",
@@ -58,6 +59,7 @@ export const pagesEn = {
         "{count} message in this run · GET …/responses/ID|{count} messages in this run · GET …/responses/ID",
     "lens.history.blade": "{count} turn · GET …/messages|{count} turns · GET …/messages",
     "lens.history.openai": "{count} item · GET …/conversations/ID/items|{count} items · GET …/conversations/ID/items",
+    "lens.history.a2a": "{count} task · GET …/tasks|{count} tasks · GET …/tasks",
     "lens.history.ai-sdk": "{count} message · GET …/messages|{count} messages · GET …/messages",
     "lens.say": "Send a message over one protocol and watch the others",
     "lens.say-as": "Send over",
@@ -91,7 +93,7 @@ export const pagesEn = {
     "lens.kind.end": "Run ends",
 
     "lens.why.start":
-        "A run starts once its input is stored on disk. The protocols call a run a turn, run, response, chat or message.",
+        "A run starts once its input is stored on disk. The protocols call a run a turn, run, response, chat, message or task.",
     "lens.why.user":
         "User messages are part of the shared history. AAP, AgentScope, OpenAI and the AI SDK do not repeat them in their streams.",
     "lens.why.thinking": "A chunk of the model's thinking. Each stored chunk is one event in every protocol.",

@@ -5,6 +5,7 @@
  * determines the order; a moment that only another protocol has is placed before the next one that both have.
  */
 
+import { a2aMoments } from "./a2a";
 import { aapMoments } from "./aap";
 import { agentscopeMoments } from "./agentscope";
 import { aguiMoments } from "./agui";
@@ -31,8 +32,9 @@ const MOMENTS: Record<Protocol, (frames: readonly Frame[]) => Moment[]> = {
     blade: bladeMoments,
     openai: openaiMoments,
     "ai-sdk": aisdkMoments,
+    a2a: a2aMoments,
 };
-const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "ai-sdk", "openai", "aap"];
+const ORDER: readonly Protocol[] = ["ag-ui", "blade", "agentscope", "ai-sdk", "openai", "a2a", "aap"];
 
 interface Node {
     readonly moment: Moment;

@@ -3,6 +3,7 @@
  * `$DRAGOMAN_KEY`, so that it is never copied by accident.
  */
 
+import { beforeA2a } from "./a2a";
 import { type Frame, type Protocol, textOf } from "./frames";
 
 export interface Place {
@@ -35,6 +36,7 @@ export const PATHS = {
         `/v1/responses/resp_${bareId(place.run ?? "")}?stream=true${after < 0 ? "" : `&starting_after=${after}`}`,
     "ai-sdk": (place: Place, after = -1) =>
         `/ai-sdk/${encodeURIComponent(place.agent)}/${place.run ?? ""}/stream?startIndex=${after + 1}`,
+    a2a: (place: Place) => `/a2a/${encodeURIComponent(place.agent)}/tasks/${place.run ?? ""}:subscribe?A2A-Version=1.0`,
 };
 
 /** Quotes a text for a POSIX shell. */
@@ -63,7 +65,7 @@ export function curlRequest(place: Place, method: string, path: string, body: un
 const keyOf = (place: Place) => (place.hasKey ? ' -H "Authorization: Bearer $DRAGOMAN_KEY"' : "");
 
 function beginningOf(protocol: Protocol): string | null {
-    return protocol === "aap" ? "0" : null;
+    return protocol === "aap" || protocol === "a2a" ? "0" : null;
 }
 
 /** The position just before a frame, in the protocol's own form. */
@@ -75,6 +77,8 @@ function before(protocol: Protocol, frame: Frame): string | null {
         }
         case "agentscope":
             return String(Number(textOf(frame.id)) - 1);
+        case "a2a":
+            return beforeA2a(frame);
         default:
             return String(Math.max(0, Number(frame.id) - 1));
     }

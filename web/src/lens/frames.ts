@@ -5,8 +5,8 @@
  * the same moment share a row.
  */
 
-export type Protocol = "aap" | "ag-ui" | "agentscope" | "blade" | "openai" | "ai-sdk";
-export const PROTOCOLS: readonly Protocol[] = ["aap", "ag-ui", "agentscope", "blade", "openai", "ai-sdk"];
+export type Protocol = "aap" | "ag-ui" | "agentscope" | "blade" | "openai" | "ai-sdk" | "a2a";
+export const PROTOCOLS: readonly Protocol[] = ["aap", "ag-ui", "agentscope", "blade", "openai", "ai-sdk", "a2a"];
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
 export type JsonObject = { readonly [name: string]: Json };

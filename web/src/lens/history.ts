@@ -43,6 +43,12 @@ export async function fetchHistory(protocol: Protocol, place: Place, signal: Abo
             const path = `/ai-sdk/${encodeURIComponent(agent)}/${session}/messages`;
             return { items: all(await api.get<Json>(path, {}, signal)), curl: curlRequest(place, "GET", path) };
         }
+        case "a2a": {
+            const query = `contextId=${session}&includeArtifacts=true&A2A-Version=1.0`;
+            const path = `/a2a/${encodeURIComponent(agent)}/tasks?${query}`;
+            const body = await api.get<JsonObject>(path, {}, signal);
+            return { items: all(body["tasks"]).toReversed(), curl: curlRequest(place, "GET", path) };
+        }
     }
 }
 
@@ -88,6 +94,7 @@ export function plainText(value: Json | undefined): string {
         "data",
         "summary",
         "parts",
+        "history",
         "output",
         "name",
         "toolCalls",

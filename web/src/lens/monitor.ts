@@ -7,6 +7,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
 import { key } from "../api/key";
+import { a2aFrame, isA2aEnd } from "./a2a";
 import { aapFrame, aapTurn } from "./aap";
 import { agentscopeFrame, agentscopeResponse, isAgentscopeEnd } from "./agentscope";
 import { userMessage, aguiFrame, aguiMessages, isAguiEnd } from "./agui";
@@ -40,7 +41,7 @@ const RUN_RETRY_MS = 250;
 const RUN_RETRIES = 20;
 
 /** The protocols whose streams are those of one run. */
-type RunProtocol = "aap" | "agentscope" | "openai" | "ai-sdk";
+type RunProtocol = "aap" | "agentscope" | "openai" | "ai-sdk" | "a2a";
 const RUN_STREAMS: Record<
     RunProtocol,
     { frame: (sse: SseFrame, at: number) => Frame; isEnd: (frame: Frame) => boolean; needsRun: boolean }
@@ -49,6 +50,7 @@ const RUN_STREAMS: Record<
     agentscope: { frame: agentscopeFrame, isEnd: isAgentscopeEnd, needsRun: false },
     openai: { frame: openaiFrame, isEnd: isOpenaiEnd, needsRun: true },
     "ai-sdk": { frame: aisdkFrame, isEnd: isAisdkEnd, needsRun: true },
+    a2a: { frame: a2aFrame, isEnd: isA2aEnd, needsRun: true },
 };
 const isRunProtocol = (protocol: Protocol): protocol is RunProtocol => protocol in RUN_STREAMS;
 
@@ -350,6 +352,14 @@ export function messageRequest(protocol: Exclude<Protocol, "blade">, place: Plac
                 },
                 headers: {},
             };
+        case "a2a":
+            return {
+                path: `/a2a/${encodeURIComponent(place.agent)}/message:stream?A2A-Version=1.0`,
+                body: {
+                    message: { messageId: uuid(), role: "ROLE_USER", contextId: place.session, parts: [{ text }] },
+                },
+                headers: {},
+            };
     }
 }
 
@@ -365,7 +375,7 @@ function uuid(): string {
 /** The header that resumes a stream after a frame. */
 function resumeHeaders(last: Frame | undefined, protocol: Protocol = "ag-ui"): Record<string, string> {
     if (last !== undefined) return { "last-event-id": last.id };
-    return protocol === "aap" ? { "last-event-id": "0" } : {};
+    return protocol === "aap" || protocol === "a2a" ? { "last-event-id": "0" } : {};
 }
 
 function empty(): Record<Protocol, Frame[]> {

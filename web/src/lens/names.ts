@@ -8,6 +8,7 @@ export const NAMES: Record<Protocol, string> = {
     blade: "Blade",
     openai: "OpenAI",
     "ai-sdk": "AI SDK",
+    a2a: "A2A",
 };
 
 /** The path and transport of each protocol. */
@@ -18,6 +19,7 @@ export const TRANSPORTS: Record<Protocol, string> = {
     blade: "/socket.io · Socket.IO",
     openai: "/v1/responses · SSE",
     "ai-sdk": "/ai-sdk · SSE",
+    a2a: "/a2a · SSE",
 };
 
 /** The text shown beside an event's name, on one line. */
