@@ -50,7 +50,7 @@ REQUIREMENTS = (
     Requirement("a2a:ask:no-text-approves", "No text approves anything", "a2a §4.3"),
     Requirement("a2a:ask:forged", "A forged answer is refused and changes nothing", "shared rules, 20"),
     Requirement("a2a:ask:partial", "With some calls answered, the others are still asked for", "a2a §5.2"),
-    Requirement("a2a:ask:elsewhere", "An answer over another protocol continues the task", "a2a §5.2"),
+    Requirement("a2a:ask:other-protocols", "An answer over another protocol continues the task", "a2a §5.2"),
     Requirement("a2a:ask:superseded", "A message without the task's id closes its calls", "shared rules, 19"),
     # --- streams ------------------------------------------------------------------------------------------------------
     Requirement("a2a:stream:events", "A stream is the task, its artifacts in pieces, and its end", "A2A 1.0, 3.1.2"),

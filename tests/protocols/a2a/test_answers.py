@@ -131,7 +131,7 @@ async def test_with_one_of_two_calls_answered_the_other_is_still_asked_for(alice
     assert said(over) == "so stamped x, Tool call denied"
 
 
-@requirement("a2a:ask:elsewhere", "a2a:stream:subscribe")
+@requirement("a2a:ask:other-protocols", "a2a:stream:subscribe")
 async def test_an_approval_over_another_protocol_continues_the_task(app_server: AppServer, alice: A2aClient) -> None:
     task = await alice.send(STAMP)
     watching = await alice.subscribe(task["id"])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ from tests.requirements import requirement
 from tests.servers import SocketServer
 
 CLIENTS = Path(__file__).parent / "clients"
+PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "a2a.md"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "a2a_client.py"
 STAMP = script(call("stamp", text="x"), {"say": "so {result}"})
 SLOW = script({"say": "one "}, {"wait_ms": 600_000})
@@ -145,6 +147,20 @@ async def test_the_example_asks_its_user(socket_server: SocketServer) -> None:
     async with asyncio.timeout(3 * DEADLINE_S):
         output, _ = await process.communicate(b"y\n")
     assert output.decode().endswith("> so stamped x\n"), output
+
+
+@requirement("a2a:client:python")
+async def test_the_first_lines_of_the_page_stream_an_answer(
+    socket_server: SocketServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("```python\n")
+    lines = rest.partition("```")[0].replace("KEY", socket_server.key("alice"))
+    lines = lines.replace("http://127.0.0.1:8000/a2a/assistant", f"{socket_server.connection.url}/a2a/rehearsal")
+    scope: dict[str, Any] = {}
+    exec("async def run():\n" + textwrap.indent(lines, "    ") + "    await http.aclose()\n", scope)  # our own page
+    capsys.readouterr()
+    await scope["run"]()
+    assert capsys.readouterr().out.endswith("You said: Hello!")
 
 
 @requirement("a2a:client:javascript")

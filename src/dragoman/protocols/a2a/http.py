@@ -130,7 +130,6 @@ class _Handlers(Handlers):
         example={"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": _EXAMPLE_MESSAGE}},
         parameters=(_VERSION, LAST_EVENT_ID),
         streams=_STREAM,
-        other={},
     )
     async def rpc(self, request: Request) -> wire.ResultMessage | Response:
         """Call a method over JSON-RPC.
