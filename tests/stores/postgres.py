@@ -60,7 +60,7 @@ class Server:
             "listen_addresses": "",
             "unix_socket_directories": str(self.folder),
             "shared_buffers": "16MB",
-            "max_connections": "60",
+            "max_connections": "120",
             "fsync": "on" if self._fsync else "off",
             "full_page_writes": "on" if self._fsync else "off",
             "autovacuum": "off",
