@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from msgspec import Meta
 
 from dragoman.agents.parameters import DeclarationError, read_docstring
-from dragoman.agents.tool import FunctionTool, tool
+from dragoman.agents.tool import FunctionTool, ToolOptions, tool
 from dragoman.core.agent import ToolContext, ToolFailed
 from dragoman.core.content import Data, Image, Json, JsonObject, Text
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
@@ -441,3 +442,10 @@ async def test_a_cancelled_call_returns_at_once_although_its_thread_continues() 
     assert not ended.is_set()
     may_end.set()
     assert await asyncio.to_thread(ended.wait, DEADLINE_S)
+
+
+def test_every_member_of_the_policy_is_an_option_and_every_option_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+    options = ToolOptions.__annotations__
+    assert [name for name in ToolPolicy.__struct_fields__ if name not in options] == []
+    assert [name for name in options if f"`{name}`" not in page] == []
