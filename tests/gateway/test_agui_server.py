@@ -64,6 +64,7 @@ async def server(
     cut_url, timeouts = f"{proxy.url}/agent", Timeouts(reconnect_s=0.3)
     agents = [
         RemoteAgent("ag-ui", remote.url, name="weather", timeouts=timeouts),
+        RemoteAgent("ag-ui", remote.url, name="short", timeouts=timeouts, max_steps=1),
         RemoteAgent("ag-ui", cut_url, name="fragile", timeouts=timeouts),
         RemoteAgent("ag-ui", cut_url, name="stubborn", timeouts=timeouts, on_lost="retry"),
         RemoteAgent(
@@ -169,6 +170,23 @@ async def test_an_approval_is_asked_here_and_the_answer_is_sent_once(
     assert [bool(each.get("resume")) for each in remote.requests[sent:]] == [True]
 
 
+async def test_a_tool_that_our_user_always_allows_is_not_asked_about_again(
+    server: SocketServer, remote: AguiServer
+) -> None:
+    remote.payments.clear()
+    async with AsyncClient(server.connection.url, key=server.key("alice"), protocol="ag-ui") as client:
+        session = await client.create("weather")
+        assert shown(await events_of(session.run("pay 5")))[-1] == ("ended", "tool_use")
+        await events_of(session.answer(Allow(always=True)))
+        assert shown(await events_of(session.run("pay 6"))) == [
+            ("pay", {"amount": 6}),
+            ("pay", "paid 6"),
+            "So: paid 6.",
+            ("ended", "end_turn"),
+        ]
+    assert remote.payments == [5, 6]
+
+
 async def test_tools_of_our_application_are_offered_to_the_remote_agent(client: AsyncClient) -> None:
     session = await client.create("weather", tools=[Tool(name="paint", parameters={"type": "object"})])
     assert shown(await events_of(session.run("paint")))[-1] == ("ended", "tool_use")
@@ -180,6 +198,12 @@ async def test_an_error_of_the_remote_agent_ends_the_run_with_it(client: AsyncCl
     session = await client.create("weather")
     assert shown(await events_of(session.run("fail"))) == ["I will ", ("ended", "remote_error")]
     assert (await session.ask("hello")).text == "You said: hello"
+
+
+async def test_a_run_that_has_no_more_steps_here_ends_there_too(client: AsyncClient) -> None:
+    session = await client.create("short")
+    assert shown(await events_of(session.run("forecast Rome")))[-1] == ("ended", "max_steps")
+    assert (await session.ask("recall it")).text == "forecast Rome | recall it"
 
 
 async def test_a_stop_ends_the_remote_run(client: AsyncClient, remote: AguiServer) -> None:
@@ -276,7 +300,7 @@ async def test_a_server_that_is_down_is_not_asked_for_a_while(client: AsyncClien
         ready = await http.get("/readyz")
         assert ready.status_code == 200
         states = dict(each.split() for each in ready.json()["remote_agents"].split(", "))
-        names = ("fragile", "moved", "private", "stubborn", "weather")
+        names = ("fragile", "moved", "private", "short", "stubborn", "weather")
         assert states == {"down": "unavailable", **dict.fromkeys(names, "available")}
         metrics = (await http.get("/metrics")).text
     assert 'dragoman_remote_agent_available{agent="down"} 0' in metrics

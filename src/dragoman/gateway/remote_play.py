@@ -205,7 +205,15 @@ class Play:
                 return await self._replace_session(link, error)
             await self._give_up(link)
             raise
+        except AgentError:  # this run may have no more steps
+            self._server.stop_later(self._transport, link.handle)
+            await self._give_up(link)
+            raise
         self._server.record(reached=True)
+        if remote_run.allowed:
+            history = await self._messages(CONTEXT_MESSAGES if self._resends(link.handle) else 1)
+            self._seed(link.handle, history)
+            return await self._send(link, remote_run.allowed, history)
         link.is_over, link.turn_input = True, None
         await self._keep(link)
         return _reason_of(ended)
@@ -279,6 +287,8 @@ class Play:
 
     async def _keep(self, link: Link) -> None:
         handle = msgspec.structs.replace(link.handle, messages=[])
+        if link.is_over and not handle.pending:
+            handle.tool_names = {}
         encoded = msgspec.json.encode(msgspec.structs.replace(link, handle=handle))
         await self._run.keep({self._key: encoded})
 

@@ -59,6 +59,8 @@ class RemoteRun:
         self._thought: list[str] = []
         """What the open message says."""
         self._restarted: remote.Restarted | None = None
+        self.allowed: tuple[remote.Allow, ...] = ()
+        """Answers to everything that the remote server waits for at the end, because the session trusts the tools."""
         self.has_events = False
         """Whether the remote server has sent anything."""
 
@@ -249,8 +251,11 @@ class RemoteRun:
                 self._record(pending.call_id, name, _arguments_of(pending))
         await self.end_step(usage)
         self._link.waiting = {}
-        for pending, found in waiting:
-            recorded = found or self._unsettled[pending.call_id]
+        asked = [(pending, found or self._unsettled[pending.call_id]) for pending, found in waiting]
+        if asked and all(isinstance(each, remote.Permission) and recorded.trusted for each, recorded in asked):
+            self.allowed = tuple(remote.Allow(call_id=each.call_id) for each, _ in asked)
+            return
+        for pending, recorded in asked:
             self._link.waiting[recorded.call.call_id] = pending.call_id
             if recorded.state != "waiting":
                 is_question = isinstance(pending, remote.Question)

@@ -67,6 +67,7 @@ class RemoteServer:
 
     async def find_agent(self, name: str, headers: Mapping[str, str]) -> tuple[Agent | None, str]:
         """Ask the server for an agent, by default its first. Returns it, if it is known, and what to say about it."""
+        REMOTE_AVAILABLE.labels(agent=self.name).set(1)
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 transport = self.transport.with_headers(headers) if headers else self.transport
