@@ -14,6 +14,9 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from dragoman.client import (
     AsyncClient,
@@ -135,6 +138,13 @@ class Scripted(AgentExecutor):
         raise AssertionError("nothing is cancelled here")
 
 
+async def old_card(request: Request) -> JSONResponse:
+    """The card of an agent that speaks 0.3 alone."""
+    capabilities = {"streaming": True}
+    address = {"url": "http://elsewhere.example/rpc", "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0"}
+    return JSONResponse({"name": "scripted", "version": "1", "capabilities": capabilities, **address})
+
+
 @pytest.fixture(scope="module")
 async def official() -> AsyncIterator[str]:
     """The address of the official server, which knows no keys."""
@@ -151,7 +161,8 @@ async def official() -> AsyncIterator[str]:
         skills=[AgentSkill(id="talk", name="talk", description="talks", tags=["talk"])],
     )
     handler = DefaultRequestHandler(Scripted(), InMemoryTaskStore(), card)
-    app: Any = Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/rpc")])
+    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=True)]
+    app: Any = Starlette(routes=[*routes, Route("/old/.well-known/agent-card.json", old_card)])
     server = NotifyingServer(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server._serve())
     async with asyncio.timeout(DEADLINE_S):
@@ -161,8 +172,9 @@ async def official() -> AsyncIterator[str]:
     await serving
 
 
-async def test_an_agent_of_the_official_sdk_answers_in_every_way(official: str) -> None:
-    async with AsyncClient(f"{official}/.well-known/agent-card.json", protocol="a2a") as client:
+@pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
+async def test_an_agent_of_the_official_sdk_answers_in_every_way(official: str, base: str) -> None:
+    async with AsyncClient(f"{official}{base}/.well-known/agent-card.json", protocol="a2a") as client:
         assert [(each.name, each.version) for each in await client.agents()] == [("scripted", "1")]
         session = await client.create()
         reply = await session.ask("hello")
@@ -177,15 +189,20 @@ async def test_an_agent_of_the_official_sdk_answers_in_every_way(official: str) 
         assert isinstance(question, Question)
         assert (asked.reason, question.questions[0].question) == ("tool_use", "Which one?")
         assert (await session.answer(Choice.of(custom="this one")).reply()).text == "You said this one"
+        if base:
+            with pytest.raises(Unsupported, match=r"A2A 0\.3 cannot list the tasks"):
+                await session.history()
+            return
         history = [each.text for each in await session.history() if each.role == "assistant"]
         assert history == ["You said hello", "You said this one"]
 
 
-async def test_a_lost_stream_of_the_official_server_is_read_from_its_task(official: str) -> None:
+@pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
+async def test_a_lost_stream_of_the_official_server_is_read_from_its_task(official: str, base: str) -> None:
     cuts = [None, 1700]  # the card, and the stream in the middle of its artifact
     async with (
         cutting_proxy(official, lambda: cuts.pop(0) if cuts else None) as proxy,
-        AsyncClient(proxy.url, protocol="a2a") as client,
+        AsyncClient(proxy.url + base, protocol="a2a") as client,
     ):
         session = await client.create()
         await proxy.close()  # so that the next request takes a new connection

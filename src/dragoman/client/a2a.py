@@ -1,4 +1,4 @@
-"""The client codec for A2A 1.0 over JSON-RPC. Pure: requests out, values in.
+"""The client codec for A2A over JSON-RPC. Pure: requests out, values in.
 
 A session is a context. Its id is proposed by the client and settled by the server's first answer. Requests go to the
 address that the client was created with, at the path that the agent's card names.
@@ -12,7 +12,8 @@ from uuid import uuid4
 
 import msgspec
 
-from dragoman.client.a2a_turn import A2aTurn, Artifact, RpcError, Task, artifact_text, rpc_request
+from dragoman.client.a2a_rpc import Rpc, RpcAnswer
+from dragoman.client.a2a_turn import A2aTurn, Artifact, Task, artifact_text
 from dragoman.client.codec import (
     SETTINGS,
     Request,
@@ -66,6 +67,10 @@ class Card(msgspec.Struct, frozen=True, rename="camel"):
     description: str = ""
     version: str = ""
     supported_interfaces: tuple[_Interface, ...] = ()
+    url: str = ""
+    """Of an agent that speaks 0.3, as are the following."""
+    protocol_version: str = ""
+    preferred_transport: str = "JSONRPC"
     capabilities: _Capabilities = _Capabilities()
 
     @property
@@ -74,15 +79,15 @@ class Card(msgspec.Struct, frozen=True, rename="camel"):
         return any(each.uri == ANSWERS for each in self.capabilities.extensions or ())
 
     @property
-    def path(self) -> str:
-        """The path of the interface. Raises Unsupported if the agent has none that the client speaks."""
-        for each in self.supported_interfaces:
-            if each.protocol_binding == "JSONRPC" and each.protocol_version.startswith("1."):
-                return urlsplit(each.url).path or "/"
+    def rpc(self) -> Rpc:
+        """The interface to use. Raises Unsupported if the agent has none that the client speaks."""
+        old = [_Interface(self.url, self.preferred_transport, self.protocol_version)] if self.url else []
+        for version in ("1.", "0.3"):
+            for each in (*self.supported_interfaces, *old):
+                if each.protocol_binding == "JSONRPC" and each.protocol_version.startswith(version):
+                    return Rpc(urlsplit(each.url).path or "/", is_old=version == "0.3")
         found = ", ".join(f"{each.protocol_binding} {each.protocol_version}" for each in self.supported_interfaces)
-        raise Unsupported(
-            f"expected an agent with A2A 1.0 over JSON-RPC, {self.name!r} has {found or 'an older version'}"
-        )
+        raise Unsupported(f"expected an agent with A2A 1.0 or 0.3 over JSON-RPC, {self.name!r} has {found or 'none'}")
 
 
 class TaskPage(msgspec.Struct, frozen=True, rename="camel"):
@@ -119,11 +124,15 @@ class A2aCodec:
         params: JsonObject = {"contextId": handle.id, "pageSize": page_size, "includeArtifacts": True}
         if page_token:
             params["pageToken"] = page_token
-        return TypedRequest(rpc_request(card.path, "ListTasks", params), lambda body: _result(body, TaskPage))
+        return TypedRequest(card.rpc.request("ListTasks", params), lambda body: _result(card, body, TaskPage))
+
+    def task(self, card: Card, task_id: str) -> TypedRequest[Task]:
+        """Fetch a task."""
+        return TypedRequest(card.rpc.request("GetTask", {"id": task_id}), lambda body: _result(card, body, Task))
 
     def cancel(self, card: Card, task_id: str) -> TypedRequest[Task]:
         """Cancel a task."""
-        return TypedRequest(rpc_request(card.path, "CancelTask", {"id": task_id}), lambda body: _result(body, Task))
+        return TypedRequest(card.rpc.request("CancelTask", {"id": task_id}), lambda body: _result(card, body, Task))
 
     def turn(self, handle: SessionHandle, card: Card, turn_input: TurnInput, message_id: str) -> A2aTurn:
         """Send a message, or answers to the task that waits."""
@@ -136,12 +145,12 @@ class A2aCodec:
         if not isinstance(turn_input, UserInput):
             message["taskId"] = handle.last_response_id
         method = "SendStreamingMessage" if card.capabilities.streaming else "SendMessage"
-        return A2aTurn(handle, rpc_request(card.path, method, {"message": message}, is_idempotent=False), card.path)
+        return A2aTurn(handle, card.rpc.request(method, {"message": message}, is_idempotent=False), card.rpc)
 
     def resume(self, handle: SessionHandle, card: Card, task: Task) -> A2aTurn:
         """Read a task from its start."""
         handle.last_response_id = ""  # so that its artifacts are emitted again
-        return A2aTurn(handle, None, card.path, task)
+        return A2aTurn(handle, None, card.rpc, task)
 
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Find out whether a message that may have arrived can be sent again."""
@@ -180,16 +189,11 @@ def emitted_lengths(artifacts: Iterable[Artifact]) -> dict[str, int]:
     return {each.artifact_id: len(artifact_text(each)) for each in artifacts}
 
 
-class _RpcAnswer(msgspec.Struct, frozen=True):
-    result: msgspec.Raw = msgspec.Raw(b"{}")
-    error: RpcError | None = None
-
-
-def _result(body: bytes, kind: type[Value]) -> Value:
-    answer = decode_json(body, _RpcAnswer, "an answer over JSON-RPC")
+def _result(card: Card, body: bytes, kind: type[Value]) -> Value:
+    answer = decode_json(body, RpcAnswer, "an answer over JSON-RPC")
     if answer.error is not None:
         raise answer.error.to_refusal(body)
-    return decode_json(bytes(answer.result), kind, "the result of a request")
+    return card.rpc.result(answer, kind)
 
 
 # --- client → wire ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Self
 from uuid import uuid4
 
 from dragoman.client.a2a import PAGE_TASKS, A2aCodec, Card, emitted_lengths, to_agent, to_messages
-from dragoman.client.a2a_turn import ENDS, TASK_NOT_CANCELABLE, WAITING, A2aTurn, Task, pending_of
+from dragoman.client.a2a_rpc import TASK_NOT_CANCELABLE
+from dragoman.client.a2a_turn import ENDS, WAITING, A2aTurn, Task, pending_of
 from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput
 from dragoman.client.connection import ServerConnection
 from dragoman.client.errors import NotFound, RequestRefused, Unsupported
@@ -51,6 +52,8 @@ class A2aTransport:
     async def open(self, session_id: str, session_config: SessionConfig) -> SessionHandle:
         """Open an existing context. Raises NotFound."""
         handle = SessionHandle(id=session_id, agent=session_config.agent)
+        if (await self._card(handle.agent)).rpc.is_old:
+            raise Unsupported("A2A 0.3 cannot find the tasks of a context; 1.0 can")
         task = await self._newest_task(handle)
         if task is None:
             raise NotFound(f"the agent has no task in the context {session_id}", status=404)
@@ -79,6 +82,8 @@ class A2aTransport:
     async def history(self, handle: SessionHandle) -> tuple[Message, ...]:
         """Fetch the messages and the answers of all tasks. Tools and thinking do not show."""
         card, tasks, token = await self._card(handle.agent), list[Task](), ""
+        if card.rpc.is_old:
+            raise Unsupported("A2A 0.3 cannot list the tasks of a context; 1.0 can")
         while True:
             page = await self._connection.send(self._codec.tasks(handle, card, page_token=token, page_size=PAGE_TASKS))
             tasks += page.tasks
@@ -134,12 +139,18 @@ class A2aTransport:
         card = self._cards.get(agent)
         if card is None:
             card = self._cards[agent] = await self._connection.send(self._codec.card(agent))
-            _ = card.path
+            _ = card.rpc
         return card
 
     def _stream(self, handle: SessionHandle, turn: A2aTurn) -> AsyncGenerator[Event, None]:
         return self._connection.stream_events(turn, self._codec.idempotency_probe(handle))
 
     async def _newest_task(self, handle: SessionHandle) -> Task | None:
-        page = await self._connection.send(self._codec.tasks(handle, await self._card(handle.agent)))
+        card = await self._card(handle.agent)
+        if card.rpc.is_old:  # which has no list of tasks
+            known = handle.last_response_id
+            if not known:
+                return None
+            return await self._connection.send(self._codec.task(card, known))
+        page = await self._connection.send(self._codec.tasks(handle, card))
         return page.tasks[0] if page.tasks else None

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from dragoman.client.a2a_rpc import UNSUPPORTED_OPERATION, Rpc, RpcAnswer
 from dragoman.client.codec import Request, SessionHandle
 from dragoman.client.decoding import decode_json
-from dragoman.client.errors import ClientError, InvalidResponse, Unreachable, make_refusal
+from dragoman.client.errors import InvalidResponse, Unreachable
 from dragoman.client.events import (
     ClientCall,
     Ended,
@@ -30,9 +31,6 @@ from dragoman.client.sse import Frame, FrameReader
 from dragoman.client.steps import SpokenSteps
 from dragoman.core.content import Json, JsonObject
 
-VERSION = {"A2A-Version": "1.0"}
-TASK_NOT_FOUND, TASK_NOT_CANCELABLE, UNSUPPORTED_OPERATION = -32001, -32002, -32004
-_STATUSES = {TASK_NOT_FOUND: 404, -32603: 500}
 ENDS: Mapping[str, StopReason] = {
     "TASK_STATE_COMPLETED": "end_turn",
     "TASK_STATE_FAILED": "error",
@@ -125,34 +123,6 @@ class _Result(msgspec.Struct, frozen=True, rename="camel"):
     artifact_update: _ArtifactUpdate | None = None
 
 
-class RpcError(msgspec.Struct, frozen=True):
-    """Why a request failed."""
-
-    code: int = 0
-    message: str = ""
-
-    def to_refusal(self, body: bytes) -> ClientError:
-        """The exception for it."""
-        message = self.message or f"the server answered with the error {self.code}"
-        return make_refusal(_STATUSES.get(self.code, 400), str(self.code), message, body=body, request_id="")
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    result: _Result | None = None
-    error: RpcError | None = None
-
-
-def rpc_request(
-    path: str, method: str, params: JsonObject, *, is_idempotent: bool = True, headers: Mapping[str, str] = VERSION
-) -> Request:
-    """A request over JSON-RPC."""
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    headers = {"Content-Type": "application/json", **VERSION, **headers}
-    return Request(
-        method="POST", path=path, body=msgspec.json.encode(body), headers=headers, is_idempotent=is_idempotent
-    )
-
-
 def pending_of(task_id: str, status: Status) -> tuple[Pending, ...]:
     """What a task waits for. Servers without Dragoman's extension say so in words alone, which a text answers."""
     if status.state not in WAITING:
@@ -192,13 +162,13 @@ class A2aTurn:
     """
 
     def __init__(
-        self, handle: SessionHandle, first_request: Request | None, path: str, task: Task | None = None
+        self, handle: SessionHandle, first_request: Request | None, rpc: Rpc, task: Task | None = None
     ) -> None:
-        """Follow the task that a request to the agent at `path` starts or continues, or an existing task."""
+        """Follow the task that a request to the agent starts or continues, or an existing task."""
         self.is_over = False
         self._handle = handle
         self._first_request = first_request
-        self._path = path
+        self._rpc = rpc
         self._task_id = "" if task is None else task.id
         self._last_event_id = ""
         self._is_at_rest = task is not None and task.status.state in (*ENDS, *WAITING)
@@ -214,9 +184,9 @@ class A2aTurn:
             assert self._first_request is not None, "there is a request or a task"
             return self._first_request
         if self._is_at_rest:
-            return rpc_request(self._path, "GetTask", {"id": self._task_id})
+            return self._rpc.request("GetTask", {"id": self._task_id})
         headers = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
-        return rpc_request(self._path, "SubscribeToTask", {"id": self._task_id}, headers=headers)
+        return self._rpc.request("SubscribeToTask", {"id": self._task_id}, headers=headers)
 
     @property
     def can_resume(self) -> bool:
@@ -227,9 +197,6 @@ class A2aTurn:
         """Decode a response that is not a stream. Raises Unreachable if the task has to be read instead."""
         if body.lstrip()[:1] != b"{":
             return [event for frame in FrameReader().feed(body) for event in self.feed(frame)]
-        answer = decode_json(body, dict[str, Json], "an answer over JSON-RPC")
-        if isinstance(answer.get("result"), dict) and "status" in answer["result"]:  # of GetTask
-            return self._on_task(msgspec.convert(answer["result"], Task))
         return self._on_answer(body)
 
     def feed(self, frame: Frame) -> Sequence[Event]:
@@ -239,13 +206,15 @@ class A2aTurn:
         return events
 
     def _on_answer(self, body: bytes) -> Sequence[Event]:
-        answer = decode_json(body, _Answer, "an event of a task")
+        answer = decode_json(body, RpcAnswer, "an answer over JSON-RPC")
         if answer.error is not None:
             if answer.error.code == UNSUPPORTED_OPERATION and self._task_id and not self._is_at_rest:
                 self._is_at_rest = True
                 raise Unreachable("the task has ended meanwhile")
             raise answer.error.to_refusal(body)
-        match answer.result:
+        if self._is_at_rest and not self._rpc.is_old:  # the answer to GetTask is not wrapped
+            return self._on_task(self._rpc.result(answer, Task))
+        match self._rpc.result(answer, _Result, is_wrapped=True):
             case _Result(task=Task() as task):
                 return self._on_task(task)
             case _Result(status_update=_StatusUpdate() as update):
