@@ -341,9 +341,9 @@ async def test_wrong_requests_are_refused_in_one_sentence(pages: Pages, chat: st
     await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "id": "x" * 10**6}]})
     await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": []}] * 10_001})
     await refused(413, "body_too_large", b" " * (16 * 1024 * 1024 + 1))
-    text = {"type": "text", "text": 7}
-    reply = await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": [text]}]})
-    assert reply.body == b"messages[0].parts[0].text: a string was expected"
+    for name, part in (("text", {"type": "text", "text": 7}), ("type", {"type": 7}), ("type", {})):
+        reply = await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": [part]}]})
+        assert reply.body == f"messages[0].parts[0].{name}: a string was expected".encode()
     as_json = await pages.request("POST", "", {"id": chat, "messages": 5}, {"accept": "application/json"})
     assert as_json.json == {"error": "messages: Expected `array | null`, got `int`", "code": "invalid_request",
                             "path": "messages"}  # fmt: skip

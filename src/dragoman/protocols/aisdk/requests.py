@@ -54,9 +54,10 @@ def content_of(message: UIMessage, path: str) -> str | tuple[core.InputBlock, ..
 
 
 def _block(part: JsonObject, path: str) -> core.InputBlock | None:
-    if part.get("type") == "text":
+    kind = _text(part, "type", path)
+    if kind == "text":
         return core.Text(_text(part, "text", path))
-    if part.get("type") != "file":
+    if kind != "file":
         return None
     url, media_type = _text(part, "url", path), _text(part, "mediaType", path)
     if not url.startswith(("https:", "data:")):
