@@ -71,7 +71,7 @@ class EmbeddedModel:
         context_window: tokens of each conversation, including the answer.
         max_conversations: maximum number of concurrent conversations.
         threads: compute threads of the engine. Default: all cores but one, which is left to the event loop.
-        progress: called with a message at each stage of loading.
+        progress: called with a message when it is loaded.
 
     Raises:
         MissingOptionalDependency: the engine or the weights are not installed.
