@@ -152,11 +152,14 @@ class _Step:
         self.unsent: list[wire.Part] = []
         """The parts that were not streamed."""
         self.is_streamed = False
+        self.is_closed = False
         self.is_cut = False
 
     def parts(self) -> tuple[wire.Part, ...]:
+        """What has been sent: parts that are not streamed follow at the end of the step."""
         found = {index: (text_part("".join(pieces)),) for index, pieces in self.texts.items()}
-        return tuple(part for _, parts in sorted({**found, **self.others}.items()) for part in parts)
+        others = self.others if self.is_closed else {}
+        return tuple(part for _, parts in sorted({**found, **others}.items()) for part in parts)
 
 
 class TaskFold:
@@ -230,7 +233,8 @@ class TaskFold:
 
     def _artifacts(self) -> Iterable[wire.Artifact]:
         for message_id, step in self._steps.items():
-            yield _artifact(message_id, step.parts(), is_cut=step.is_cut)
+            if step.is_streamed or step.is_closed:
+                yield _artifact(message_id, step.parts(), is_cut=step.is_cut)
         if self._plan is not None:
             plan = {"status": self._plan.status, "steps": msgspec.to_builtins(self._plan.steps)}
             yield wire.Artifact(artifact_id=f"{self.task_id}-plan", name="plan", parts=(_data_part(plan),))
@@ -291,6 +295,8 @@ class TaskFold:
             self._messages[self.status.message.message_id] = self.status.message
         self.phase, self.last_run, self._metadata, self._is_closing = "running", started.run_id, {}, False
         self._takes_messages = self.task_id in (started.run_id, started.metadata.protocol.get(TASK))
+        for message in started.inputs:  # they enter the history when the answers that came with them have their results
+            self._add_message(message)
         return self._set_state("TASK_STATE_WORKING", logged)
 
     def _feed_running(self, logged: LoggedEvent) -> Update | None:
@@ -318,7 +324,8 @@ class TaskFold:
     def _feed_asking(self, logged: LoggedEvent) -> Update | None:
         match logged.event:
             case RunStarted() as started:
-                if self._is_closing and started.metadata.protocol.get(TASK) != self.task_id:
+                brings_message = self._is_closing or bool(started.inputs)
+                if brings_message and started.metadata.protocol.get(TASK) != self.task_id:
                     return self._stop("cancelled", logged)
                 return self._start(started, logged)
             case CallSettled(outcome="cancelled") if logged.run_id is None:
@@ -430,7 +437,7 @@ class TaskFold:
         step = self._steps.get(closed.message_id)
         if step is None:
             return None
-        step.is_cut = closed.status == "cut"
+        step.is_closed, step.is_cut = True, closed.status == "cut"
         return wire.ArtifactUpdate(
             task_id=self.task_id,
             context_id=self.context_id,
