@@ -26,7 +26,7 @@ from dragoman.core.agent import AgentError
 from dragoman.core.content import AssistantMessage, Image, Text, Usage
 from dragoman.core.inputs import Answer, Decision, Result, Submit, UserInput
 from dragoman.core.session import OpenCall
-from dragoman.core.tools import TextOption, ToolGrant, ToolSpec
+from dragoman.core.tools import SecretOption, TextOption, ToolGrant, ToolSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.adapters.log_shape import shape
@@ -390,8 +390,9 @@ async def test_two_agents_that_are_tools_wait_at_the_same_time_and_each_gets_its
     paid: list[int] = []
 
     @function_tool(needs_approval=True)
-    def pay(amount: int) -> str:
+    def pay(context: RunContextWrapper[Any], amount: int) -> str:
         """Pay."""
+        assert context.context == {"pin": "pin-7382"}
         paid.append(amount)
         return f"paid {amount}"
 
@@ -404,8 +405,12 @@ async def test_two_agents_that_are_tools_wait_at_the_same_time_and_each_gets_its
         "one": [[CallOf("pay", {"amount": 1}, ids[2])], ["a is done"]],
         "two": [[CallOf("pay", {"amount": 2}, ids[3])], ["b is done"]],
     }
-    async with talk(scripts, agent=build) as it:
+    wrapper = {"options": [SecretOption(name="pin")], "context": lambda info: {"pin": info.options["pin"]}}
+    async with talk(scripts, {"options": {"pin": "pin-7382"}}, agent=build, wrapper=wrapper) as it:
         lines = await it.say("hi")
+        kept = await it.world.store.kept(it.live.state.session_id, "", None, 100)
+        assert kept, "the state of the run is kept"
+        assert b"pin-7382" not in b"".join(kept.values()), "the application's context is in no stored state"
         assert [line for line in lines if line.startswith("waits")] == [
             "waits: a permission {'calls': [{'name': 'pay', 'input': {'amount': 1}}]}",
             "waits: b permission {'calls': [{'name': 'pay', 'input': {'amount': 2}}]}",

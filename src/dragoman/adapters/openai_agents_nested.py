@@ -1,10 +1,10 @@
-"""Approvals inside agents that are tools.
+"""Agents that are tools: their approvals, and what is stored of them while they wait.
 
 The SDK identifies the calls of a run, and of all agents inside it, by their ids alone. Some providers number the calls
 of each response, so that two agents that work at the same time have calls of the same id; one of them gets another.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -43,6 +43,29 @@ async def pending_approvals(
     restored: Any = _SerializedAgentToolRunResult(state)  # as the SDK itself restores it
     record_agent_tool_run_result(call, restored, scope_id=scope)
     return state.get_interruptions()
+
+
+def remove_contexts(state: dict[str, Any]) -> None:
+    """Remove the application's context from the JSON of a run state, and of those of agents inside it.
+
+    The application makes its context anew for each run. What is in it, such as a secret option, is not ours to store.
+    """
+    state["context"]["context"] = None
+    state["context"].pop("context_meta", None)
+    for inner in _states_inside(state):
+        remove_contexts(inner)
+
+
+def _states_inside(value: Json) -> Iterator[dict[str, Any]]:
+    if isinstance(value, list):
+        for part in value:
+            yield from _states_inside(part)
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            if name == "agent_run_state" and isinstance(part, dict):
+                yield part
+            else:
+                yield from _states_inside(part)
 
 
 def _renamed(value: Json, names: Mapping[str, str]) -> Any:  # noqa: ANN401  # JSON of the same shape

@@ -39,7 +39,7 @@ from dragoman.adapters.openai_agents_items import (
     result_value,
     returned_again,
 )
-from dragoman.adapters.openai_agents_nested import pending_approvals
+from dragoman.adapters.openai_agents_nested import pending_approvals, remove_contexts
 from dragoman.adapters.openai_agents_stream import CallRecord, StreamFollower, origin_of
 from dragoman.core.agent import Recorded, Run
 from dragoman.core.answers import INTERRUPTED_RESULT, denied_result, not_found_result
@@ -202,9 +202,7 @@ class Play:
         self._record.ask_for_nested(state)
         try:
             encoded = state.to_json(context_serializer=lambda _: {})
-            # The application makes its context anew for each run; what is in it is not ours to store.
-            encoded["context"] = {**encoded["context"], "context": None}
-            encoded["context"].pop("context_meta", None)
+            remove_contexts(encoded)
             if encoded["original_input"] == self._input:
                 encoded["original_input"] = None
             stored = StoredState(
