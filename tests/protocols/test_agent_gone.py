@@ -12,8 +12,11 @@ from tests.protocols.aap.client import AapClient, Session, assert_refusal, user
 from tests.protocols.agentscope.client import AgentScopeClient, request_body
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient, run_input
+from tests.protocols.aisdk.client import Pages
+from tests.protocols.aisdk.client import user as page_message
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
+from tests.protocols.mcp.client import NEW, OLD, McpClient
 from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
@@ -104,6 +107,28 @@ async def test_openais_api_shows_the_items_and_answers_a_request_with_400(thread
     assert await client.refused("POST", "/responses", body) == (400, "agent_not_served", "")
     gone = await client.refused("POST", "/responses", {**body, "model": "gone"})
     assert gone == (404, "model_not_found", "model")
+
+
+@requirement("ai-sdk:errors:agent-not-served")
+async def test_the_ai_sdk_shows_the_messages_and_answers_a_request_with_409(thread: OldThread) -> None:
+    pages = Pages(thread.server.connection, thread.key, agent="gone")
+    shown = await pages.history(thread.id)
+    assert [each["role"] for each in shown] == ["user", "assistant"]
+    refused = await pages.post(thread.id, *shown, page_message("and now?", "u2"))
+    assert (refused.status, refused.code) == (409, "agent_not_served")
+
+
+@requirement("mcp:resources:agent-not-served")
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_mcp_shows_the_conversation_and_has_no_tool_for_it(thread: OldThread, version: str) -> None:
+    host = McpClient(thread.server.connection, thread.key, version=version)
+    if version == OLD:
+        await host.initialize()
+    uri = f"dragoman://sessions/{thread.id}"
+    assert uri in [each["uri"] for each in (await host.request("resources/list"))["resources"]]
+    (content,) = (await host.request("resources/read", {"uri": uri}))["contents"]
+    assert "You said: hello" in content["text"]
+    assert [each["name"] for each in (await host.request("tools/list"))["tools"]] == ["left"]
 
 
 @requirement("blade:errors:agent-not-served")

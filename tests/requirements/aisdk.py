@@ -106,6 +106,11 @@ REQUIREMENTS = (
     Requirement("ai-sdk:chats:agent", "The agent of a chat cannot change: 409", "ai-sdk 10; rule 4"),
     Requirement("ai-sdk:stop:durable", "Stop ends the run for all readers, once", "ai-sdk 8"),
     Requirement("ai-sdk:errors:text", "An error is one sentence; its code is a header; JSON if asked for", "ai-sdk 10"),
+    Requirement(
+        "ai-sdk:errors:agent-not-served",
+        "Chats of an agent that is no longer served can be read; a request is 409",
+        "shared rules, 4",
+    ),
     Requirement("ai-sdk:errors:table", "Every refusal has an answer", "ai-sdk 10"),
     # --- the npm package ----------------------------------------------------------------------------------------------
     Requirement("ai-sdk:package:stops", "With the package's `fetch`, `stop()` stops the run on the server", "ai-sdk 8"),

@@ -99,6 +99,9 @@ REQUIREMENTS = (
     # --- resources ----------------------------------------------------------------------------------------------------
     Requirement("mcp:resources:list", "The user's conversations, newest first", "mcp §9"),
     Requirement("mcp:resources:read", "A conversation as Markdown; unknown and foreign ones look the same", "mcp §9"),
+    Requirement(
+        "mcp:resources:agent-not-served", "Conversations of removed agents can still be read", "shared rules, 4"
+    ),
     Requirement("mcp:resources:setting", "Resources can be turned off", "mcp §3"),
     # --- 2026-07-28 ---------------------------------------------------------------------------------------------------
     Requirement("mcp:new:discover", "`server/discover` names all versions and what the server can do", "2026-07-28"),

@@ -73,6 +73,6 @@ class Resources:
 
     def _is_readable(self, state: SessionState, agent: str | None) -> bool:
         spec = self._engine.find_spec(state.agent)
-        if spec is None or not spec.capabilities.history_full:
-            return False
-        return agent is None or self._engine.agent(agent).spec.name == spec.name
+        if spec is not None and not spec.capabilities.history_full:
+            return False  # if the agent is no longer served, its sessions can still be read (shared rules, 4)
+        return agent is None or self._engine.agent(agent).spec.name == state.agent
