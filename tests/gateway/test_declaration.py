@@ -1,5 +1,6 @@
 """How remote agents are declared: in a file, on the command line, and what is refused."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -38,6 +39,17 @@ async def test_the_example_is_served_and_says_at_start_what_it_is(
                 assert [each["name"] for each in (await http.get("/aap/v3/meta")).json()["agents"]] == ["parrot"]
     finally:
         await listener.stop()
+
+
+async def test_the_example_in_the_docs_is_an_agent() -> None:
+    page = (EXAMPLES.parent.parent / "docs" / "remote-agents.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(from dragoman .*?)```", page, re.DOTALL)
+    assert block is not None
+    names: dict[str, object] = {}
+    exec(block[1], names)  # our own page
+    weather = as_agent(names["weather"], "weather")
+    assert weather is not None
+    assert (weather.spec.name, [option.name for option in weather.spec.options]) == ("weather", ["token"])
 
 
 def test_an_agent_is_named_after_its_variable_unless_it_has_a_name() -> None:

@@ -83,6 +83,8 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
     """
     configure_logging(settings.log_format, settings.log_level)
     files = [_path_of(each) for each in settings.agents if not is_remote(each)]
+    if not files:
+        raise CannotStart("there is no file to watch: dragoman serve serves remote agents alone")
     listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     servers = _Servers(listening, settings, environ)
