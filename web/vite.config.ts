@@ -38,6 +38,8 @@ export default defineConfig({
         target: "es2022",
         modulePreload: { polyfill: false },
         assetsInlineLimit: 0,
+        // Compressing takes longer than building; a warning about it would be the longest output of `make run`.
+        rolldownOptions: { checks: { pluginTimings: false } },
     },
     oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
     plugins: [precompress()],
