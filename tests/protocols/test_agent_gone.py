@@ -1,5 +1,6 @@
 """A session whose agent is no longer served: it can be read over every protocol, and its turns are clearly refused."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 from uuid import uuid4
@@ -8,6 +9,8 @@ import pytest
 
 import dragoman
 from dragoman import agent
+from tests.protocols.a2a.client import A2aClient, said
+from tests.protocols.a2a.client import message as a2a_message
 from tests.protocols.aap.client import AapClient, Session, assert_refusal, user
 from tests.protocols.agentscope.client import AgentScopeClient, request_body
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -116,6 +119,19 @@ async def test_the_ai_sdk_shows_the_messages_and_answers_a_request_with_409(thre
     assert [each["role"] for each in shown] == ["user", "assistant"]
     refused = await pages.post(thread.id, *shown, page_message("and now?", "u2"))
     assert (refused.status, refused.code) == (409, "agent_not_served")
+
+
+@requirement("a2a:errors:agent-not-served")
+async def test_a2a_shows_the_task_and_refuses_a_message(thread: OldThread) -> None:
+    client = A2aClient(thread.server.connection, thread.key, agent="gone")
+    (task,) = (await client.list(contextId=thread.id))["tasks"]
+    assert said(await client.get(task["id"])) == "You said: hello"
+    refused = await client.request("SendMessage", {"message": a2a_message("and now?", contextId=thread.id)})
+    assert "'gone', is not served here" in json.loads(refused.body)["error"]["message"]
+    nobody = A2aClient(thread.server.connection, thread.key, agent="nobody")
+    for method, params in (("ListTasks", {}), ("SendMessage", {"message": a2a_message("hello")})):
+        unknown = await nobody.request(method, params)
+        assert json.loads(unknown.body)["error"]["message"] == "there is no such agent"
 
 
 @requirement("mcp:resources:agent-not-served")

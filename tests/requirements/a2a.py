@@ -20,6 +20,11 @@ REQUIREMENTS = (
     Requirement("a2a:rpc:notification", "A request without id is executed and answered with 204", "JSON-RPC 2.0"),
     Requirement("a2a:http:paths", "HTTP+JSON has its own paths, media type and form of errors", "A2A 1.0, 11"),
     Requirement("a2a:http:cors", "Web pages may send and read the protocol's headers", "a2a §2"),
+    Requirement(
+        "a2a:errors:agent-not-served",
+        "Tasks of an agent that is no longer served can be read; a message is refused",
+        "shared rules, 4",
+    ),
     Requirement("a2a:errors:table", "Every refusal has an answer", "A2A 1.0, 5.4"),
     Requirement("a2a:errors:unsupported", "Push notifications and extended cards are refused", "A2A 1.0, 3.3.4"),
     Requirement("a2a:extensions:echo", "Extensions in use are named in the answer", "A2A 1.0, 4.6"),

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.protocols.a2a import errors, wire
 from dragoman.protocols.a2a.card import card_of
@@ -166,7 +167,9 @@ class _Handlers(Handlers):
             raise InvalidRequest(f"a JSON-RPC 2.0 request was expected: {error}") from error
 
     def _caller(self, request: Request, codec: Codec) -> Caller:
-        return Caller(request, principal_of(request), self._engine.agent(request.path_params["agent"]).spec, codec)
+        name = request.path_params["agent"]
+        spec = self._engine.find_spec(name) or AgentSpec(name=name)  # its tasks can still be read (shared rules, 4)
+        return Caller(request, principal_of(request), spec, codec)
 
     async def _read(self, request: Request) -> bytes:
         declared = (header(request.scope, b"content-type") or "").partition(";")[0].strip().lower()

@@ -157,6 +157,8 @@ class Operations:
         """List tasks."""
         request = self._convert(caller, params, wire.ListTasksRequest, is_query=is_query)
         page = await while_connected(caller.request, self._tasks.page(caller.principal.user, caller.spec, request))
+        if not page.tasks:
+            self._engine.agent(caller.spec.name)  # raises AgentNotFound
         return _respond(caller.codec.result(page), caller.codec)
 
     async def extended_card(self, caller: Caller, params: Json, *, is_query: bool = False) -> Response:
