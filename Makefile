@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
-# pip prints errors only; the rest is in the log.
+# pip prints errors only; the rest is in the log. In a terminal it also shows the steps of a build, on standard output.
 QUIET := --quiet --progress-bar off --log $(VENV)/install.log
 CLIENTS := tests/protocols/a2a/clients tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/aisdk/clients tests/protocols/blade/clients tests/protocols/mcp/clients tests/protocols/openai/clients
 CONSOLE := src/dragoman/console/.built
@@ -107,7 +107,7 @@ $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(IN
 
 # After the lists, because the build uses the setuptools that they pin.
 $(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv
-	@$(PIP) $(QUIET) --no-build-isolation --editable .
+	@$(PIP) $(QUIET) --no-build-isolation --editable . >/dev/null
 	@touch $@
 
 .NOTPARALLEL:
