@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 import uvicorn
 from a2a.helpers import new_task_from_user_message, new_text_message, new_text_part
@@ -31,6 +32,7 @@ from dragoman.client import (
     Text,
     Unsupported,
 )
+from dragoman.client.a2a import A2aCodec
 from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import call, calls, script
@@ -209,3 +211,11 @@ async def test_a_lost_stream_of_the_official_server_is_read_from_its_task(offici
         reply = await session.ask("x" * 300)
         assert reply.text == "You said " + "x" * 300
         assert "reconnecting" in [each.kind for each in reply.events if isinstance(each, Notice)]
+
+
+@pytest.mark.parametrize("url", ["@other.example/rpc", ".other.example/rpc", "http://[", "mailto:me@other.example"])
+def test_a_card_cannot_send_requests_and_their_key_to_another_host(url: str) -> None:
+    interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    card = A2aCodec().card("").decode(msgspec.json.encode({"name": "sly", "supportedInterfaces": [interface]}))
+    with pytest.raises(Unsupported, match="expected a card with the address of its agent"):
+        _ = card.rpc

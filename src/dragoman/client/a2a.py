@@ -85,9 +85,22 @@ class Card(msgspec.Struct, frozen=True, rename="camel"):
         for version in ("1.", "0.3"):
             for each in (*self.supported_interfaces, *old):
                 if each.protocol_binding == "JSONRPC" and each.protocol_version.startswith(version):
-                    return Rpc(urlsplit(each.url).path or "/", is_old=version == "0.3")
+                    return Rpc(_path_of(each.url), is_old=version == "0.3")
         found = ", ".join(f"{each.protocol_binding} {each.protocol_version}" for each in self.supported_interfaces)
         raise Unsupported(f"expected an agent with A2A 1.0 or 0.3 over JSON-RPC, {self.name!r} has {found or 'none'}")
+
+
+def _path_of(url: str) -> str:
+    """The path of an address in a card. Raises Unsupported: any other text could change the host of requests."""
+    try:
+        path = urlsplit(url).path or "/"
+    except ValueError:
+        path = ""
+    if not path.startswith("/"):
+        raise Unsupported(
+            f"expected a card with the address of its agent, such as https://host/path, got {url[:200]!r}"
+        )
+    return path
 
 
 class TaskPage(msgspec.Struct, frozen=True, rename="camel"):
