@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -33,6 +34,7 @@ from dragoman.core.content import AssistantMessage, text_of
 from dragoman.core.events import RunStopped
 from dragoman.core.stream import START, Record
 from dragoman.core.tools import TextOption
+from dragoman.gateway import remote_server
 from dragoman.gateway.remote_agent import RemoteAgent
 from dragoman.gateway.remote_play import OnLost
 from tests.asgi_client import DEADLINE_S
@@ -204,6 +206,19 @@ async def test_a_run_that_has_no_more_steps_here_ends_there_too(client: AsyncCli
     session = await client.create("short")
     assert shown(await events_of(session.run("forecast Rome")))[-1] == ("ended", "max_steps")
     assert (await session.ask("recall it")).text == "forecast Rome | recall it"
+
+
+async def test_a_probe_of_a_server_that_was_down_may_end_in_any_way(
+    remote: AguiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_server, "BREAKER_FAILURES", 0)  # each request is a probe: one at a time
+    monkeypatch.setattr(remote_server, "BREAKER_OPEN_S", 0.0)
+    short = RemoteAgent("ag-ui", remote.url, name="short", max_steps=1)
+    async with running_socket_server(tmp_path, agents=[short], rehearsal=False) as server:
+        async with AsyncClient(server.connection.url, key=server.key("alice")) as client:
+            session = await client.create("short")
+            assert shown(await events_of(session.run("forecast Rome")))[-1] == ("ended", "max_steps")
+            assert (await session.ask("hello")).text == "You said: hello"
 
 
 async def test_a_stop_ends_the_remote_run(client: AsyncClient, remote: AguiServer) -> None:

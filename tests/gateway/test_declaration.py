@@ -73,6 +73,7 @@ def test_a_location_on_the_command_line_is_a_remote_agent(monkeypatch: pytest.Mo
             "a remote agent speaks one of aap, ag-ui, agentscope, blade, openai, openai-chat, got 'smtp'",
         ),
         ("weather=aap+http://", "a remote agent needs its server's address"),
+        ("weather=aap+http://[::1", "a remote agent needs its server's address"),
         ("weather=aap+http://me:secret@127.0.0.1", "a remote agent's address has no password in it"),
         ("weather=aap+ftp://127.0.0.1", "no such file"),
     ],

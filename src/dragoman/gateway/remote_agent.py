@@ -85,7 +85,11 @@ class RemoteAgent(FrameworkAgent):
             own=("agent", "key", "headers", "timeouts", "on_lost"),
             **options,
         )
-        if "@" in urlsplit(url).netloc:  # addresses are shown and logged
+        try:
+            has_password = "@" in urlsplit(url).netloc
+        except ValueError as error:
+            raise DeclarationError(f"a remote agent needs its server's address: {error}") from error
+        if has_password:  # addresses are shown and logged
             raise DeclarationError("a remote agent's address has no password in it: use key=… or headers=…")
         try:
             self._server = RemoteServer(self.name, protocol, url, key, timeouts)

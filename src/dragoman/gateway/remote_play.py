@@ -181,11 +181,11 @@ class Play:
         """Send the turn, write what comes, and keep what the next turn needs."""
         assert link.turn_input is not None, "a turn has an input"
         breaker = self._server.breaker
+        origins, _, _ = results_in_turn(await self._run.turn())
         if not breaker.may_ask():
             await self._give_up(link)
             wait_s = max(1, round(breaker.wait_s))
             raise AgentError("remote_unavailable", f"The remote agent cannot be reached; try again in {wait_s} s")
-        origins, _, _ = results_in_turn(await self._run.turn())
         remote_run = RemoteRun(self._run, link, origins, position)
         try:
             await self._transport.identify()
@@ -206,8 +206,12 @@ class Play:
             await self._give_up(link)
             raise
         except AgentError:  # this run may have no more steps
+            breaker.release()
             self._server.stop_later(self._transport, link.handle)
             await self._give_up(link)
+            raise
+        except BaseException:  # such as a store that fails: else no other run could probe the server
+            breaker.release()
             raise
         self._server.record(reached=True)
         if remote_run.allowed:
