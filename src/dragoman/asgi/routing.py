@@ -1,7 +1,7 @@
 """Routing of requests to the protocols, and the guard that ends a protocol's streams when their key is revoked.
 
 Pure ASGI wrappers that know no protocol. A protocol stores the caller in `scope["principal"]`; if its streams need a
-last frame, it stores that in `scope["farewell"]`.
+last frame, it stores that in `scope["revocation_frame"]`.
 """
 
 import asyncio
@@ -91,8 +91,8 @@ class StreamGuard:
             if not stream.was_revoked():
                 raise
             # The frames so far are whole, and the run goes on. A client that reconnects learns that its key is invalid.
-            farewell: bytes = scope.get("farewell", b"")
-            await send({"type": "http.response.body", "body": farewell, "more_body": False})
+            frame: bytes = scope.get("revocation_frame", b"")
+            await send({"type": "http.response.body", "body": frame, "more_body": False})
         finally:
             stream.close()
 

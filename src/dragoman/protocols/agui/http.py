@@ -145,7 +145,7 @@ class _Handlers(Handlers):
 
     async def _read_request(self, request: Request) -> RunRequest:
         raw = await read_json_body(request, self._options.body_limit)
-        request.scope["farewell"] = REVOKED_FRAME
+        request.scope["revocation_frame"] = REVOKED_FRAME
         run, unknown = wire.decode_run(raw)
         if dropped := [*unknown, *unfetchable_parts(run)]:
             log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])

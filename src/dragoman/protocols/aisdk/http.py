@@ -106,7 +106,7 @@ class _Handlers(Handlers):
 
         The address that a transport is given. The run continues if the client disconnects.
         """
-        request.scope["farewell"] = REVOKED
+        request.scope["revocation_frame"] = REVOKED
         decoded = wire.decode_request(await read_body(request, self._options.body_limit))
         if decoded.chat.id is not None:
             _check_chat_id(decoded.chat.id)
@@ -200,7 +200,7 @@ class _Handlers(Handlers):
         Answers 204 if nothing does. With a position the stream of the newest turn is continued, also when it has ended.
         With the id of a run in place of the chat's, the stream of that run is returned.
         """
-        request.scope["farewell"] = REVOKED
+        request.scope["revocation_frame"] = REVOKED
         return await self._chats.stream(
             principal_of(request),
             request.path_params["agent"],
