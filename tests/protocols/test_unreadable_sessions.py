@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import running_server
 
@@ -13,6 +14,9 @@ DELETIONS = {
     "/aap/v3/sessions/{id}": (404, 204),
     "/api/v1/agent/sessions/{id}": (403, 204),
     "/api/sessions/sess_{id}": (404, 200),
+    "/ai-sdk/rehearsal/{id}": (404, 204),
+    "/v1/conversations/conv_{bare}": (404, 200),
+    "/v1/responses/{response}": (404, 200),
 }
 """Paths that delete sessions, and the answers to another user and to the owner."""
 
@@ -21,8 +25,11 @@ DELETIONS = {
 @requirement("faults:43:altered")
 async def test_an_unreadable_session_can_be_deleted(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
-        alice = server.aap_client("alice")
-        paths = {path: path.format(id=(await alice.create()).id) for path in DELETIONS}
+        alice, openai = server.aap_client("alice"), OpenAiClient(server.connection, server.key("alice"))
+        response, paths = (await openai.respond("hello"))["id"], dict[str, str]()
+        for path in DELETIONS:
+            session = (await alice.create()).id
+            paths[path] = path.format(id=session, bare=session.replace("-", ""), response=response)
         await server.stop()
         with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection, connection:
             connection.execute("UPDATE sessions SET head = '{'")

@@ -5,7 +5,7 @@ Source: specification of AI SDK, 1, 2, 7 to 11.
 
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.core.admission import is_busy
 from dragoman.core.events import LoggedEvent, MessageAdded, SettingsChange
 from dragoman.core.ids import RunId
-from dragoman.core.refusals import AgentNotChangeable, Invalid, InvalidCursor, SessionNotFound
+from dragoman.core.refusals import AgentNotChangeable, Invalid, InvalidCursor, SessionNotFound, SessionUnreadable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
 from dragoman.engine.engine import Engine
@@ -156,8 +156,10 @@ class _Handlers(Handlers):
     @endpoint("DELETE", "/{agent}/{chat:path}", returns="The chat is gone; a run was stopped.")
     async def delete(self, request: Request) -> None:
         """Delete a chat and everything in it."""
-        async with self._chat(request) as live:
-            await self._engine.delete(live)
+        principal, chat_id = principal_of(request), _check_chat_id(request.path_params["chat"])
+        with suppress(SessionUnreadable):
+            await self._chats.find(principal, request.path_params["agent"], chat_id)  # it may be another agent's
+        await self._engine.delete_by_name(principal.user, chat_id)
 
     @endpoint(
         "GET",

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from dragoman.core.content import Json, Message
 from dragoman.core.events import SettingsChange
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import principal_of
@@ -71,9 +72,13 @@ class ConversationHandlers(OpenAiHandlers):
     @endpoint("DELETE", "/conversations/{conversation}")
     async def delete(self, request: Request) -> wire.DeletedConversation:
         """Delete a conversation and everything in it."""
-        async with self._session(request) as session:
-            await self._engine.delete(session)
-            return wire.DeletedConversation(request.path_params["conversation"])
+        owner, name = principal_of(request).user, request.path_params["conversation"]
+        try:
+            session_id = (await self._runs.find_conversation(owner, name)).state.session_id
+        except SessionUnreadable as error:
+            session_id = error.session_id
+        await self._engine.delete_by_name(owner, session_id)
+        return wire.DeletedConversation(name)
 
     @endpoint("GET", "/conversations/{conversation}/items", parameters=PAGING)
     async def items(self, request: Request) -> wire.Page[wire.Item]:

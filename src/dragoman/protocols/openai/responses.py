@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.events import SettingsChange
+from dragoman.core.ids import UserId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
@@ -122,18 +124,15 @@ class ResponseHandlers(OpenAiHandlers):
     async def delete(self, request: Request) -> wire.DeletedResponse:
         """Delete a response.
 
-        It cannot be retrieved any more. If others follow it, its messages stay in their conversation.
+        It cannot be retrieved any more. If others follow it, its messages stay in their conversation. If the stored
+        data of the conversation cannot be read, all of it is deleted.
         """
-        async with self._find(request) as handle:
-            session = handle.session
-            await self._engine.stop_run(session, handle.run_id)
-            settings = session.state.settings
-            if settings.unlisted and session.state.last_run == handle.run_id:
-                await self._engine.delete(session)
-            else:
-                change = SettingsChange(deleted_runs=(*settings.deleted_runs, handle.run_id))
-                await self._engine.change(session, change)
-            return wire.DeletedResponse(request.path_params["response"])
+        try:
+            async with self._find(request) as handle:
+                await self._delete(handle)
+        except SessionUnreadable as error:
+            await self._delete_unreadable(principal_of(request).user, error)
+        return wire.DeletedResponse(request.path_params["response"])
 
     @endpoint("POST", "/responses/{response}/cancel")
     async def cancel(self, request: Request) -> wire.Response:
@@ -159,6 +158,25 @@ class ResponseHandlers(OpenAiHandlers):
 
     def _find(self, request: Request) -> AbstractAsyncContextManager[RunHandle]:
         return self._runs.find(principal_of(request).user, request.path_params["response"])
+
+    async def _delete(self, handle: RunHandle) -> None:
+        session = handle.session
+        await self._engine.stop_run(session, handle.run_id)
+        settings = session.state.settings
+        if settings.unlisted and session.state.last_run == handle.run_id:
+            await self._engine.delete(session)
+        else:
+            change = SettingsChange(deleted_runs=(*settings.deleted_runs, handle.run_id))
+            await self._engine.change(session, change)
+
+    async def _delete_unreadable(self, owner: UserId, error: SessionUnreadable) -> None:
+        """Delete a session that cannot be loaded. If only an event of it cannot be read, the others stay, and raise."""
+        try:
+            await self._engine.find_session(owner, error.session_id)
+        except SessionUnreadable:
+            await self._engine.delete_by_name(owner, error.session_id)
+        else:
+            raise error
 
     async def _state(self, handle: RunHandle) -> wire.Response:
         """The current state of a response."""
