@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.core.admission import is_busy
 from dragoman.core.events import LoggedEvent, MessageAdded, SettingsChange
 from dragoman.core.ids import RunId
+from dragoman.core.page_cursor import page_cursor
 from dragoman.core.refusals import AgentNotChangeable, Invalid, InvalidCursor, SessionNotFound, SessionUnreadable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
@@ -32,6 +33,7 @@ from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
+from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200
 
@@ -132,18 +134,21 @@ class _Handlers(Handlers):
     async def chats(self, request: Request) -> list[wire.Chat]:
         """List the caller's chats with the agent, newest first."""
         owner, agent = principal_of(request).user, self._engine.agent(request.path_params["agent"]).spec.name
-        limit, found = _number(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE), list[SessionState]()
-        before = None
+        limit, found = _number(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE), list[wire.Chat]()
+        after: str | None = None
         if (last := request.query_params.get("before")) is not None:
             state = (await self._engine.find_session(owner, last)).state
-            before = (state.created_at, state.session_id)
+            after = page_cursor(state.created_at, state.session_id)
+
+        def show(state: SessionState) -> wire.Chat | None:
+            return _chat(state) if state.agent == agent else None
+
         while len(found) < limit:
-            page = await self._engine.page(owner, before, MAX_PAGE_SIZE)
-            found += [state for state in page if state.agent == agent]
-            if len(page) < MAX_PAGE_SIZE:
+            page, after = await session_page(self._engine, owner, after, MAX_PAGE_SIZE, show)
+            found += [chat for chat in page if chat is not None]
+            if after is None:
                 break
-            before = (page[-1].created_at, page[-1].session_id)
-        return [_chat(state) for state in found[:limit]]
+        return found[:limit]
 
     @endpoint("PATCH", "/{agent}/{chat:path}", body=wire.TitleChange, example={"title": "Holidays"})
     async def rename(self, request: Request) -> wire.Chat:

@@ -3,10 +3,10 @@
 from dragoman.core.content import JsonObject
 from dragoman.core.flat_calls import flatten
 from dragoman.core.ids import parse_session_id
-from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.refusals import InvalidCursor, SessionNotFound
 from dragoman.core.session import SessionState
 from dragoman.engine.engine import Engine
+from dragoman.protocols.kit.session_pages import session_page
 from dragoman.protocols.mcp.errors import InvalidParams, UnknownResource
 from dragoman.protocols.mcp.translate import markdown_of
 from dragoman.protocols.mcp.wire import MethodRequest
@@ -24,27 +24,19 @@ class Resources:
 
     async def page(self, request: MethodRequest) -> JsonObject:
         """A page of the caller's conversations, newest first; of one agent, if the path names one."""
-        cursor = request.params.get("cursor")
+        cursor, owner = request.params.get("cursor"), request.principal.user
+
+        def show(state: SessionState) -> JsonObject | None:
+            return _resource(state) if self._is_readable(state, request.agent) else None
+
         try:
-            before = None if cursor is None else parse_page_cursor(str(cursor))
+            shown, following = await session_page(
+                self._engine, owner, None if cursor is None else str(cursor), PAGE, show
+            )
         except InvalidCursor as error:
             raise InvalidParams("cursor is the nextCursor of an earlier page") from error
-        states = await self._engine.page(request.principal.user, before, PAGE + 1)
-        shown = [each for each in states[:PAGE] if self._is_readable(each, request.agent)]
-        page: JsonObject = {
-            "resources": [
-                {
-                    "uri": f"{SCHEME}{each.session_id}",
-                    "name": each.title() or each.session_id,
-                    "mimeType": MIME_TYPE,
-                    "annotations": {"lastModified": each.updated_at},
-                }
-                for each in shown
-            ]
-        }
-        if len(states) > PAGE:
-            page["nextCursor"] = page_cursor(states[PAGE - 1].created_at, states[PAGE - 1].session_id)
-        return page
+        page: JsonObject = {"resources": [each for each in shown if each is not None]}
+        return page if following is None else {**page, "nextCursor": following}
 
     async def templates(self, request: MethodRequest) -> JsonObject:
         """How the address of a conversation is made."""
@@ -76,3 +68,12 @@ class Resources:
         if spec is not None and not spec.capabilities.history_full:
             return False  # if the agent is no longer served, its sessions can still be read (shared rules, 4)
         return agent is None or self._engine.agent(agent).spec.name == state.agent
+
+
+def _resource(state: SessionState) -> JsonObject:
+    return {
+        "uri": f"{SCHEME}{state.session_id}",
+        "name": state.title() or state.session_id,
+        "mimeType": MIME_TYPE,
+        "annotations": {"lastModified": state.updated_at},
+    }
