@@ -214,11 +214,13 @@ async def test_a_probe_of_a_server_that_was_down_may_end_in_any_way(
     monkeypatch.setattr(remote_server, "BREAKER_FAILURES", 0)  # each request is a probe: one at a time
     monkeypatch.setattr(remote_server, "BREAKER_OPEN_S", 0.0)
     short = RemoteAgent("ag-ui", remote.url, name="short", max_steps=1)
-    async with running_socket_server(tmp_path, agents=[short], rehearsal=False) as server:
-        async with AsyncClient(server.connection.url, key=server.key("alice")) as client:
-            session = await client.create("short")
-            assert shown(await events_of(session.run("forecast Rome")))[-1] == ("ended", "max_steps")
-            assert (await session.ask("hello")).text == "You said: hello"
+    async with (
+        running_socket_server(tmp_path, agents=[short], rehearsal=False) as server,
+        AsyncClient(server.connection.url, key=server.key("alice")) as client,
+    ):
+        session = await client.create("short")
+        assert shown(await events_of(session.run("forecast Rome")))[-1] == ("ended", "max_steps")
+        assert (await session.ask("hello")).text == "You said: hello"
 
 
 async def test_a_stop_ends_the_remote_run(client: AsyncClient, remote: AguiServer) -> None:
