@@ -4,7 +4,6 @@ Source of the texts: shared rules, 18; the model reads them, on every protocol.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeGuard
 
 import msgspec
 
@@ -289,11 +288,6 @@ def answer_texts(result: ToolMessage) -> list[list[str]]:
     """The user's answer to each question: the labels and the custom text. Empty if it answers no question."""
     answers = result.raw.get("answers", []) if isinstance(result.raw, dict) else []
     return [[text for text in (*answer["labels"], answer["custom"]) if text] for answer in answers]
-
-
-def is_answer_to_question(raw: Json | msgspec.UnsetType) -> TypeGuard[JsonObject]:
-    """Whether the `raw` of a result is what `settle_choice` stores for a question."""
-    return isinstance(raw, dict) and isinstance(raw.get("answers"), list)
 
 
 def answer_text(result: ToolMessage) -> str:

@@ -7,7 +7,7 @@ import msgspec
 from dragoman.client import events as remote
 from dragoman.client.codec import UserInput
 from dragoman.client.pending import choice_from_answers, parse_question
-from dragoman.core.answers import compact_json, is_answer_to_question
+from dragoman.core.answers import compact_json
 from dragoman.core.content import (
     AssistantMessage,
     Block,
@@ -32,7 +32,8 @@ from dragoman.core.tools import ASK_USER_QUESTION, Option, SecretOption, SelectO
 def to_history(messages: Sequence[Message]) -> tuple[remote.Message, ...]:
     """The messages of a session as another server gets them, with the calls under the ids that it knows.
 
-    What a crash or a lost connection cut off is left out, because its step is repeated.
+    What a crash or a lost connection cut off is left out, because its step is repeated, and so are results whose calls
+    are older than the messages.
     """
     origins = {
         call.call_id: call.origin or call.call_id
@@ -44,6 +45,7 @@ def to_history(messages: Sequence[Message]) -> tuple[remote.Message, ...]:
         _to_message(message, origins)
         for message in messages
         if not (isinstance(message, AssistantMessage) and message.status == "cut")
+        and not (isinstance(message, ToolMessage) and message.call_id not in origins)
     )
 
 
@@ -59,7 +61,7 @@ def _to_message(message: Message, origins: Mapping[CallId, str]) -> remote.Messa
             return remote.Message(role="assistant", id=message.id, blocks=blocks, interrupted=interrupted)
         case ToolMessage():
             result = remote.ToolResult(
-                call_id=origins.get(message.call_id, message.call_id),
+                call_id=origins[message.call_id],
                 name=message.name,
                 text=text_of(message.content),
                 images=images_in(message.content),
@@ -118,17 +120,19 @@ def with_transcript(history: Sequence[remote.Message], user_input: UserInput) ->
     return msgspec.structs.replace(user_input, text=text)
 
 
-def to_answer(pending_id: str, answer: ToolMessage | Decision) -> remote.Answer:
-    """The answer of our user or application, for a request that has that id on the other server."""
+def to_answer(pending: remote.Pending, answer: ToolMessage | Decision) -> remote.Answer:
+    """The answer of our user or application, for what the other server waits for."""
     match answer:
         case Decision(granted=True):
-            return remote.Allow(call_id=pending_id)
+            return remote.Allow(call_id=pending.call_id)
         case Decision(reason=reason):
-            return remote.Deny(call_id=pending_id, reason=reason or "")
-        case ToolMessage(raw=raw) if is_answer_to_question(raw):
-            return choice_from_answers(pending_id, raw["answers"])
-        case ToolMessage():
-            return remote.Result(call_id=pending_id, text=text_of(answer.content), images=images_in(answer.content))
+            return remote.Deny(call_id=pending.call_id, reason=reason or "")
+        case ToolMessage(raw={"answers": answers}) if isinstance(pending, remote.Question):
+            return choice_from_answers(pending.call_id, answers)
+        case ToolMessage() if isinstance(pending, remote.Question):
+            return remote.Choice.of(custom=text_of(answer.content), call_id=pending.call_id)
+        case ToolMessage(content=content):
+            return remote.Result(call_id=pending.call_id, text=text_of(content), images=images_in(content))
 
 
 def to_result(result: remote.ToolResult) -> Json:

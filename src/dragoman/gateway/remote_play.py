@@ -23,7 +23,7 @@ from dragoman.core.content import JsonObject, Message, SystemMessage, ToolMessag
 from dragoman.core.events import StopReason
 from dragoman.core.ids import ROOT, MessageId
 from dragoman.core.inputs import Decision
-from dragoman.core.tools import ToolSpec
+from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
 from dragoman.gateway.conversion import to_answer, to_history, to_user_input, with_transcript
 from dragoman.gateway.remote_run import RemoteRun
 from dragoman.gateway.remote_server import RemoteServer
@@ -38,8 +38,8 @@ from dragoman.gateway.remote_session import (
 OnLost = Literal["fail", "retry"]
 """What happens to a run whose rest cannot be had: it fails, or its message is sent again."""
 
-CONTEXT_MESSAGES = 1000
-"""The messages of a session that a new remote session gets."""
+CONTEXT_MESSAGES = 500
+"""The messages of a session that a new remote session gets. Servers have limits, ours of 1,000."""
 RECENT_MESSAGES = 20
 """The messages that are read to find out whether the remote session still has what our user sees."""
 MAX_RETRIES = 2
@@ -122,12 +122,13 @@ class Play:
         """Send what our user and application have answered."""
         history: Sequence[Message] = await self._messages(CONTEXT_MESSAGES if self._resends(link.handle) else 1)
         self._seed(link.handle, history)
+        pending = {each.call_id: each for each in link.handle.pending}
         answers: list[remote.Answer] = []
         settled: list[Recorded] = []
         for each in recorded:
-            pending_id = link.waiting.get(each.call.call_id)
-            if pending_id is not None and each.answer is not None:
-                answers.append(to_answer(pending_id, each.answer))
+            asked = pending.get(link.waiting.get(each.call.call_id, ""))
+            if asked is not None and each.answer is not None:
+                answers.append(to_answer(asked, each.answer))
                 settled.append(each)
         if not answers:
             return await self._send_messages(link)
@@ -319,7 +320,8 @@ async def _settle_answered(recorded: Recorded) -> None:
     """Settle a call with its answer, unless the answer is a decision: then the remote server has its result."""
     answer = recorded.answer
     if isinstance(answer, ToolMessage):
-        value = answer.content if isinstance(answer.raw, msgspec.UnsetType) else answer.raw
+        is_choice = recorded.call.name == ASK_USER_QUESTION and answer.raw is not msgspec.UNSET
+        value = answer.raw if is_choice else answer.content
         await recorded.done(value, outcome="failed" if answer.is_error else "done")
     elif isinstance(answer, Decision) and answer.granted:
         await recorded.start()
