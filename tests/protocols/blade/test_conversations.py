@@ -3,14 +3,16 @@
 The driver folds the patches of every chat and compares them with `turn:end` and with the messages (section 7, G1, G2).
 """
 
+import asyncio
 import json
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from dragoman.testing import serve
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.protocols.blade.driver import BladeDriver
 from tests.requirements import requirement
@@ -55,17 +57,19 @@ async def test_a_conversation_with_a_server_that_is_killed(
 
 
 @requirement("blade:catch-up:restart")
-async def test_a_server_that_stops_lets_its_clients_reconnect(tmp_path: Path) -> None:
+async def test_a_server_that_stops_lets_its_clients_reconnect() -> None:
     """Socket.IO's clients reconnect when the connection is lost, but not after the packet `disconnect` (`41`)."""
-    async with running_socket_server(tmp_path) as server:
-        address = server.connection.url.replace("http", "ws") + "/socket.io/?EIO=4&transport=websocket"
+    frames: list[object] = []
+    with ExitStack() as stack:
+        server = stack.enter_context(serve())
+        address = server.url.replace("http", "ws") + "/socket.io/?EIO=4&transport=websocket"
         async with connect(address) as socket:
             assert str(await socket.recv()).startswith("0{")
-            await socket.send("40" + json.dumps({"token": server.key("alice")}))
+            await socket.send("40" + json.dumps({"token": server.key}))
             assert str(await socket.recv()).startswith("40{")
-            await server.restart()
-            frames = []
+            stopping = asyncio.create_task(asyncio.to_thread(stack.close))
             with suppress(ConnectionClosed):
-                async for frame in socket:
-                    frames.append(frame)  # noqa: PERF401  # those before the exception count
+                while True:
+                    frames.append(await socket.recv())
+        await stopping
     assert "41" not in frames
