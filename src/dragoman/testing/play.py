@@ -235,6 +235,7 @@ def _settings(folder: str, timeout_s: float) -> Settings:
         openai=False,
         mcp=False,
         ai_sdk=False,
+        a2a=False,
         blade=False,
     )
 
