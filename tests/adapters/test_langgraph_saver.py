@@ -76,7 +76,9 @@ async def test_the_saver_conforms_to_langgraphs_own_suite(new_session: NewSessio
     assert report.conformance_level() == "FULL"
 
 
-async def test_threads_read_and_write_checkpoints_and_the_event_loop_is_told_to_await(new_session: NewSession) -> None:
+async def test_threads_read_and_write_checkpoints_and_the_error_on_the_event_loop_says_to_await(
+    new_session: NewSession,
+) -> None:
     session = await new_session()
     saver = Saver(lambda _: session)
     config: RunnableConfig = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}

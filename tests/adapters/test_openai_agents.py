@@ -109,7 +109,7 @@ async def talk(
 ) -> AsyncIterator[Talk]:
     """A session with an agent that has these scripts and fields of the SDK's `Agent`."""
     model = PlayedModel(scripts)
-    agent = fields.pop("agent", None) or (lambda model: Agent(name="Desk", model=model, **fields))
+    agent = fields.pop("agent", None) or (lambda model: Agent(name="Triage", model=model, **fields))
     async with running_world(SimulatedLog()) as world:
         served = OpenAIAgentsAgent(agent(model), name="player", **(wrapper or {}))
         world.agents["player"] = served
@@ -361,7 +361,7 @@ async def test_a_client_tool_waits_for_the_applications_result() -> None:
 async def test_an_agent_that_is_a_tool_waits_for_the_approval_of_its_own_calls() -> None:
     def build(model: PlayedModel) -> Agent[Any]:
         cashier = Agent[Any](name="Cashier", model=model, tools=[pay])
-        return Agent(name="Desk", model=model, tools=[cashier.as_tool("cashier", "Pays.")])
+        return Agent(name="Triage", model=model, tools=[cashier.as_tool("cashier", "Pays.")])
 
     inner = [[CallOf("pay", {"amount": 5})], ["paid"]]
     async with talk({"hi": [[CallOf("cashier", {"input": "inner"})], ["done"]], "inner": inner}, agent=build) as it:
@@ -398,7 +398,7 @@ async def test_two_agents_that_are_tools_wait_at_the_same_time_and_each_gets_its
 
     def build(model: PlayedModel) -> Agent[Any]:
         cashier = Agent[Any](name="Cashier", model=model, tools=[pay])
-        return Agent(name="Desk", model=model, tools=[cashier.as_tool("a", "Pays."), cashier.as_tool("b", "Pays.")])
+        return Agent(name="Triage", model=model, tools=[cashier.as_tool("a", "Pays."), cashier.as_tool("b", "Pays.")])
 
     scripts = {
         "hi": [[CallOf("a", {"input": "one"}, ids[0]), CallOf("b", {"input": "two"}, ids[1])], ["done"]],
@@ -459,7 +459,7 @@ async def test_a_handoff_is_a_call_and_a_stage_and_the_next_turn_begins_with_the
     def build(model: PlayedModel) -> Agent[Any]:
         billing = Agent[Any](name="Billing", model=model, tools=[add])
         return Agent(
-            name="Desk",
+            name="Triage",
             model=model,
             handoffs=[handoff(billing, on_handoff=lambda context: handed_over.append("handed"))],
         )
@@ -467,7 +467,7 @@ async def test_a_handoff_is_a_call_and_a_stage_and_the_next_turn_begins_with_the
     script = {"hi": [["one moment ", CallOf("transfer_to_billing")], [CallOf("add", {"a": 1, "b": 2})], ["3"]]}
     async with talk(script, agent=build) as it:
         assert await it.say("hi") == [
-            "user: hi", "stage: Desk", "text: one moment ", "call: transfer_to_billing {}", "step",
+            "user: hi", "stage: Triage", "text: one moment ", "call: transfer_to_billing {}", "step",
             "starts: transfer_to_billing", 'done: transfer_to_billing {"assistant": "Billing"}', "stage: Billing",
             "call: add {'a': 1, 'b': 2}", "step", "starts: add", "done: add 3", "text: 3", "step", "end: end_turn",
         ]  # fmt: skip

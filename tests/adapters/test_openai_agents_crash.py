@@ -46,7 +46,7 @@ SCRIPTS: dict[str, Script] = {
     ],
     "handoffs": [
         ["one ", CallOf("note", {"text": "a"}), CallOf("transfer_to_billing")],
-        ["two ", yield_often, CallOf("transfer_to_desk")],
+        ["two ", yield_often, CallOf("transfer_to_triage")],
         ["three ", yield_often, CallOf("ask_billing", {"input": "inner"})],
         [yield_often, "done"],
     ],
@@ -58,7 +58,7 @@ async def no_body(arguments: JsonObject) -> None:
     """The body of a tool that only declares its policy for the checks of the log."""
 
 
-class Desk:
+class AgentWithAllCalls:
     """An agent with every kind of call, and how often each piece of the application's code was begun."""
 
     def __init__(self, on_restart: OnRestart = "fail") -> None:
@@ -93,14 +93,14 @@ class Desk:
             await yield_often()
 
         billing: Agent[Any] = Agent(name="Billing", model=self.model, tools=[note, pay])
-        desk: Agent[Any] = Agent(
-            name="Desk",
+        triage: Agent[Any] = Agent(
+            name="Triage",
             model=self.model,
             tools=[note, slow, pay, billing.as_tool("ask_billing", "Asks billing.")],
             handoffs=[handoff(billing, on_handoff=count_handoff)],
         )
-        billing.handoffs.append(desk)
-        self.agent = OpenAIAgentsAgent(desk, name="player", on_restart={"*": on_restart})
+        billing.handoffs.append(triage)
+        self.agent = OpenAIAgentsAgent(triage, name="player", on_restart={"*": on_restart})
 
 
 def answer_to(call: OpenCall) -> Answer:
@@ -162,7 +162,7 @@ async def steps(world: World, client: Client) -> Steps:
 
 async def undisturbed(script: str) -> tuple[int, Steps]:
     async with running_world(SimulatedLog()) as world:
-        world.agents["player"] = Desk().agent
+        world.agents["player"] = AgentWithAllCalls().agent
         log, client = FaultyLog(world.store), Client(script)
         assert not await serve(world, client, log)
         return log.commits, await steps(world, client)
@@ -178,7 +178,7 @@ async def test_without_crashes_everything_runs_once() -> None:
     _, found = await undisturbed("handoffs")
     assert found == [
         ("one ", [("note", "noted a"), ("transfer_to_billing", '{"assistant": "Billing"}')]),
-        ("two ", [("transfer_to_desk", '{"assistant": "Desk"}')]),
+        ("two ", [("transfer_to_triage", '{"assistant": "Triage"}')]),
         ("three ", [("ask_billing", "inner done")]),
         ("done", []),
     ]
@@ -191,8 +191,8 @@ async def test_a_server_that_dies_between_commits_runs_nothing_twice(script: str
     for commit in range(2, commits + 1, 2):
         moment: Moment = "before" if commit % 4 else "after"
         async with running_world(SimulatedLog()) as world:
-            desk, client = Desk(), Client(script)
-            world.agents["player"] = desk.agent
+            tested, client = AgentWithAllCalls(), Client(script)
+            world.agents["player"] = tested.agent
             log = FaultyLog(world.store)
             log.die_at(commit, moment)
             assert await serve(world, client, log)
@@ -203,7 +203,7 @@ async def test_a_server_that_dies_between_commits_runs_nothing_twice(script: str
                 for (tool, result), undisturbed_result in zip(results, others, strict=True):
                     assert (tool, result) == undisturbed_result or result == INTERRUPTED_RESULT, (commit, tool, result)
                     lost += result == INTERRUPTED_RESULT
-            assert max(desk.runs.values()) == 1, (commit, desk.runs)
+            assert max(tested.runs.values()) == 1, (commit, tested.runs)
     assert lost > 0, "no crash fell into a tool"
 
 
@@ -211,18 +211,18 @@ async def test_a_server_that_dies_between_commits_runs_nothing_twice(script: str
     ("on_restart", "result", "runs"),
     [("fail", INTERRUPTED_RESULT, 1), ("repeat", "slept b", 2), ("ask", "slept b", 2)],
 )
-async def test_a_tool_that_was_running_is_treated_as_declared_and_its_finished_neighbour_is_not_run_again(
+async def test_a_tool_that_was_running_is_treated_as_declared_and_its_finished_sibling_is_not_run_again(
     on_restart: OnRestart, result: str, runs: int
 ) -> None:
     async with running_world(SimulatedLog()) as world:
-        desk, client = Desk(on_restart), Client("tools")
-        world.agents["player"] = desk.agent
+        tested, client = AgentWithAllCalls(on_restart), Client("tools")
+        world.agents["player"] = tested.agent
         world.tool("slow", no_body, on_restart=on_restart)
-        desk.gate = PauseGate()
+        tested.gate = PauseGate()
         log = FaultyLog(world.store)
         talking = asyncio.create_task(client.converse(world, log))
-        await asyncio.wait_for(desk.gate.entered.wait(), DEADLINE_S)
-        while desk.runs["note a"] == 0:  # noqa: ASYNC110  # another task runs it
+        await asyncio.wait_for(tested.gate.entered.wait(), DEADLINE_S)
+        while tested.runs["note a"] == 0:  # noqa: ASYNC110  # another task runs it
             await asyncio.sleep(0)
         await yield_often()
         log.is_dead = True
@@ -230,7 +230,7 @@ async def test_a_tool_that_was_running_is_treated_as_declared_and_its_finished_n
         await asyncio.wait([talking])
         for engine in tuple(world.engines):
             await world.kill(engine)
-        desk.gate = None
+        tested.gate = None
         assert not await serve(world, client, FaultyLog(world.store))
         assert (await steps(world, client))[0] == ("so ", [("note", "noted a"), ("slow", result)])
-        assert (desk.runs["note a"], desk.runs["slow b"]) == (1, runs)
+        assert (tested.runs["note a"], tested.runs["slow b"]) == (1, runs)

@@ -137,7 +137,7 @@ def test_a_version_outside_the_range_is_refused_with_the_way_out(monkeypatch: py
     OTHER_RANGE.check_version()
 
 
-def test_a_name_that_the_framework_lacks_is_told_with_the_version() -> None:
+def test_a_name_that_the_framework_lacks_is_reported_with_the_version() -> None:
     refused = OTHER_RANGE.missing_name(ImportError("cannot import name 'Runner' from 'agents'"))
     assert str(refused).endswith("to try (cannot import name 'Runner' from 'agents')")
 

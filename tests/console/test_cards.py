@@ -242,32 +242,34 @@ async def test_an_action_goes_to_the_embedding_page_once_the_user_allows_it(
     chromium: Browser, tmp_path: Path, embedding_origin: str
 ) -> None:
     bridge = {"action": "map.highlight", "payload": {"cityIds": ["rome"]}}
-    async with running_socket_server(tmp_path, agents=(), cors_origins=(embedding_origin,)) as house:
-        session = await play_session(house, tool("highlight", {"_meta": {"bridge": bridge}}))
-        desk = ConsolePage(await chromium.page(), house.connection.url, house.key("alice"), tmp_path)
-        await desk.open("keys")
-        await desk.page.go(embedding_origin)
-        await desk.run("addEventListener('message', (event) => (window.heard ??= []).push([event.origin, event.data]))")
-        await desk.run("document.body.append(document.createElement('iframe'))")
-        await desk.run(f"document.querySelector('iframe').src = '{house.connection.url}/#/lens/{session}'")
-        inside = await frame_of(desk)
+    async with running_socket_server(tmp_path, agents=(), cors_origins=(embedding_origin,)) as server:
+        session = await play_session(server, tool("highlight", {"_meta": {"bridge": bridge}}))
+        console_page = ConsolePage(await chromium.page(), server.connection.url, server.key("alice"), tmp_path)
+        await console_page.open("keys")
+        await console_page.page.go(embedding_origin)
+        await console_page.run(
+            "addEventListener('message', (event) => (window.heard ??= []).push([event.origin, event.data]))"
+        )
+        await console_page.run("document.body.append(document.createElement('iframe'))")
+        await console_page.run(f"document.querySelector('iframe').src = '{server.connection.url}/#/lens/{session}'")
+        inside = await frame_of(console_page)
         row = "[...document.querySelectorAll('.lens-row')].find((row) => row.dataset.moment.startsWith('result'))"
         await inside(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && ({row}?.click(), {row})")
         send = "[...document.querySelectorAll('.bridge button')].find((each) => each.innerText.includes('{}'))"
         await inside(f"{send.format(f'Allow {embedding_origin} and send')}")
-        assert await desk.run("window.heard ?? null") is None, "nothing goes before somebody has allowed it"
+        assert await console_page.run("window.heard ?? null") is None, "nothing goes before somebody has allowed it"
         await inside(f"({send.format('Allow')}?.click(), true)")
-        messages = await desk.until("window.heard")
+        messages = await console_page.until("window.heard")
         call = messages[0][1].pop("toolCallId")
-        assert messages == [[house.connection.url, {"type": "dragoman:action", **bridge}]]
+        assert messages == [[server.connection.url, {"type": "dragoman:action", **bridge}]]
         assert call.startswith("tc_")
-        await desk.run("document.querySelector('iframe').src = 'about:blank'")
-        await desk.run(f"document.querySelector('iframe').src = '{house.connection.url}/#/lens/{session}'")
+        await console_page.run("document.querySelector('iframe').src = 'about:blank'")
+        await console_page.run(f"document.querySelector('iframe').src = '{server.connection.url}/#/lens/{session}'")
         await inside(f"document.querySelector('.lens-row[data-moment=end] .blade .chip') && ({row}?.click(), {row})")
         await inside("document.querySelector('.bridge')")
-        assert await desk.run("window.heard.length") == 1, "what is loaded again does nothing by itself"
-        assert desk.console == []
-        await desk.close()
+        assert await console_page.run("window.heard.length") == 1, "what is loaded again does nothing by itself"
+        assert console_page.console == []
+        await console_page.close()
 
 
 async def frame_of(console_page: ConsolePage) -> Callable[[str], Awaitable[None]]:

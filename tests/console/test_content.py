@@ -67,15 +67,15 @@ async def test_five_thousand_messages_scroll_and_stream_without_jank(
     chromium: Browser, console_server: SocketServer, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Only what is in sight is drawn. The report has the frames' times, which a busy machine may not fail by."""
-    async with running_socket_server(tmp_path, seeds=MESSAGES) as house:
-        desk = ConsolePage(await chromium.page(), house.connection.url, house.key("alice"), SCREENSHOTS)
-        await desk.resize(1280, 860)
-        figures = await measure_scrolling(desk, await imported_session(house, MESSAGES))
-        await desk.close()
+    async with running_socket_server(tmp_path, seeds=MESSAGES) as server:
+        console_page = ConsolePage(await chromium.page(), server.connection.url, server.key("alice"), SCREENSHOTS)
+        await console_page.resize(1280, 860)
+        figures = await measure_scrolling(console_page, await imported_session(server, MESSAGES))
+        await console_page.close()
     for name, figure in figures.items():
         record_property(name, json.dumps(figure))
     print(figures)  # noqa: T201  # the test's report
-    assert desk.console == []
+    assert console_page.console == []
     assert figures["most_rows"] < MAX_RENDERED_MESSAGES
 
 

@@ -30,42 +30,42 @@ async def forgetful(run):
 
 
 @pytest.mark.slow
-async def test_after_a_crash_the_cut_text_and_its_replacement_are_told_apart_live_and_after_a_reload(
+async def test_after_a_crash_the_cut_text_and_its_replacement_are_distinguished_live_and_after_a_reload(
     chromium: Browser, tmp_path: Path
 ) -> None:
     async with server_process(tmp_path) as running, cutting_proxy(running.connection.url, lambda: None) as front:
-        desk = ConsolePage(await chromium.page(), front.url, running.key("alice"), SCREENSHOTS)
-        await desk.resize(1280, 860)
-        await desk.open()
-        await desk.write("Message", script({"say": WORDS, "every_ms": 25}, {"step": True}, {"say": "The end."}))
-        await desk.page.press("Enter")
-        await desk.wait_for_text("8 9 10", ".assistant")
+        console_page = ConsolePage(await chromium.page(), front.url, running.key("alice"), SCREENSHOTS)
+        await console_page.resize(1280, 860)
+        await console_page.open()
+        await console_page.write("Message", script({"say": WORDS, "every_ms": 25}, {"step": True}, {"say": "The end."}))
+        await console_page.page.press("Enter")
+        await console_page.wait_for_text("8 9 10", ".assistant")
         await running.crash()
         front.target = running.connection.url  # the page stays at its address
-        await desk.wait_for_text("The end.", ".assistant")
-        await desk.until("!document.querySelector('.chat-head [role=status]')")
+        await console_page.wait_for_text("The end.", ".assistant")
+        await console_page.until("!document.querySelector('.chat-head [role=status]')")
         for is_reloaded in (False, True):
             if is_reloaded:
-                await desk.page.send_command("Page.reload")
-            await desk.wait_for_text("The end.", ".assistant")
-            cut = await desk.until(CUT)
+                await console_page.page.send_command("Page.reload")
+            await console_page.wait_for_text("The end.", ".assistant")
+            cut = await console_page.until(CUT)
             assert cut == [str(number) for number in range(len(cut))]
-            assert await desk.run(WHOLE) == [[str(number) for number in range(60)], ["The", "end."]]
-            assert await desk.text(".ending") == STARTS_OVER
-        assert await serious_violations(desk) == []
-        await desk.screenshot("after-a-crash")
-        await desk.page.send_command("Browser.grantPermissions", permissions=["clipboardReadWrite"])
-        await desk.press("Copy answer")
-        copied = str(await desk.until("navigator.clipboard.readText()"))
+            assert await console_page.run(WHOLE) == [[str(number) for number in range(60)], ["The", "end."]]
+            assert await console_page.text(".ending") == STARTS_OVER
+        assert await serious_violations(console_page) == []
+        await console_page.screenshot("after-a-crash")
+        await console_page.page.send_command("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+        await console_page.press("Copy answer")
+        copied = str(await console_page.until("navigator.clipboard.readText()"))
         assert copied == "".join(WORDS) + "\n\nThe end."
-        await desk.set(theme="dark")
-        await desk.resize(400, 860)
-        await desk.page.send_command("Page.reload")
-        await desk.until(CUT)
-        assert await serious_violations(desk) == []
-        await desk.screenshot("after-a-crash-narrow-dark")
-        await desk.set(theme="light")
-        await desk.close()
+        await console_page.set(theme="dark")
+        await console_page.resize(400, 860)
+        await console_page.page.send_command("Page.reload")
+        await console_page.until(CUT)
+        assert await serious_violations(console_page) == []
+        await console_page.screenshot("after-a-crash-narrow-dark")
+        await console_page.set(theme="light")
+        await console_page.close()
 
 
 @pytest.mark.slow
@@ -78,20 +78,20 @@ async def test_a_run_that_cannot_continue_after_a_crash_says_so_and_can_be_tried
         server_process(tmp_path / "data", agents=app) as running,
         cutting_proxy(running.connection.url, lambda: None) as front,
     ):
-        desk = ConsolePage(await chromium.page(), front.url, running.key("alice"), SCREENSHOTS)
-        await desk.resize(1280, 860)
-        await desk.open()
-        await desk.write("Message", "Any ideas?")
-        await desk.page.press("Enter")
-        await desk.wait_for_text("I had an idea:", ".assistant")
+        console_page = ConsolePage(await chromium.page(), front.url, running.key("alice"), SCREENSHOTS)
+        await console_page.resize(1280, 860)
+        await console_page.open()
+        await console_page.write("Message", "Any ideas?")
+        await console_page.page.press("Enter")
+        await console_page.wait_for_text("I had an idea:", ".assistant")
         await running.crash()
         front.target = running.connection.url
-        await desk.wait_for_text(f"{LOST}\ninterrupted", ".ending")
-        await desk.page.send_command("Page.reload")
-        await desk.wait_for_text(f"{LOST}\ninterrupted", ".ending")
-        await desk.screenshot("lost-in-a-crash")
-        await desk.press("Try again")
-        await desk.until("!document.querySelector('.ending') && document.querySelector('.assistant .markdown')")
-        await desk.press("Stop")
-        await desk.wait_for_text("Stopped", ".ending")
-        await desk.close()
+        await console_page.wait_for_text(f"{LOST}\ninterrupted", ".ending")
+        await console_page.page.send_command("Page.reload")
+        await console_page.wait_for_text(f"{LOST}\ninterrupted", ".ending")
+        await console_page.screenshot("lost-in-a-crash")
+        await console_page.press("Try again")
+        await console_page.until("!document.querySelector('.ending') && document.querySelector('.assistant .markdown')")
+        await console_page.press("Stop")
+        await console_page.wait_for_text("Stopped", ".ending")
+        await console_page.close()

@@ -129,16 +129,16 @@ async def test_an_installation_without_extras_serves_the_console_and_all_protoco
         assert "pip install 'dragoman[embedded]'" in log
         async with httpx2.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}) as http:
             assert [(path, (await http.get(path)).status_code) for path in PATHS] == [(path, 200) for path in PATHS]
-        desk = ConsolePage(await chromium.page(), url, key, SCREENSHOTS)
-        await desk.open()
-        await say(desk, "hello")
-        await desk.wait_for_text("Hello! I am the rehearsal agent.", ".assistant")
+        console_page = ConsolePage(await chromium.page(), url, key, SCREENSHOTS)
+        await console_page.open()
+        await say(console_page, "hello")
+        await console_page.wait_for_text("Hello! I am the rehearsal agent.", ".assistant")
         for page, title in (("schedules", "Scheduled tasks"), ("memories", "Memories")):
-            await desk.open(page)
-            await desk.wait_for_text(title, "h1")
-            assert await desk.run("document.querySelector('main [role=alert]')") is None
-        assert desk.console == []
-        await desk.close()
+            await console_page.open(page)
+            await console_page.wait_for_text(title, "h1")
+            assert await console_page.run("document.querySelector('main [role=alert]')") is None
+        assert console_page.console == []
+        await console_page.close()
     finally:
         process.terminate()
         await process.wait()

@@ -64,12 +64,12 @@ async def test_a_key_in_the_address_is_kept_and_leaves_the_address_at_once(conso
 async def test_a_server_without_keys_asks_for_none(
     chromium: Browser, console_server: SocketServer, tmp_path: Path
 ) -> None:
-    async with running_socket_server(tmp_path, auth=False) as house:
-        desk = ConsolePage(await chromium.page(), house.connection.url, None, tmp_path)
-        await desk.open()
-        await desk.until(CONVERSATIONS_PANE)
-        assert not await desk.run("!!document.querySelector('[aria-label=\"Sign out\"]')")
-        await desk.close()
+    async with running_socket_server(tmp_path, auth=False) as server:
+        console_page = ConsolePage(await chromium.page(), server.connection.url, None, tmp_path)
+        await console_page.open()
+        await console_page.until(CONVERSATIONS_PANE)
+        assert not await console_page.run("!!document.querySelector('[aria-label=\"Sign out\"]')")
+        await console_page.close()
 
 
 async def test_every_page_opens_in_both_languages_and_both_themes(console_page: ConsolePage) -> None:
