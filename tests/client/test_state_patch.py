@@ -57,3 +57,9 @@ def test_an_operation_that_does_not_fit_is_refused_and_changes_nothing(operation
     with pytest.raises(InvalidResponse, match="expected a JSON Patch"):
         apply_patch(state, [{"op": "add", "path": "/list/-", "value": 2}, operation])
     assert state == {"list": [1]}
+
+
+def test_copies_cannot_make_a_state_as_large_as_they_like() -> None:
+    doubled = [{"op": "copy", "from": "", "path": f"/{index}"} for index in range(40)]
+    with pytest.raises(InvalidResponse, match="expected a JSON Patch that fits the state"):
+        apply_patch({"text": "x" * 100_000}, doubled)

@@ -6,17 +6,25 @@ Source: RFC 6902; a pointer is written as in RFC 6901.
 from collections.abc import Iterable
 from copy import deepcopy
 
+import msgspec
+
 from dragoman.client.errors import InvalidResponse
 from dragoman.core.content import Json, JsonObject
+
+MAX_STATE_BYTES = 16 * 1024 * 1024
+"""The size of a state, as JSON, beyond which nothing is copied: a short patch could double it again and again."""
 
 
 def apply_patch(state: Json, operations: Iterable[JsonObject]) -> Json:
     """The state after all operations. Raises InvalidResponse if one of them does not fit, or a test fails."""
-    holder: JsonObject = {"": deepcopy(state)}
+    try:
+        holder: JsonObject = {"": deepcopy(state)}
+    except RecursionError as error:
+        raise InvalidResponse("expected a shared state that is nested less deeply") from error
     for operation in operations:
         try:
             _apply(holder, operation)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise InvalidResponse(f"expected a JSON Patch that fits the state, got {operation!r:.200}") from error
     return holder[""]
 
@@ -35,6 +43,8 @@ def _apply(holder: JsonObject, operation: JsonObject) -> None:
             _add(holder, path, _remove(holder, operation["from"]))
         case "copy":
             _add(holder, path, deepcopy(_get(holder, operation["from"])))
+            if len(msgspec.json.encode(holder[""])) > MAX_STATE_BYTES:
+                raise ValueError("the state becomes too large")
         case "test":
             if _get(holder, path) != operation["value"]:
                 raise ValueError("the test failed")
