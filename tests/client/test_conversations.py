@@ -8,6 +8,7 @@ from dragoman.client.transports import ClientProtocol
 from tests.client.cutting_proxy import at_random, cutting_proxy
 from tests.client.driver import FEATURES, ClientDriver
 from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.extent import sampled
 from tests.servers import SocketServer, server_process
 
 PROTOCOLS: list[ClientProtocol] = list(FEATURES)
@@ -26,7 +27,7 @@ def cases() -> list[tuple[ClientProtocol, Conversation]]:
     ]
 
 
-@pytest.mark.parametrize(("protocol", "conversation"), cases(), ids=names)
+@pytest.mark.parametrize(("protocol", "conversation"), sampled(cases(), 3), ids=names)
 async def test_a_conversation_survives_cut_connections(
     socket_server: SocketServer, protocol: ClientProtocol, conversation: Conversation
 ) -> None:

@@ -15,6 +15,7 @@ from dragoman.stores.sqlite.log import SqliteLog
 from tests.buses.nats_server import Nats
 from tests.engine.engine_group import cluster_world
 from tests.engine.world import World, running_world
+from tests.extent import sampled
 from tests.stores.simulated import SimulatedLog
 
 
@@ -43,13 +44,19 @@ CLUSTER_MODULES = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Over several servers only those are played that look into the memory of none."""
+    """Over several servers only those are played that look into the memory of none.
+
+    Of those over PostgreSQL every other one is played, on one server or on several, unless everything is played.
+    """
     left = [
         item
         for item in items
         if "postgres x3" in item.name
         and (item.get_closest_marker("one_server") or getattr(item, "module").__name__ not in CLUSTER_MODULES)  # noqa: B009  # an Item's kind has it
     ]
+    on_postgres = [item for item in items if "[postgres" in item.name and item not in left]
+    played = set(sampled(on_postgres, 2))
+    left += [item for item in on_postgres if item not in played]
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]

@@ -19,6 +19,7 @@ from dragoman.stores.postgres import database as postgres_database
 from dragoman.stores.postgres.database import DatabaseInUse
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.conversations import Server as Served
+from tests.extent import sampled
 from tests.protocols.aap.agents import AGENTS
 from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
@@ -53,7 +54,7 @@ async def status(server: AppServer, path: str) -> tuple[int, str]:
 # --- conversations ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if not each.crashes()], ids=name_of)
+@pytest.mark.parametrize("conversation", sampled([each for each in EXPRESSIBLE if not each.crashes()], 2), ids=name_of)
 async def test_a_conversation_survives_a_restart_before_every_step(
     app_server: AppServer, conversation: Conversation
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import CONVERSATIONS, Conversation, Server, play
+from tests.extent import sampled
 from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.driver import AapDriver
 from tests.protocols.aap.stream import MODES, Mode
@@ -31,7 +32,7 @@ async def test_a_conversation_in_process(app_server: AppServer, conversation: Co
 
 
 @requirement("aap:suite:conversations", "aap:turn:restart")
-@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+@pytest.mark.parametrize("conversation", sampled(ALIVE, 2), ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
     open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
@@ -49,7 +50,7 @@ async def test_a_conversation_over_a_socket(
 
 
 @requirement("aap:suite:conversations", "aap:turn:restart", "aap:events:restart")
-@pytest.mark.parametrize("mode", ["delta", "message"])
+@pytest.mark.parametrize("mode", sampled(["delta", "message"], 2))
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, conversation: Conversation, mode: Mode

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.extent import sampled
 from tests.protocols.agui.endpoint_driver import EndpointDriver
 from tests.protocols.agui.official_clients import VERSIONS, OfficialClients, Version
 from tests.requirements import requirement
@@ -28,7 +29,7 @@ async def test_a_conversation(
 
 
 @requirement("ag-ui-b:suite:conversations", "ag-ui-b:history:restart")
-@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+@pytest.mark.parametrize("conversation", sampled(ALIVE, 2), ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
     tmp_path: Path, agui_clients: OfficialClients, conversation: Conversation
 ) -> None:
@@ -37,7 +38,7 @@ async def test_a_conversation_with_a_restart_before_every_step(
 
 
 @requirement("ag-ui-b:suite:conversations", "ag-ui-b:connect:after-crash")
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", sampled(VERSIONS, 2))
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, agui_clients: OfficialClients, conversation: Conversation, version: Version

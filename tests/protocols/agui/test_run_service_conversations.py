@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.extent import sampled
 from tests.protocols.agui.run_service_driver import RunServiceDriver
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory, server_process
@@ -31,7 +32,7 @@ async def test_history_events_and_the_standard_endpoint_agree(
 
 
 @requirement("runs:suite:conversations", "runs:events:restart")
-@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+@pytest.mark.parametrize("conversation", sampled(ALIVE, 2), ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(
     open_app_server: AppServerFactory, conversation: Conversation
 ) -> None:
@@ -42,7 +43,7 @@ async def test_a_conversation_with_a_restart_before_every_step(
 
 
 @requirement("runs:suite:killed", "runs:events:restart")
-@pytest.mark.parametrize("looks_back", [True, False])
+@pytest.mark.parametrize("looks_back", sampled([True, False], 2))
 @pytest.mark.parametrize("conversation", [each for each in CONVERSATIONS if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, conversation: Conversation, looks_back: bool

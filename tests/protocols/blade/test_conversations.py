@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from dragoman.testing import serve
 from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.extent import sampled
 from tests.protocols.blade.driver import BladeDriver
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server, server_process
@@ -36,7 +37,7 @@ async def test_a_conversation(shared_server: SocketServer, conversation: Convers
 
 
 @requirement("blade:suite:conversations", "blade:catch-up:restart")
-@pytest.mark.parametrize("conversation", ALIVE, ids=name_of)
+@pytest.mark.parametrize("conversation", sampled(ALIVE, 2), ids=name_of)
 async def test_a_conversation_with_a_restart_before_every_step(tmp_path: Path, conversation: Conversation) -> None:
     async with running_socket_server(tmp_path) as app_server:
         driver = BladeDriver()
@@ -45,7 +46,7 @@ async def test_a_conversation_with_a_restart_before_every_step(tmp_path: Path, c
 
 
 @requirement("blade:suite:conversations", "blade:catch-up:restart")
-@pytest.mark.parametrize("is_raw", [False, True], ids=["plain", "raw"])
+@pytest.mark.parametrize("is_raw", sampled([False, True], 2))
 @pytest.mark.parametrize("conversation", [each for each in EXPRESSIBLE if each.crashes()], ids=name_of)
 async def test_a_conversation_with_a_server_that_is_killed(
     tmp_path: Path, conversation: Conversation, is_raw: bool
