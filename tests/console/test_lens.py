@@ -111,7 +111,7 @@ async def test_a_message_sent_over_one_protocol_is_reported_by_all_four(
 async def test_a_run_is_shown_live(console_page: ConsolePage, console_server: SocketServer) -> None:
     session = await play_session(console_server, {"say": "Before."})
     await open_in_lens(console_page, session)
-    slow = '{"script": [{"emit": {"count": 400, "text": "word{i} ", "every_ms": 6}}]}'
+    slow = '{"script": [{"emit": {"count": 400, "text": "word{i} ", "every_ms": 15}}]}'
     await console_page.write(SAY, slow, ".lens-say")
     await console_page.press("Send", ".lens-say")
     await console_page.until("document.querySelector('.lens-runs')?.innerText.includes('live')")

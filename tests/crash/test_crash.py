@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
         ("random", extent(60, 12), extent(40, 6)),  # at any time and at any step, including start and stop
         ("sweep", extent(60, 10), extent(60, 10)),  # before every commit in turn, after it and after its publication
         ("hammer", extent(24, 8), extent(24, 8)),  # so early and so often that runs are given up
-        ("first-start", extent(12, 3), extent(12, 3)),  # while the database is created
+        ("first-start", extent(12, 4), extent(12, 4)),  # while the database is created
         ("stop", extent(16, 4), 0),  # asked to stop under load; some are killed while they drain
     ],
 )

@@ -10,9 +10,11 @@ from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.ports.log import Append
 from tests.protocols.aisdk.client import Pages
 from tests.protocols.mcp.client import NEW, McpClient
+from tests.requirements import requirement
 from tests.servers import running_server
 
 
+@requirement("ai-sdk:chats:list", "mcp:resources:list")
 async def test_a_list_waits_until_the_titles_in_it_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit, seen = CountedLog.commit, list[str]()
     changing, may_commit = asyncio.Event(), asyncio.Event()

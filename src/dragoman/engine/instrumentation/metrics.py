@@ -155,7 +155,9 @@ SESSIONS_UNREADABLE = Counter(
 BUS_CONNECTED = Gauge("dragoman_bus_connected", "Whether the bus between servers is there")
 BUS_HINTS = Counter("dragoman_bus_hints", "Hints between servers, by what became of them here", ["outcome"])
 REMOTE_AVAILABLE = Gauge(
-    "dragoman_remote_agent_available", "Whether the server of a remote agent is asked: it could be reached", ["agent"]
+    "dragoman_remote_agent_available",
+    "Whether the server of a remote agent is asked, because it could be reached",
+    ["agent"],
 )
 STREAMS_OPEN = Gauge("dragoman_streams_open", "Open streams, by protocol", ["protocol"])
 REQUESTS_REFUSED = Counter("dragoman_refused", "Requests that were refused, by protocol and code", ["protocol", "code"])
