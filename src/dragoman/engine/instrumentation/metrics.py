@@ -156,7 +156,7 @@ BUS_CONNECTED = Gauge("dragoman_bus_connected", "Whether the bus between servers
 BUS_HINTS = Counter("dragoman_bus_hints", "Hints between servers, by what became of them here", ["outcome"])
 REMOTE_AVAILABLE = Gauge(
     "dragoman_remote_agent_available",
-    "Whether the server of a remote agent is asked, because it could be reached",
+    "Whether the server of a remote agent can be reached",
     ["agent"],
 )
 STREAMS_OPEN = Gauge("dragoman_streams_open", "Open streams, by protocol", ["protocol"])
