@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dragoman import Run, ToolFailed, agent
 from dragoman.agents import serving
@@ -13,10 +14,10 @@ from dragoman.core.ids import CallId, SessionId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.run_metadata import FinishedTask
-from dragoman.core.schedules import BackgroundTask, ScheduleId
+from dragoman.core.schedules import NO_ANSWER, BackgroundTask, ScheduleId
 from dragoman.engine import scheduler, task_results
 from dragoman.engine.sessions.live_session import LiveSession
-from tests.engine.test_scheduler import SchedulerFixture, until
+from tests.engine.test_scheduler import DAY, SchedulerFixture, until
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
@@ -150,6 +151,28 @@ async def test_what_the_session_waits_for_is_not_disturbed(office: Office, monke
     said = await office.until_heard(live)
     assert said.index("a") < said.index("heard: did ask for ann")
     assert office.worked == ["ask"], "the function was called again, and started nothing again"
+
+
+async def test_a_session_that_goes_on_waiting_for_a_day_gets_no_result(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (scheduler, task_results):
+        monkeypatch.setattr(module, "CHECK_INTERVAL_S", 0.01)
+    live = await open_session(office.engine)
+    await play(office.engine, live, "worker ask")
+    (asked,) = live.state.waiting_calls()
+
+    async def is_given_up() -> bool:
+        office.world.clock.at += DAY
+        return await office.store.all() == []
+
+    with capture_logs() as logs:
+        await until(is_given_up)
+        await office.wait_until_idle()
+    assert [each["reason"] for each in logs if each["event"] == task_results.NOT_DELIVERED] == [NO_ANSWER]
+    await play(office.engine, live, answer_request(Choice(call_id=asked.call.call_id, selections={"0": [0]})))
+    assert (await office.texts(live.state.session_id))[-1] == "a"
+    assert office.finished == []
 
 
 @pytest.mark.parametrize("is_planned", [True, False])

@@ -10,13 +10,15 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Submit, UserInput
 from dragoman.core.refusals import Conflict, LimitReached, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import FinishedTask, RunMetadata
-from dragoman.core.schedules import Schedule
+from dragoman.core.schedules import ANSWER_TIMEOUT, NO_ANSWER, Schedule
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import to_live_session
 
 CHECK_INTERVAL_S = 5.0
 """How often a session is checked that is not at rest, besides after each of its commits."""
+
+NOT_DELIVERED = "result of a task not delivered"
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +28,8 @@ async def deliver_result(
 ) -> None:
     """Give the session of a task's starter the result, once, as soon as it is idle. A deleted one gets nothing.
 
-    A session that waits for its user is left in peace: a new message would cancel what it waits for.
+    A session that waits for its user is left in peace: a new message would cancel what it waits for. If it goes on
+    waiting for `ANSWER_TIMEOUT`, it gets nothing either.
 
     Raises:
         Unavailable: the store failed; try again.
@@ -41,6 +44,7 @@ async def deliver_result(
         metadata=RunMetadata(internal=True, finished_task=finished),
     )
     key = IdempotencyKey(f"task:{schedule.schedule_id}", "result", lasts=True)
+    started_at = engine.clock.now()
     while await engine.find_idempotency_record(schedule.user, key.name) is None:
         try:
             async with engine.session(schedule.user, schedule.reports_to) as session:
@@ -50,12 +54,16 @@ async def deliver_result(
                     submitted = await engine.start_run(live, request, by=schedule.user, idempotency_key=key)
                     await live.until_durable(submitted.seq)
                     return
+                waiting_since = max(started_at, live.state.updated_at)
+                if live.state.status() == "waiting" and engine.clock.now() >= waiting_since + ANSWER_TIMEOUT:
+                    log.warning(NOT_DELIVERED, session_id=schedule.reports_to, reason=NO_ANSWER)
+                    return
                 await asyncio.wait([commit], timeout=CHECK_INTERVAL_S)
                 live.replay_buffer.forget_waker(commit)
         except (SessionBusy, LimitReached):
             await asyncio.sleep(CHECK_INTERVAL_S)
         except (SessionNotFound, Conflict) as refused:
-            log.warning("result of a task not delivered", session_id=schedule.reports_to, reason=str(refused))
+            log.warning(NOT_DELIVERED, session_id=schedule.reports_to, reason=str(refused))
             return
 
 
