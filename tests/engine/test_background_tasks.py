@@ -14,7 +14,7 @@ from dragoman.core.ids import CallId, SessionId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.run_metadata import FinishedTask
-from dragoman.core.schedules import NO_ANSWER, BackgroundTask, ScheduleId
+from dragoman.core.schedules import MAX_TASK_DEPTH, NO_ANSWER, BackgroundTask, ScheduleId
 from dragoman.engine import scheduler, task_results
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.test_scheduler import DAY, SchedulerFixture, until
@@ -173,6 +173,38 @@ async def test_a_session_that_goes_on_waiting_for_a_day_gets_no_result(
     await play(office.engine, live, answer_request(Choice(call_id=asked.call.call_id, selections={"0": [0]})))
     assert (await office.texts(live.state.session_id))[-1] == "a"
     assert office.finished == []
+
+
+@pytest.mark.parametrize("how", ["work", "result"])
+async def test_tasks_that_follow_from_each_other_end_after_some(office: Office, how: str) -> None:
+    refusals: list[str] = []
+
+    @agent("player")
+    async def desk(run: Run) -> str:
+        if how == "work" and run.metadata.finished_task is not None:
+            return "heard"
+        try:
+            return await run.start("player" if how == "work" else "worker", "more")
+        except ToolFailed as error:
+            refusals.append(str(error))
+            return "refused"
+
+    office.world.agents["player"] = desk
+    await office.stop()
+    await office.start()
+    live = await open_session(office.engine)
+    for count in (1, 2):
+        await play(office.engine, live, "go")
+
+        async def is_refused(count: int = count) -> bool:
+            return len(refusals) == count and live.state.status() == "idle"
+
+        await until(is_refused)
+        await office.wait_until_idle()
+        await until(is_refused)
+        sessions = await office.world.store.page(ANN, None, 100)
+        assert len(sessions) == 1 + count * MAX_TASK_DEPTH, "the user's message begins anew"
+    assert "background tasks led to this one" in refusals[0]
 
 
 @pytest.mark.parametrize("is_planned", [True, False])

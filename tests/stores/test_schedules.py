@@ -75,6 +75,7 @@ FULL = schedule(
     model="m",
     agent="reporter",
     reports_to=SessionId("x"),
+    task_depth=3,
     updated_at=NOON + HOUR,
     next_at=NOON + 2 * HOUR,
     last_at=NOON - HOUR,

@@ -157,13 +157,14 @@ class StartTool:
         self._start = start
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
-        """Start the task. Raises ToolFailed if its agent is not served."""
+        """Start the task. Raises ToolFailed if its agent is not served, or too many tasks led to it."""
         task = BackgroundTask(
             task_id=context.call_id,
             user=context.user,
             reports_to=context.session_id,
             agent=arguments["agent"],
             prompt=arguments["task"],
+            depth=context.metadata.task_depth + 1,
         )
         try:
             return await self._start(task)

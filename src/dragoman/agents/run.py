@@ -343,7 +343,7 @@ class Run:
             The id of the new session.
 
         Raises:
-            ToolFailed: no agent of that name is served, or the task is blank.
+            ToolFailed: no agent of that name is served, the task is blank, or eight background tasks led to this run.
         """
         name = agent if isinstance(agent, str) else agent.spec.name
         (result,) = await self._step([(self._builtin(START), {"agent": name, "task": task})])

@@ -46,6 +46,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         resends_history: the client sent its whole history, with new messages at its end.
         hops: how many servers have passed the request on before this one.
         finished_task: the background task whose result this run brings; its message is the result.
+        task_depth: how many background tasks led to the run, each started by the work or the result of the one before.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
         protocol: what only the protocol that started the run reads.
     """
@@ -67,6 +68,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     resends_history: bool = False
     hops: int = 0
     finished_task: FinishedTask | None = None
+    task_depth: int = 0
     internal: bool = False
     protocol: JsonObject = {}
 

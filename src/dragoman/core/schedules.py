@@ -32,6 +32,8 @@ NO_ANSWER = "no answer within 24 hours"
 STOPPED_WHILE_WAITING = "the run was stopped while it waited"
 SESSION_DELETED = "the session was deleted"
 NOT_STARTED = "the run could not be started"
+MAX_TASK_DEPTH = 8
+"""How many background tasks may follow from each other."""
 _DECLARED = UUID("6f1c3c52-1f0e-5a0c-9b43-0d6a5e0f7a11")
 """The namespace of the ids of schedules that agents declare."""
 
@@ -53,6 +55,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The agent that declares the schedule; None: a user created it, and it is of the default agent."""
     reports_to: SessionId | None = None
     """Of a background task: the session that gets the result. Such a schedule fires once, and is in no list."""
+    task_depth: int = 0
+    """Of a background task: how many led to it, with itself."""
     created_at: datetime
     updated_at: datetime
     next_at: datetime | None = None
@@ -71,7 +75,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 class BackgroundTask(msgspec.Struct, frozen=True, kw_only=True):
     """Work that an agent starts in a session of its own; its own session gets the result later.
 
-    `task_id` is the id of the call that starts it, and also that of the new session.
+    `task_id` is the id of the call that starts it, and also that of the new session. `depth` counts the background
+    tasks that led to it, with itself.
     """
 
     task_id: CallId
@@ -79,6 +84,7 @@ class BackgroundTask(msgspec.Struct, frozen=True, kw_only=True):
     reports_to: SessionId
     agent: str
     prompt: str
+    depth: int = 1
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +111,14 @@ def validate(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def for_task(task: BackgroundTask, now: datetime) -> Schedule:
-    """The schedule that stands for a background task. Raises Invalid if there is nothing to do."""
+    """The schedule that stands for a background task.
+
+    Raises:
+        Invalid: there is nothing to do, or too many tasks led to this one.
+    """
     _check("task", task.prompt, None)
+    if task.depth > MAX_TASK_DEPTH:
+        raise Invalid(f"{MAX_TASK_DEPTH} background tasks led to this one already: no more may follow without the user")
     title = " ".join(task.prompt.split())[:MAX_TITLE_LENGTH]
     return Schedule(
         schedule_id=ScheduleId(task.task_id),
@@ -118,6 +130,7 @@ def for_task(task: BackgroundTask, now: datetime) -> Schedule:
         enabled=False,
         agent=task.agent,
         reports_to=task.reports_to,
+        task_depth=task.depth,
         created_at=now,
         updated_at=now,
     )

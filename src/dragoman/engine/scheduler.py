@@ -445,7 +445,7 @@ class Scheduler:
                 prompt = Submit(
                     protocol=self._protocol,
                     messages=(UserInput(content=schedule.prompt),),
-                    metadata=RunMetadata(internal=True),
+                    metadata=RunMetadata(internal=True, task_depth=schedule.task_depth),
                 )
                 try:
                     submitted = await engine.start_run(live, prompt, by=schedule.user)

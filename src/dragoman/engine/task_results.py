@@ -41,7 +41,7 @@ async def deliver_result(
     request = Submit(
         protocol=protocol,
         messages=(UserInput(content=f"The background task of {agent} has ended: {schedule.prompt}\n\n{text}"),),
-        metadata=RunMetadata(internal=True, finished_task=finished),
+        metadata=RunMetadata(internal=True, finished_task=finished, task_depth=schedule.task_depth),
     )
     key = IdempotencyKey(f"task:{schedule.schedule_id}", "result", lasts=True)
     started_at = engine.clock.now()

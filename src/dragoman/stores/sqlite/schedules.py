@@ -57,7 +57,7 @@ class SqliteSchedules:
 
 def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO schedules VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             schedule.schedule_id,
             schedule.user,
@@ -75,6 +75,7 @@ def _put(schedule: Schedule, connection: sqlite3.Connection) -> None:
             us_or_none(schedule.last_at),
             schedule.agent,
             schedule.reports_to,
+            schedule.task_depth,
         ),
     )
 
@@ -110,7 +111,8 @@ def _claim_fire(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) 
 def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
     rows = connection.execute(
         "SELECT schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,"
-        " created_at, updated_at, next_at, last_at, agent, reports_to FROM schedules ORDER BY created_at, schedule_id"
+        " created_at, updated_at, next_at, last_at, agent, reports_to, task_depth FROM schedules"
+        " ORDER BY created_at, schedule_id"
     )
     return [
         Schedule(
@@ -130,10 +132,11 @@ def _all_schedules(connection: sqlite3.Connection) -> list[Schedule]:
             last_at=time_or_none(last_at),
             agent=agent,
             reports_to=None if reports_to is None else SessionId(reports_to),
+            task_depth=task_depth,
         )
         for (
             schedule_id, user, title, prompt, cron, time_zone, enabled, expires_at, skip_confirmations, model,
-            created_at, updated_at, next_at, last_at, agent, reports_to,
+            created_at, updated_at, next_at, last_at, agent, reports_to, task_depth,
         ) in rows
     ]  # fmt: skip
 
