@@ -135,6 +135,26 @@ async def test_the_same_message_again_is_the_same_task(app_server: AppServer, di
     assert (code in (400, -32602), place) == (True, "message.messageId")
 
 
+@requirement("a2a:send:retry")
+async def test_a_repeated_message_that_waits_counts_as_one_more_stream(tmp_path: Path) -> None:
+    async with running_server(tmp_path, max_streams_per_user=1) as server, asyncio.timeout(20):
+        alice = A2aClient(server.connection, server.key("alice"))
+        repeated = {"message": message(SLOW)}
+        begun = await alice.stream("SendStreamingMessage", repeated)
+        joined = await alice.stream("SendStreamingMessage", repeated)
+        await joined.until_text("one ")
+        for method in ("SendMessage", "SendStreamingMessage"):
+            assert (await alice.request(method, repeated)).status == 429
+        at_once = {**repeated, "configuration": {"returnImmediately": True}}
+        assert (await alice.call("SendMessage", at_once))["task"]["id"] == joined.task_id
+        await alice.cancel(joined.task_id)
+        await begun.rest()
+        await joined.rest()
+        for _ in range(2):
+            waiting = {"message": message(script({"wait_ms": 20}))}
+            assert len(await asyncio.gather(*(alice.call("SendMessage", waiting) for _ in range(2)))) == 2
+
+
 @requirement("a2a:send:context", "a2a:task:owner")
 async def test_a_context_is_a_session_and_a_name_stays_what_the_client_wrote(
     app_server: AppServer, alice: A2aClient

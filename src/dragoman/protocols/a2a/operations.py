@@ -26,8 +26,8 @@ from dragoman.protocols.a2a.tasks import FoundTask, Tasks
 from dragoman.protocols.a2a.translate import TaskFold
 from dragoman.protocols.a2a.versions import Codec
 from dragoman.protocols.kit.app import AdmitStream, admit_all
-from dragoman.protocols.kit.body import header, while_connected
-from dragoman.protocols.kit.sse import fixed_stream, open_stream, read_to_end
+from dragoman.protocols.kit.body import header, read_answer, while_connected
+from dragoman.protocols.kit.sse import fixed_stream, open_stream
 
 MEDIA_TYPE = "application/a2a+json"
 Operation = Callable[..., Awaitable[Response]]
@@ -71,15 +71,14 @@ class Operations:
         """Take a message, and answer with its task."""
         async with AsyncExitStack() as stack:
             task, request = await self._send(caller, params, stack)
-            fold = task.fold
-            if not request.configuration.return_immediately:
-                until_rest = UntilRest(fold)
-                with self._engine.follow(task.session, task.cursor) as reader:
-                    if not until_rest.is_over:
-                        await while_connected(caller.request, read_to_end(reader, until_rest))
+            until_rest = UntilRest(task.fold)
+            if not (request.configuration.return_immediately or until_rest.is_over):
+                release = (self._admit_stream if task.is_repeated else admit_all)(caller.principal)
+                reader = self._engine.follow(task.session, task.cursor)
+                await read_answer(caller.request, reader, until_rest, lambda _: release())
                 if until_rest.is_deleted:
                     raise TaskNotFound
-            shown = fold.task(history_length=request.configuration.history_length)
+            shown = task.fold.task(history_length=request.configuration.history_length)
             return _respond(caller.codec.result(shown, "task", is_wrapped=True), caller.codec)
 
     async def stream(self, caller: Caller, params: Json, *, is_query: bool = False) -> Response:
