@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from dragoman.protocols.a2a import tasks as module
 from tests.conversations import call, script
 from tests.protocols.a2a.client import A2aClient, Dialect, Json, error_of, message, said, state_of
 from tests.protocols.aap.client import user
@@ -282,6 +283,30 @@ async def test_tasks_are_listed_newest_status_first_in_pages(app_server: AppServ
     for wrong in ({"pageSize": 0}, {"pageSize": 10**9}, {"pageToken": "x"}, {"status": "DONE"}, {"historyLength": -1}):
         assert (await admin.error("ListTasks", wrong))[0] == -32602
     await admin.cancel(working["id"])
+
+
+@requirement("a2a:task:list")
+async def test_a_list_reads_a_limited_number_of_events_and_of_the_sessions_used_last(
+    app_server: AppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = A2aClient(app_server.connection, app_server.key("bob"))
+    early, late = [(await bob.send("hello", contextId=each))["id"] for each in ("early", "late")]
+
+    async def listed(**params: Json) -> list[str]:
+        return [each["id"] for each in (await bob.list(**params))["tasks"]]
+
+    assert (await listed())[:2] == [late, early]
+    async with app_server.connection.app.engine.session("bob", "late") as session:  # type: ignore[attr-defined]  # the app is the server's
+        events_of_late = session.state.seq
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "MAX_LISTED_EVENTS", events_of_late)
+        assert await listed() == [late]
+        again = await bob.send("hello", contextId="late")
+        assert await listed(contextId="late") == [again["id"]], "the newest of a session with more events"
+        assert await listed(contextId="early") == [early]
+    monkeypatch.setattr(module, "MAX_LISTED_SESSIONS", 1)
+    assert await listed() == [again["id"], late]
+    assert await listed(contextId="early") == [early]
 
 
 @requirement("a2a:task:other-protocols", "a2a:task:deleted")

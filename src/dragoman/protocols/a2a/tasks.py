@@ -6,8 +6,8 @@ the same message again     ──► the task that it began
 """
 
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -48,7 +48,10 @@ from dragoman.protocols.a2a.translate import (
 
 MAX_ATTEMPTS = 5
 """How often something is tried again that other requests change at the same moment."""
-SESSIONS_PER_READ = 200
+MAX_LISTED_SESSIONS = 1000
+"""How many of its owner's sessions a list of tasks covers: those used last, pinned ones first."""
+MAX_LISTED_EVENTS = 50_000
+"""How many events of their logs a list of tasks reads, newest sessions first."""
 
 
 class FoundTask(NamedTuple):
@@ -266,7 +269,10 @@ class Tasks:
     # --- listing --------------------------------------------------------------------------------------------------
 
     async def page(self, owner: UserId, spec: AgentSpec, request: wire.ListTasksRequest) -> wire.TaskPage:
-        """A page of the agent's tasks, newest status first. Reads the sessions that may have some."""
+        """A page of the agent's tasks, newest status first.
+
+        They are those of the sessions used last, within `MAX_LISTED_SESSIONS` and `MAX_LISTED_EVENTS`.
+        """
         try:
             before = parse_page_cursor(request.page_token) if request.page_token else None
         except InvalidCursor:
@@ -274,8 +280,15 @@ class Tasks:
         since, found = request.status_timestamp_after, list[_ListedTask]()
         if since is not None and since.tzinfo is None:
             raise InvalidParams("an RFC 3339 time with its offset was expected", "statusTimestampAfter")
-        async for session in self._sessions(owner, spec, request.context_id, since):
-            found += [each for each in await self._tasks_of(session) if since is None or each.changed_at > since]
+        unread = MAX_LISTED_EVENTS
+        async with aclosing(self._sessions(owner, spec, request.context_id, since)) as sessions:
+            async for session in sessions:
+                after = max(0, session.state.seq - unread)
+                unread -= session.state.seq - after
+                tasks = await self._tasks_of(session, after)
+                found += [each for each in tasks if since is None or each.changed_at > since]
+                if not unread:
+                    break
         if request.status not in ("", "TASK_STATE_UNSPECIFIED"):
             found = [each for each in found if each.state == request.status]
         found.sort(reverse=True)
@@ -297,7 +310,7 @@ class Tasks:
 
     async def _sessions(
         self, owner: UserId, spec: AgentSpec, context_id: str, since: datetime | None
-    ) -> AsyncIterator[SessionView]:
+    ) -> AsyncGenerator[SessionView]:
         """The owner's sessions with an agent that may have tasks whose status is newer than `since`."""
         if context_id:
             with suppress(SessionNotFound):
@@ -305,23 +318,17 @@ class Tasks:
                     if session.state.agent == spec.name:
                         yield session
             return
-        before = None
-        while True:
-            states = await self._engine.page(owner, before, SESSIONS_PER_READ)
-            for state in states:
-                if state.agent == spec.name and (since is None or state.updated_at > since):
-                    with suppress(SessionNotFound):
-                        async with self._engine.session(owner, state.session_id) as session:
-                            yield session
-            if len(states) < SESSIONS_PER_READ:
-                return
-            before = (states[-1].created_at, states[-1].session_id)
+        for state in (await self._engine.recent(owner, "", 0, MAX_LISTED_SESSIONS)).states:
+            if state.agent == spec.name and (since is None or state.updated_at > since):
+                with suppress(SessionNotFound):
+                    async with self._engine.session(owner, state.session_id) as session:
+                        yield session
 
-    async def _tasks_of(self, session: SessionView) -> list[_ListedTask]:
-        """All tasks of a session."""
+    async def _tasks_of(self, session: SessionView, after: int) -> list[_ListedTask]:
+        """The tasks of a session that began after event `after`."""
         folds: dict[RunId, TaskFold] = {}
         started: list[TaskFold] = []
-        for logged in await self._engine.history.events(session, 0):
+        for logged in await self._engine.history.events(session, after):
             event = logged.event
             if isinstance(event, RunQueued | RunStarted) and event.run_id not in folds:
                 folds[event.run_id] = TaskFold(event.run_id, session.state)
