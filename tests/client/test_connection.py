@@ -1,8 +1,8 @@
-"""Backoff: how long the client waits before a retry, and when it gives up."""
+"""Addresses, and backoff: how long the client waits before a retry, and when it gives up."""
 
 import pytest
 
-from dragoman.client import Unreachable
+from dragoman.client import AsyncClient, ClientError, Unreachable
 from dragoman.client.connection import Backoff
 
 GONE = Unreachable("gone")
@@ -67,3 +67,9 @@ def test_retry_after_is_respected_unless_it_is_too_long(time: Time) -> None:
     assert wait(backoff, time, retry_after_s=7.0) == 7.0
     with pytest.raises(Unreachable):
         wait(backoff, time, retry_after_s=54.0)
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://", "ftp://127.0.0.1", "127.0.0.1:8000"])
+def test_an_address_that_is_none_is_refused_with_the_librarys_own_error(url: str) -> None:
+    with pytest.raises(ClientError, match=r"^expected an address such as http://127\.0\.0\.1:8000, got "):
+        AsyncClient(url)

@@ -172,9 +172,13 @@ class HttpTransport:
 
 def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts) -> Transport:
     """Create the transport for a protocol. Raises ClientError if the URL or the protocol's name is invalid."""
-    address = urlsplit(url)
+    expected = f"expected an address such as http://127.0.0.1:8000, got {url!r}"
+    try:
+        address = urlsplit(url)
+    except ValueError as error:  # such as a bracket that is not closed
+        raise ClientError(expected) from error
     if address.scheme not in ("http", "https") or not address.netloc:
-        raise ClientError(f"expected an address such as http://127.0.0.1:8000, got {url!r}")
+        raise ClientError(expected)
     origin, path = f"{address.scheme}://{address.netloc}", address.path.rstrip("/")
     codec: Codec
     match protocol:
