@@ -1,18 +1,25 @@
 """How remote agents are declared: in a file, on the command line, and what is refused."""
 
+import asyncio
+import gc
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 import uvicorn
+from structlog.testing import capture_logs
 
 from dragoman import RemoteAgent
 from dragoman.agents.loading import LoadError, as_agent, load, load_all
 from dragoman.agents.parameters import DeclarationError
 from dragoman.client import AsyncClient
+from dragoman.client.codec import SessionHandle
+from dragoman.client.connection import Timeouts
 from dragoman.gateway.breaker import CircuitBreaker
+from dragoman.gateway.remote_server import RemoteServer
 from tests.servers import Listener, running_socket_server
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "remote_agents"
@@ -82,6 +89,17 @@ def test_a_location_that_cannot_be_served_is_refused(location: str, expected: st
     with pytest.raises(LoadError) as refused:
         load(location)
     assert expected in str(refused.value)
+
+
+async def test_a_stop_that_fails_unexpectedly_is_logged_and_no_exception_is_lost() -> None:
+    lost: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: lost.append(context))
+    server = RemoteServer("weather", "aap", "http://127.0.0.1:9", None, Timeouts())
+    with capture_logs() as logs:
+        server.stop_later(server.transport, SessionHandle(id="\ud800", agent=""))  # no path can contain it
+        await server.close()
+    gc.collect()
+    assert ([each["event"] for each in logs], lost) == (["remote run not stopped"], [])
 
 
 def test_an_unknown_rule_or_option_is_refused() -> None:

@@ -98,6 +98,8 @@ class RemoteServer:
             pass  # the end of the connection stops it, where anything does
         except (ClientError, TimeoutError) as error:
             log.warning("remote run not stopped", agent=self.name, session=handle.id, error=str(error))
+        except Exception:  # a task's root; no run depends on it
+            log.exception("remote run not stopped", agent=self.name, session=handle.id)
 
     async def close(self) -> None:
         """Close the connections. Runs continue on the server."""
