@@ -1,6 +1,7 @@
 """`dragoman dev`: a conversation goes on while the agent's file is edited, broken and mended."""
 
 import signal
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from threading import Thread
 import pytest
 
 from dragoman.client import Client, RunFailed
-from dragoman.server.dev import development_settings
+from dragoman.server.dev import ConsoleFile, development_settings
 from dragoman.settings import load
 from tests.cli.test_main import COMMAND, ENVIRON, invoke
 from tests.servers import START_DEADLINE_S
@@ -97,6 +98,18 @@ def test_a_conversation_goes_on_while_its_agent_is_edited(tmp_path: Path) -> Non
             "first: b",
             "second: c",
         ]
+
+
+def test_the_page_with_the_key_is_new_and_for_its_owner_alone_and_does_not_stay(tmp_path: Path) -> None:
+    old = tmp_path / "open-console.html"
+    old.write_text("old", encoding="utf-8")
+    old.chmod(0o644)
+    console_file = ConsoleFile(tmp_path)
+    written = console_file.write("http://127.0.0.1:9/#key=k-1")
+    assert "url=http://127.0.0.1:9/#key=k-1" in written.read_text(encoding="utf-8")
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    console_file.delete()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_does_not_exist_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,7 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
     listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     servers = _Servers(listening, settings, environ)
+    console_file = ConsoleFile(settings.folder)
     with listening:
         try:
             has_begun = False
@@ -107,13 +108,14 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
                 has_begun = True
                 console_url = servers.replace()
                 if console_url and opens_console and settings.console:
-                    _open_browser(console_url, settings.folder)
+                    _open_browser(console_url, console_file)
                     opens_console = False
         except KeyboardInterrupt:
             pass
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the servers have their deadline
             servers.stop()
+            console_file.delete()
     log.info("stopped")
 
 
@@ -300,16 +302,34 @@ def _print_failure(reason: str, *, is_serving: bool) -> None:
     log.error(state, hint="mend it and save a file")
 
 
-def _open_browser(url: str, folder: Path) -> None:
-    """Open the console in the browser of this desktop, if there is one.
+class ConsoleFile:
+    """A page that leads a browser to the console.
 
-    The address contains the key, and everybody on the machine can see the arguments of programs. So the browser gets a
-    file that leads to it.
+    The console's address contains the key, and everybody on the machine can see the arguments of programs. So the
+    browser gets the path of this file, which only its owner can read.
+
+    Args:
+        folder: where it is written.
     """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "open-console.html"
+
+    def write(self, url: str) -> Path:
+        """Write it anew: a file that is there may be readable for others."""
+        self.delete()
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">')
+        return self._path.resolve()
+
+    def delete(self) -> None:
+        """Delete it, if it is there."""
+        self._path.unlink(missing_ok=True)
+
+
+def _open_browser(url: str, console_file: ConsoleFile) -> None:
+    """Open the console in the browser of this desktop, if there is one."""
     has_desktop = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if not (has_desktop and sys.stderr.isatty()):
-        return
-    file = folder / "open-console.html"
-    file.touch(mode=0o600)
-    file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">', encoding="utf-8")
-    webbrowser.open(file.resolve().as_uri())
+    if has_desktop and sys.stderr.isatty():
+        webbrowser.open(console_file.write(url).as_uri())
