@@ -93,10 +93,18 @@ def test_a_conversation_goes_on_while_its_agent_is_edited(tmp_path: Path) -> Non
         server.save(APP.replace("first", "second"))
         server.wait_for("serving the new files")
         assert session.ask("c").text == "second: c"
+        server.save(APP + "import time\nprint('imports for ever', flush=True)\ntime.sleep(3600)\n")
+        server.wait_for("imports for ever")
+        assert session.ask("d").text == "second: d"
+        server.save(APP.replace("first", "third"))
+        server.wait_for("serving the new files")
+        assert session.ask("e").text == "third: e"
         assert [each.text for each in session.history() if each.role == "assistant"] == [
             "first: a",
             "first: b",
             "second: c",
+            "second: d",
+            "third: e",
         ]
 
 

@@ -35,8 +35,8 @@ from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
 from dragoman.settings import LoadedSettings, Settings
 
-CHECK_INTERVAL_MS = 200
-"""How often the watcher is interrupted, to see whether the server still lives."""
+CHECK_INTERVAL_MS = 50
+"""How often the watcher is interrupted, to see what the servers report and whether they still live."""
 STOP_TIMEOUT_S = 10.0
 """How long a server may take to stop."""
 
@@ -99,17 +99,16 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
                 yield_on_timeout=True,
                 rust_timeout=CHECK_INTERVAL_MS,
             ):
-                changed = servers.used({path for _, path in changes})
-                if changed:
-                    log.info("changed", files=sorted(_relative(Path(path)) for path in changed))
-                elif has_begun:
-                    servers.check()
-                    continue
-                has_begun = True
-                console_url = servers.replace()
+                console_url = servers.check()
                 if console_url and opens_console and settings.console:
                     _open_browser(console_url, console_file)
                     opens_console = False
+                changed = servers.used({path for _, path in changes})
+                if changed:
+                    log.info("changed", files=sorted(_relative(Path(path)) for path in changed))
+                if changed or not has_begun:
+                    servers.replace()
+                has_begun = True
         except KeyboardInterrupt:
             pass
         finally:
@@ -120,61 +119,74 @@ def run(settings: Settings, environ: Mapping[str, str], *, opens_console: bool) 
 
 
 class _Servers:
-    """The server that serves, and the one that replaces it."""
+    """The server that serves, the one that is being started in its place, and one in advance.
+
+    Nothing here waits for an import, which may never end: a server that is being started can be replaced too.
+    """
 
     def __init__(self, listening: socket.socket, settings: Settings, environ: Mapping[str, str]) -> None:
         self._arguments = (listening, settings, dict(environ))
         self._current: _Server | None = None
+        self._starting: _Server | None = None
+        """The server whose report is awaited. It is the current one as soon as it has imported its files."""
         self._next: _Server | None = None
         self._is_first = True
+        self._began_at = 0.0
         self._files: frozenset[str] | None = None
-        """The files that the newest version consists of; None if it could not be imported."""
+        """The files that the newest version consists of; None if it is not imported yet, or cannot be."""
 
     def used(self, paths: set[str]) -> set[str]:
-        """Those of some files that matter: the imported ones, or all if an import has failed."""
+        """Those of some files that matter: the imported ones, or all as long as these are not known."""
         return paths if self._files is None else paths & self._files
 
-    def replace(self) -> str | None:
-        """Start a server with the files as they are now, in place of the present one.
+    def replace(self) -> None:
+        """Begin to start a server with the files as they are now, in place of the present one."""
+        if self._starting is not None:
+            self._starting.stop()
+            if self._starting is self._current:
+                self._current = None
+        if self._next is not None and not self._next.is_alive:
+            self._next.stop()
+            self._next = None
+        self._began_at = time.monotonic()
+        self._starting, self._next = self._next or _Server(*self._arguments), None
+        self._files = None
+        self._starting.proceed()
 
-        If the files cannot be imported, or the server cannot start, the reason is printed.
+    def check(self) -> str | None:
+        """Go on with the start if the server has reported. If files cannot be imported, or a server dies, say so.
 
         Returns:
-            The console's address; None if there is no new server.
+            The console's address when a new server is ready, else None.
         """
-        began_at = time.monotonic()
-        if self._next is None or not self._next.is_alive:
-            self._next = _Server(*self._arguments)
-        self._next.proceed()
-        report = self._next.report()
-        self._files = report.files if report.state == "loaded" else None
-        if report.state == "loaded":
-            if self._current is not None:
-                self._current.stop()
-            self._current = self._next
-            self._current.proceed(is_first=self._is_first)
-            report = self._current.report()
-        if report.state == "failed":
-            self._next.stop()
-            if self._next is self._current:
-                self._current = self._files = None
-            _print_failure(report.text, is_serving=self._current is not None)
-        elif not self._is_first:
-            log.info("serving the new files", seconds=round(time.monotonic() - began_at, 2))
-        self._next = _Server(*self._arguments)
-        self._is_first = self._is_first and report.state == "failed"
-        return report.text if report.state == "ready" else None
-
-    def check(self) -> None:
-        """Say so if the server has died."""
-        if self._current is not None and not self._current.is_alive:
+        if self._current is not None and self._current is not self._starting and not self._current.is_alive:
             self._current.stop()
             _print_failure(f"the server exited with {self._current.exit_code}", is_serving=False)
             self._current = None
+        if self._starting is None or (report := self._starting.report()) is None:
+            return None
+        if report.state == "loaded":
+            self._files = report.files
+            if self._current is not None:
+                self._current.stop()
+            self._current = self._starting
+            self._current.proceed(is_first=self._is_first)
+            return None
+        if report.state == "failed":
+            self._files = None
+            self._starting.stop()
+            if self._starting is self._current:
+                self._current = None
+            _print_failure(report.text, is_serving=self._current is not None)
+        elif not self._is_first:
+            log.info("serving the new files", seconds=round(time.monotonic() - self._began_at, 2))
+        self._starting, self._next = None, _Server(*self._arguments)
+        self._is_first = self._is_first and report.state == "failed"
+        return report.text if report.state == "ready" else None
 
     def stop(self) -> None:
         """Stop all servers."""
-        for server in (self._next, self._current):
+        for server in {self._next, self._starting, self._current}:
             if server is not None:
                 server.stop()
 
@@ -201,9 +213,11 @@ class _Server:
         """The process's exit code."""
         return self._process.exitcode
 
-    def report(self) -> Report:
-        """Wait for the next report."""
+    def report(self) -> Report | None:
+        """The next report; None if there is none yet."""
         try:
+            if not self._connection.poll():
+                return None
             report = self._connection.recv()
         except (EOFError, ConnectionError):
             self._process.join(STOP_TIMEOUT_S)
