@@ -103,7 +103,9 @@ class AguiServer:
 
     async def _serve(self, request: Request) -> Response:
         if request.headers.get("authorization") == "Bearer wrong":
-            return PlainTextResponse("who are you?", 401)
+            return PlainTextResponse("incorrect key: wro**", 401)
+        if request.headers.get("authorization") == "Bearer talkative":
+            return PlainTextResponse("x" * 5000, 400)
         self.requests.append(await request.json())
         self.headers.append(dict(request.headers))
         return await AGUIAdapter.dispatch_request(request, agent=self._agent)

@@ -240,14 +240,21 @@ async def test_headers_may_depend_on_the_user_and_the_sessions_options(client: A
     await session.ask("hello")
     sent = remote.headers[-1]
     assert (sent["authorization"], sent["x-user"], sent["dragoman-hops"]) == ("Bearer t-1", "alice", "1")
-    refused = await client.create("private", options={"token": "wrong"})
-    ended = (await events_of(refused.run("hello")))[-1]
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        ("wrong", "The remote server refused the credentials"),
+        ("talkative", f"The remote agent refused the request: {'x' * 1000}"),
+    ],
+)
+async def test_a_refusal_repeats_no_credentials_and_no_long_text(client: AsyncClient, token: str, message: str) -> None:
+    session = await client.create("private", options={"token": token})
+    ended = (await events_of(session.run("hello")))[-1]
     assert isinstance(ended, Ended)
     assert ended.problem is not None
-    assert (ended.problem.code, ended.problem.message) == (
-        "remote_refused",
-        "The remote agent refused the request: who are you?",
-    )
+    assert (ended.problem.code, ended.problem.message) == ("remote_refused", message)
 
 
 async def test_a_stream_that_breaks_off_ends_the_run_with_what_was_received(

@@ -82,6 +82,8 @@ def test_a_location_on_the_command_line_is_a_remote_agent(monkeypatch: pytest.Mo
         ("weather=aap+http://", "a remote agent needs its server's address"),
         ("weather=aap+http://[::1", "a remote agent needs its server's address"),
         ("weather=aap+http://me:secret@127.0.0.1", "a remote agent's address has no password in it"),
+        ("weather=openai+https://127.0.0.1/v1?api_key=secret", "a remote agent's address has no query or fragment"),
+        ("weather=aap+http://127.0.0.1/#secret", "a remote agent's address has no query or fragment"),
         ("weather=aap+ftp://127.0.0.1", "no such file"),
     ],
 )
@@ -89,6 +91,7 @@ def test_a_location_that_cannot_be_served_is_refused(location: str, expected: st
     with pytest.raises(LoadError) as refused:
         load(location)
     assert expected in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 async def test_a_stop_that_fails_unexpectedly_is_logged_and_no_exception_is_lost() -> None:

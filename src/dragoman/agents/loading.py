@@ -54,7 +54,8 @@ def load(location: str) -> list[Agent]:
         try:
             return [import_module("dragoman.gateway.remote_agent").from_location(location)]
         except DeclarationError as error:
-            raise LoadError(f"{location}: {error}") from error
+            name = location.partition("=")[0]  # without the address, which may contain a password
+            raise LoadError(f"{name}: {error}") from error
     path, name = _split_location(location)
     module = _import_file(path)
     try:

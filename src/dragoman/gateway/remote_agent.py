@@ -86,11 +86,13 @@ class RemoteAgent(FrameworkAgent):
             **options,
         )
         try:
-            has_password = "@" in urlsplit(url).netloc
+            address = urlsplit(url)
         except ValueError as error:
             raise DeclarationError(f"a remote agent needs its server's address: {error}") from error
-        if has_password:  # addresses are shown and logged
+        if "@" in address.netloc:  # addresses are shown and logged
             raise DeclarationError("a remote agent's address has no password in it: use key=… or headers=…")
+        if address.query or address.fragment:  # which are not sent
+            raise DeclarationError("a remote agent's address has no query or fragment: use key=… or headers=…")
         try:
             self._server = RemoteServer(self.name, protocol, url, key, timeouts)
         except ClientError as error:

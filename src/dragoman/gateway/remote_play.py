@@ -14,7 +14,7 @@ import structlog
 from dragoman.client import events as remote
 from dragoman.client.agui_seeds import seed_messages
 from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput, UserInput
-from dragoman.client.errors import Busy, ClientError, NotFound, RequestRefused, TimedOut, Unreachable
+from dragoman.client.errors import Busy, ClientError, NotFound, RequestRefused, TimedOut, Unauthorized, Unreachable
 from dragoman.client.openai_chat import to_seed_messages
 from dragoman.client.openai_items import to_seed_items
 from dragoman.core.agent import AgentError, Recorded, Run
@@ -26,7 +26,7 @@ from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
 from dragoman.gateway.conversion import to_answer, to_history, to_user_input, with_transcript
 from dragoman.gateway.remote_run import RemoteRun
-from dragoman.gateway.remote_server import RemoteServer
+from dragoman.gateway.remote_server import MAX_ERROR_CHARS, RemoteServer, error_text
 from dragoman.gateway.remote_session import (
     Link,
     Position,
@@ -200,7 +200,7 @@ class Play:
             is_reached = remote_run.has_events or not isinstance(error, Unreachable)
             self._server.record(reached=is_reached)
             if isinstance(error, Unreachable) and not error.may_retry:  # it may have arrived, and cannot be resumed
-                log.warning("remote run lost", agent=self._server.name, session=link.handle.id, error=str(error))
+                log.warning("remote run lost", agent=self._server.name, session=link.handle.id, error=error_text(error))
                 return await self._begin_again(link)
             if isinstance(error, NotFound) and not remote_run.has_events and self._retries == 0:
                 return await self._replace_session(link, error)
@@ -301,12 +301,14 @@ class Play:
 
     def _fail(self, error: ClientError) -> NoReturn:
         """End the run with an error for clients. The address of the remote server stays in the log."""
-        log.warning("remote run failed", agent=self._server.name, url=self._server.url, error=str(error))
+        log.warning("remote run failed", agent=self._server.name, url=self._server.url, error=error_text(error))
         match error:
             case Busy():
                 failure = AgentError("remote_busy", "The remote agent is busy with another run of this session")
+            case Unauthorized():
+                failure = AgentError("remote_refused", "The remote server refused the credentials")
             case RequestRefused():
-                failure = AgentError("remote_refused", f"The remote agent refused the request: {error}")
+                failure = AgentError("remote_refused", f"The remote agent refused the request: {error_text(error)}")
             case TimedOut():
                 failure = AgentError("remote_unavailable", "The remote agent did not answer in time")
             case Unreachable():
@@ -340,5 +342,5 @@ def _reason_of(ended: remote.Ended) -> StopReason | None:
         case "interrupted":
             raise AgentError("remote_interrupted", "The remote agent's server restarted while it answered")
         case "error":
-            message = problem.message if problem is not None else ""
+            message = problem.message[:MAX_ERROR_CHARS] if problem is not None else ""
             raise AgentError("remote_error", message or "The remote agent failed, and gave no reason")

@@ -9,7 +9,7 @@ import structlog
 from dragoman.adapters.base import count
 from dragoman.client.codec import SessionHandle
 from dragoman.client.connection import Timeouts
-from dragoman.client.errors import ClientError, Unsupported
+from dragoman.client.errors import ClientError, Unauthorized, Unsupported
 from dragoman.client.events import Agent
 from dragoman.client.transports import ClientProtocol, Transport, create_transport
 from dragoman.engine.instrumentation.metrics import REMOTE_AVAILABLE
@@ -19,6 +19,8 @@ BREAKER_FAILURES, BREAKER_OPEN_S = 3, 15.0
 """A server that could not be reached so many times in a row is not asked for so many seconds."""
 PROBE_TIMEOUT_S = 5.0
 """How long a server may take to say what it can do, and to stop a run."""
+MAX_ERROR_CHARS = 1_000
+"""How much is shown of an error's text that another server has sent."""
 TITLES: Mapping[ClientProtocol, str] = {
     "aap": "AAP",
     "ag-ui": "AG-UI",
@@ -30,6 +32,13 @@ TITLES: Mapping[ClientProtocol, str] = {
 _STATUS = {"closed": "available", "half_open": "probing", "open": "unavailable"}
 
 log = structlog.get_logger(__name__)
+
+
+def error_text(error: Exception) -> str:
+    """What logs and clients see of an error. A refusal of credentials often repeats parts of them: it is not shown."""
+    if isinstance(error, Unauthorized):
+        return "the remote server refused the credentials"
+    return str(error)[:MAX_ERROR_CHARS]
 
 
 class RemoteServer:
@@ -75,7 +84,7 @@ class RemoteServer:
         except Unsupported:
             return None, "which does not say what it can do"
         except (ClientError, TimeoutError) as error:
-            reason = str(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
+            reason = error_text(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
             log.warning("remote server not reached", agent=self.name, url=self.url, error=reason)
             return None, f"which could not be asked what it can do: {reason}"
         found = next((each for each in agents if name in ("", each.name)), None)
@@ -97,7 +106,7 @@ class RemoteServer:
         except Unsupported:
             pass  # the end of the connection stops it, where anything does
         except (ClientError, TimeoutError) as error:
-            log.warning("remote run not stopped", agent=self.name, session=handle.id, error=str(error))
+            log.warning("remote run not stopped", agent=self.name, session=handle.id, error=error_text(error))
         except Exception:  # a task's root; no run depends on it
             log.exception("remote run not stopped", agent=self.name, session=handle.id)
 
