@@ -13,7 +13,7 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.ui.ag_ui import AGUIAdapter
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tests.servers import Listener
@@ -105,7 +105,7 @@ class AguiServer:
         if request.headers.get("authorization") == "Bearer wrong":
             return PlainTextResponse("incorrect key: wro**", 401)
         if request.headers.get("authorization") == "Bearer talkative":
-            return PlainTextResponse("x" * 5000, 400)
+            return JSONResponse({"error": "x" * 5000}, 400)
         self.requests.append(await request.json())
         self.headers.append(dict(request.headers))
         return await AGUIAdapter.dispatch_request(request, agent=self._agent)
