@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.answers import answer_text, choice_from, questions_of, result_content, settle_choice
+from dragoman.core.answers import (
+    answer_text,
+    answer_texts,
+    choice_from,
+    compact_json,
+    questions_of,
+    result_content,
+    settle_choice,
+    settle_with_value,
+)
 from dragoman.core.content import Call, Data, InputBlock, Json, Text
 from dragoman.core.events import CallSettled, encode
 from dragoman.core.ids import CallId, MessageId, parse_session_id, uuid7
@@ -101,6 +110,16 @@ def test_a_malformed_question_accepts_a_free_text(arguments: Json) -> None:
     call = OpenCall(call=Call(CallId("c"), ASK_USER_QUESTION, arguments), kind="question", message_id=MessageId("m"))
     assert answer_text(settle(call, "so be it").result) == "so be it"
     assert len(questions_of(arguments).questions) == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"answers": [3]}, {"answers": 3}, {"answers": [{}]}, {"answers": [{"labels": [3], "custom": None}]}, {"x": 1}],
+)
+def test_an_applications_object_is_no_answer_to_a_question(value: Json) -> None:
+    result = settle_with_value(TWO, "done", value, lambda: "id").result
+    assert result.raw == value
+    assert (answer_texts(result), answer_text(result)) == ([], compact_json(value))
 
 
 def test_a_choice_is_stored_with_its_question_and_labels() -> None:

@@ -284,14 +284,35 @@ def settle_choice(
     return settle_call(call, "done", content, new_id, raw=raw, by_client=True)
 
 
+class _Answer(msgspec.Struct, frozen=True):
+    """The answer to one question, as `settle_choice` stores it."""
+
+    labels: list[str]
+    custom: str | None
+
+
+class _Answers(msgspec.Struct, frozen=True):
+    answers: list[_Answer]
+
+
+def _answers_of(result: ToolMessage) -> list[_Answer] | None:
+    """The user's answers. None for any other result: applications return objects of their own."""
+    try:
+        return msgspec.convert(result.raw, _Answers).answers
+    except msgspec.ValidationError:
+        return None
+
+
 def answer_texts(result: ToolMessage) -> list[list[str]]:
     """The user's answer to each question: the labels and the custom text. Empty if it answers no question."""
-    answers = result.raw.get("answers", []) if isinstance(result.raw, dict) else []
-    return [[text for text in (*answer["labels"], answer["custom"]) if text] for answer in answers]
+    return [[text for text in (*answer.labels, answer.custom) if text] for answer in _answers_of(result) or ()]
 
 
 def answer_text(result: ToolMessage) -> str:
-    """The user's answer as text: the labels or the custom text of each question, joined with commas."""
-    if isinstance(result.raw, dict):
-        return ", ".join(text for texts in answer_texts(result) for text in texts)
-    return text_of(result.content)
+    """The user's answer as text: the labels or the custom text of each question, joined with commas.
+
+    A result that answers no question is returned as its text.
+    """
+    if _answers_of(result) is None:
+        return text_of(result.content)
+    return ", ".join(text for texts in answer_texts(result) for text in texts)
