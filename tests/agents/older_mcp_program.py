@@ -15,7 +15,7 @@ SCHEMA = {
 }
 TOOLS = [
     {"name": name, "inputSchema": {"type": "object"}, "annotations": {"idempotentHint": name == "quote"}}
-    for name in ("book", "quote", "plain")
+    for name in ("book", "quote", "plain", "wait")
 ]
 
 
@@ -36,6 +36,8 @@ def main() -> None:
             send(id=id_, result={"tools": TOOLS})
         elif method == "tools/call" and message["params"]["name"] == "plain":
             send(id=id_, result={"content": [{"type": "text", "text": "plain"}]})
+        elif method == "tools/call" and message["params"]["name"] == "wait":
+            continue
         elif method == "tools/call":
             with Path(sys.argv[1]).open("a") as calls:
                 calls.write("called\n")

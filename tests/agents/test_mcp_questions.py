@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams
+from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestURLParams
 
 from dragoman import McpServer, agent
-from dragoman.agents import serving
-from dragoman.agents.mcp_questions import UnsuitableAnswer, questions_for, response_to
+from dragoman.agents import mcp_questions, serving
+from dragoman.agents.mcp_questions import ServerCall, UnsuitableAnswer, questions_for, response_to
+from dragoman.core.agent import Deferred
 from dragoman.core.question_text import NO_ANSWER
 from dragoman.core.run_metadata import RunMetadata
-from tests.agents.agent_harness import AgentHarness, Session, agent_harness
-from tests.agents.test_mcp import SLOW_S, http_program
+from tests.agents.agent_harness import DEADLINE_S, AgentHarness, Session, agent_harness
+from tests.agents.test_mcp import SLOW_S, http_program, run, started
 
 PROGRAM = str(Path(__file__).with_name("older_mcp_program.py"))
 
@@ -73,9 +74,18 @@ def test_an_optional_field_can_be_skipped_and_then_has_its_default() -> None:
     assert response_to(form, [["Ann"], [NO_ANSWER]]).content == {"name": "Ann", "sure": True}, "one text answered it"
 
 
-@pytest.mark.parametrize("answer", ["many", "0", "1.5"])
-def test_a_value_that_the_form_does_not_accept_is_refused(answer: str) -> None:
-    schema = {"type": "object", "properties": {"seats": {"type": "integer", "minimum": 1}}, "required": ["seats"]}
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("integer", "many"),
+        ("integer", "0"),
+        ("integer", "1.5"),
+        ("number", "nan"),
+        ("number", "inf"),
+    ],
+)
+def test_a_value_that_the_form_does_not_accept_is_refused(kind: str, answer: str) -> None:
+    schema = {"type": "object", "properties": {"seats": {"type": kind, "minimum": 1}}, "required": ["seats"]}
     with pytest.raises(UnsuitableAnswer, match=r"^This answer is not accepted: \$\.seats"):
         response_to(ElicitRequestFormParams(message="How many?", requested_schema=schema), [[answer]])
 
@@ -142,11 +152,42 @@ async def test_an_older_servers_question_is_the_sessions_and_its_answer_goes_bac
     assert calls_of(tmp_path) == 1
 
 
-async def test_two_users_are_each_asked_about_their_own_call(clerk: AgentHarness, tmp_path: Path) -> None:
-    one, two = await asked(clerk, "book"), await asked(clerk, "book")
-    assert json.loads(await answer(two, "2"))["content"]["seats"] == 2
+async def test_nobody_is_asked_while_another_users_call_could_be_the_one_that_asks(
+    clerk: AgentHarness, tmp_path: Path
+) -> None:
+    """Over stdio, the older server does not say which call asks."""
+    one, two = await asked(clerk, "book"), await clerk.session()
+    assert await two.send_and_wait("book") == "end_turn"
+    assert await last_line(two) == '{"action": "cancel"}'
     assert json.loads(await answer(one, "1"))["content"]["seats"] == 1
-    assert calls_of(tmp_path) == 2
+    assert await two.send_and_wait("book") == "tool_use", "it is the only call again"
+    assert json.loads(await answer(two, "2"))["content"]["seats"] == 2
+    assert calls_of(tmp_path) == 3
+
+
+async def test_what_a_stopped_call_asks_reaches_nobody_and_later_calls_can_ask_again(tmp_path: Path) -> None:
+    async with started(older(tmp_path)) as server:
+        stopped = asyncio.create_task(run(server, "wait"))
+        assert await run(server, "plain") == "plain", "the server has read the call before"
+        stopped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopped
+        assert await run(server, "book") == '{"action": "cancel"}', "the server could ask for the stopped call"
+        with pytest.raises(Deferred):
+            await run(server, "book")
+
+
+async def test_a_call_whose_question_nobody_answers_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never() -> CallToolResult:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets the event")
+
+    monkeypatch.setattr(mcp_questions, "ANSWER_TIMEOUT_S", 0.0)
+    call = ServerCall(never, can_ask=True, first_answers=())
+    form = ElicitRequestFormParams(message="Go on?", requested_schema={"type": "object", "properties": {}})
+    assert (await call.ask(form)).action == "cancel"
+    await asyncio.wait([call.task], timeout=DEADLINE_S)
+    assert call.task.cancelled()
 
 
 async def test_after_a_restart_only_a_repeatable_call_is_made_again_with_the_answer(tmp_path: Path) -> None:

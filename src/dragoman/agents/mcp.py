@@ -325,11 +325,11 @@ class McpServer:
         return ServerTool(spec=to_tool_spec(tool, self._options["prefix"]), policy=policy, server=self.label)
 
     async def _ensure_connected(self, headers: Mapping[str, str]) -> Connection:
-        """The current connection with these headers of a user, or a new one if it has ended."""
+        """The current connection with these headers of a user, or a new one if it has ended or is outdated."""
         key = frozenset(headers.items())
         async with self._connect_lock:
             current = self._connections.pop(key, None)
-            if current is not None and not current.has_ended:
+            if current is not None and not (current.has_ended or current.is_outdated):
                 self._connections[key] = current  # the newest is the last
                 return current
             if current is not None:

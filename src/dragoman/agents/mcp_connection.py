@@ -52,12 +52,21 @@ class Connection:
         self._stream_ended = asyncio.Event()
         self._may_close = asyncio.Event()
         self._calls: set[ServerCall] = set()
+        self._has_stopped_call = False
+        """Whether a call was cancelled: the server may still work on it, as nothing confirms a cancellation."""
+        self._asks_without_call = False
+        """Whether the server has asked the user without saying during which call."""
         self._task = asyncio.create_task(self._keep_open(connect), name=f"MCP server {label}")
 
     @property
     def has_ended(self) -> bool:
         """Whether the connection can no longer be used."""
         return self._stream_ended.is_set() or self._task.done()
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a new connection should replace this one: a stopped call keeps it from asking, and none is open."""
+        return self._has_stopped_call and self._asks_without_call and not self._calls
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -72,25 +81,39 @@ class Connection:
         """Call a tool in a task of its own; see `ServerCall`."""
 
         async def run() -> "CallToolResult":
-            with self.in_use():
-                return await self.client.call_tool(name, arguments)
+            try:
+                with self.in_use():
+                    return await self.client.call_tool(name, arguments)
+            except asyncio.CancelledError:
+                self._has_stopped_call = True
+                raise
+            finally:
+                self._calls.discard(call)  # before anybody sees the result and calls again
 
         call = ServerCall(run, can_ask=can_ask, first_answers=first_answers)
         self._calls.add(call)
-        call.task.add_done_callback(lambda _: self._calls.discard(call))
+        call.task.add_done_callback(lambda _: self._calls.discard(call))  # if it was cancelled before it started
         return call
 
     async def on_elicitation(self, context: "ClientRequestContext", params: "ElicitRequestParams") -> "ElicitResult":
-        """Ask the user of the call that the question belongs to. Over stdio that is only certain of a single call."""
+        """Ask the user of the call that the question belongs to.
+
+        If the transport does not say which that is, the user is asked only if a single call is open. Calls that are
+        themselves asking count, and so do stopped ones: their answers and questions would otherwise reach other users.
+        """
         from mcp_types import ElicitResult
 
         call = ServerCall.current.get()
         if call is None:
-            candidates = [each for each in self._calls if not each.is_asking]
-            if len(candidates) != 1:
-                log.warning("MCP server asked the user during several calls, question closed", calls=len(candidates))
+            self._asks_without_call = True
+            if len(self._calls) != 1 or self._has_stopped_call:
+                log.warning(
+                    "MCP server did not say during which call it asked the user, question closed",
+                    calls=len(self._calls),
+                    after_stopped_call=self._has_stopped_call,
+                )
                 return ElicitResult(action="cancel")
-            (call,) = candidates
+            (call,) = self._calls
         return await call.ask(params)
 
     async def on_message(self, message: object) -> None:

@@ -6,6 +6,7 @@ Source: Model Context Protocol, "Elicitation". The call stays open on the server
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar, copy_context
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 ANSWER_TIMEOUT_S = 3600.0
-"""How long a call waits on its server for the user's answer."""
+"""How long a call waits on its server for the user's answer. Then it is cancelled."""
 ACCEPT, DECLINE, SKIP, YES, NO = "accept", "decline", "skip", "yes", "no"
 
 Answers = Sequence[Sequence[str]]
@@ -86,6 +87,7 @@ class ServerCall:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._response
         except TimeoutError:
+            self.task.cancel()  # no run waits for its result, and as an open call it may keep others from asking
             return ElicitResult(action="cancel")
         finally:
             self.is_asking = False
@@ -212,7 +214,8 @@ def _value_of(field: JsonObject, chosen: Sequence[str]) -> Json:
     value = values[0] if values else ""
     if field.get("type") in ("integer", "number") and isinstance(value, str):
         try:
-            return int(value) if field["type"] == "integer" else float(value)
+            number = int(value) if field["type"] == "integer" else float(value)
         except ValueError:
             return value
+        return value if isinstance(number, float) and not isfinite(number) else number  # JSON has no NaN
     return value
