@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,14 +22,19 @@ class WrittenTest(NamedTuple):
     is_protocol: bool
 
 
-def written_tests() -> Iterator[WrittenTest]:
+@cache
+def written_tests() -> tuple[WrittenTest, ...]:
     """Read every test file, independently of which tests this run selects."""
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                where = path.relative_to(TESTS)
-                is_protocol = where.parts[0] == "protocols" and where.parts[1] != "kit"
-                yield WrittenTest(f"{where}:{node.lineno} {node.name}", marked(node), is_protocol)
+    return tuple(test for path in sorted(TESTS.rglob("test_*.py")) for test in tests_of(path))
+
+
+def tests_of(path: Path) -> Iterator[WrittenTest]:
+    """The tests of a file."""
+    where = path.relative_to(TESTS)
+    is_protocol = where.parts[0] == "protocols" and where.parts[1] != "kit"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield WrittenTest(f"{where}:{node.lineno} {node.name}", marked(node), is_protocol)
 
 
 def marked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:

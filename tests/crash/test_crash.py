@@ -32,9 +32,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "lives", "kills"),
     [
-        ("random", extent(60, 12), extent(40, 6)),  # at any time and at any step, including start and stop
-        ("sweep", extent(60, 10), extent(60, 10)),  # before every commit in turn, after it and after its publication
-        ("hammer", extent(24, 8), extent(24, 8)),  # so early and so often that runs are given up
+        ("random", extent(60, 8), extent(40, 3)),  # at any time and at any step, including start and stop
+        ("sweep", extent(60, 6), extent(60, 6)),  # before every commit in turn, after it and after its publication
+        ("hammer", extent(24, 6), extent(24, 6)),  # so early and so often that runs are given up
         ("first-start", extent(12, 4), extent(12, 4)),  # while the database is created
         ("stop", extent(16, 4), 0),  # asked to stop under load; some are killed while they drain
     ],
