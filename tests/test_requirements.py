@@ -25,10 +25,10 @@ class WrittenTest(NamedTuple):
 @cache
 def written_tests() -> tuple[WrittenTest, ...]:
     """Read every test file, independently of which tests this run selects."""
-    return tuple(test for path in sorted(TESTS.rglob("test_*.py")) for test in tests_of(path))
+    return tuple(test for path in sorted(TESTS.rglob("test_*.py")) for test in read_tests(path))
 
 
-def tests_of(path: Path) -> Iterator[WrittenTest]:
+def read_tests(path: Path) -> Iterator[WrittenTest]:
     """The tests of a file."""
     where = path.relative_to(TESTS)
     is_protocol = where.parts[0] == "protocols" and where.parts[1] != "kit"
