@@ -1,4 +1,4 @@
-"""Our messages and answers as the client library's: what another server is told."""
+"""Messages and answers of the log, as the types of the client library that a remote server gets."""
 
 from dragoman.client import (
     Allow,

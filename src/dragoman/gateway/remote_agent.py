@@ -110,7 +110,7 @@ class RemoteAgent(FrameworkAgent):
             self._server.name = variable
 
     def parts(self) -> Iterable[object]:
-        """None: what it consists of runs elsewhere."""
+        """None: the agents that it consists of run on the remote server."""
         return ()
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
-"""One run of a remote agent, from what is kept to what is kept: what to send, to which remote session, and how it ends.
+"""One run of a remote agent: what is sent, to which remote session, and how the run ends.
 
 A turn is sent with a key, and only after the key and the input are durable. So a turn that a crash of this server
-interrupted is asked for again with the same key, where the remote server runs a turn once. Elsewhere `OnLost` decides.
+interrupted is sent again with the same key, if the remote server runs each key once. If not, `OnLost` decides.
 """
 
 import asyncio
