@@ -13,7 +13,7 @@ from tests.crash.campaign import Campaign, Options
 from tests.crash.endings import Ending, KillAfterReady
 from tests.crash.kinds import run
 from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
-from tests.extent import extent
+from tests.extent import IS_FULL, extent
 from tests.requirements import requirement
 
 SEED = 1
@@ -57,7 +57,9 @@ async def test_nothing_acknowledged_is_lost_when_the_machine_dies(tmp_path: Path
     kills = extent(24, 6)
     report = await run("power", tmp_path, seed=SEED, kills=kills, shards=SHARDS)
     assert not report.faults, str(report)
-    assert (report.kills, report.dropped_unsynced > 0) == (kills, True), str(report)
+    assert report.kills == kills, str(report)
+    if IS_FULL:  # few kills may all come when nothing is being written
+        assert report.dropped_unsynced > 0, str(report)
 
 
 # --- sabotaged servers -----------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class S3Blobs:
         """Remove a value and all values whose names start with this one and a `/`."""
         try:
             names = [each async for each in self._list(validate_blob_name(name))]
-            await obstore.delete_async(self._store, [name, *names])
+            await obstore.delete_async(self._store, [*names, name])  # a service over folders wants them empty first
         except FileNotFoundError:
             return  # some compatible services report that there was none
         except (BaseError, OSError) as error:
