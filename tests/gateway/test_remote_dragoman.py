@@ -59,6 +59,19 @@ async def test_a_state_is_shared_with_the_remote_agent_in_both_directions(gatewa
     assert [each["snapshot"] for each in events if each["type"] == "STATE_SNAPSHOT"] == [{"count": 9, "nothing": None}]
 
 
+async def test_a_server_that_only_users_may_ask_is_described_as_such(remote: SocketServer) -> None:
+    url, key = remote.connection.url, remote.key("alice")
+    by_user = RemoteAgent("aap", url, agent="speaker", headers=lambda info: {"Authorization": f"Bearer {key}"})
+    by_wrong_key = RemoteAgent("aap", url, agent="speaker", key="wrong")
+    for each, said in (
+        (by_user, "which says what it can do only to users with credentials"),
+        (by_wrong_key, "which could not be asked what it can do: the remote server refused the credentials"),
+    ):
+        await each.start()
+        assert each.describe() == f"AAP at {url}, {said}"
+        await each.close()
+
+
 async def test_pictures_data_and_cards_are_passed_on(remote: SocketServer, gateway: SocketServer) -> None:
     seen = []
     for server in (remote, gateway):

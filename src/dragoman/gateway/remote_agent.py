@@ -123,7 +123,7 @@ class RemoteAgent(FrameworkAgent):
 
     async def start(self) -> None:
         """Ask the remote server what it can do. One that does not answer is served all the same."""
-        headers = self._headers if isinstance(self._headers, Mapping) else {}
+        headers = self._headers if isinstance(self._headers, Mapping) else None
         found, self._description = await self._server.find_agent(self._agent, headers)
         if found is not None:
             if self._server.protocol.startswith("openai"):  # which has no default model

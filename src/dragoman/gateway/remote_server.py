@@ -74,8 +74,13 @@ class RemoteServer:
             self.breaker.record_failure()
         REMOTE_AVAILABLE.labels(agent=self.name).set(self.breaker.state == "closed")
 
-    async def find_agent(self, name: str, headers: Mapping[str, str]) -> tuple[Agent | None, str]:
-        """Ask the server for an agent, by default its first. Returns it, if it is known, and what to say about it."""
+    async def find_agent(self, name: str, headers: Mapping[str, str] | None) -> tuple[Agent | None, str]:
+        """Ask the server for an agent, by default its first. Returns it, if it is known, and what to say about it.
+
+        Args:
+            name: the agent's name, or nothing.
+            headers: the headers of every request. None if they depend on the run, as credentials of users do.
+        """
         REMOTE_AVAILABLE.labels(agent=self.name).set(1)
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
@@ -84,6 +89,8 @@ class RemoteServer:
         except Unsupported:
             return None, "which does not say what it can do"
         except (ClientError, TimeoutError) as error:
+            if headers is None and isinstance(error, Unauthorized):
+                return None, "which says what it can do only to users with credentials"
             reason = error_text(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
             log.warning("remote server not reached", agent=self.name, url=self.url, error=reason)
             return None, f"which could not be asked what it can do: {reason}"
