@@ -194,8 +194,9 @@ def test_the_address_is_the_given_one_or_from_the_settings() -> None:
     assert resolve_url("localhost:9000", Settings()) == "http://localhost:9000"
     assert resolve_url(None, Settings(host="0.0.0.0", port=9000)) == "http://127.0.0.1:9000"
     assert resolve_url(None, Settings(host="::1")) == "http://[::1]:8000"
-    with pytest.raises(CommandError):
-        resolve_url("ftp://x", Settings())
+    for address in ("ftp://x", "http://[", "http://"):
+        with pytest.raises(CommandError, match="expected an address such as"):
+            resolve_url(address, Settings())
 
 
 def test_the_last_conversation_is_saved_by_server_and_protocol(tmp_path: Path) -> None:

@@ -257,8 +257,14 @@ class BladeTransport:
         """Open and authenticate a connection. Raises ConnectionLost and Unauthorized."""
         import websockets  # here, because only chats need it
 
+        class Connect(websockets.connect):
+            """A connection to this address and no other: a redirect would send the key to another server."""
+
+            def process_redirect(self, exc: Exception) -> Exception | str:
+                return exc
+
         try:
-            async with websockets.connect(
+            async with Connect(
                 self._url,
                 additional_headers=self._connection.headers,
                 open_timeout=self._timeouts.connect_s,

@@ -54,7 +54,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SETTINGS = ("server_tools", "trusted_tools", "options", "title", "labels", "history")
-"""The members of a configuration that only AAP can express."""
+"""The members of a configuration that some protocols cannot express. AAP can express all of them."""
 
 
 def require_unset(session_config: SessionConfig, *names: str, advice: str) -> None:

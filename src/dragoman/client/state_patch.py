@@ -3,6 +3,7 @@
 Source: RFC 6902; a pointer is written as in RFC 6901.
 """
 
+import re
 from collections.abc import Iterable
 from copy import deepcopy
 
@@ -11,6 +12,7 @@ import msgspec
 from dragoman.client.errors import InvalidResponse
 from dragoman.core.content import Json, JsonObject
 
+_INDEX = re.compile(r"0|[1-9][0-9]*")
 MAX_STATE_BYTES = 16 * 1024 * 1024
 """The size of a state, as JSON, beyond which nothing is copied: a short patch could double it again and again."""
 
@@ -56,13 +58,13 @@ def _parent(holder: Json, pointer: str) -> tuple[Json, str]:
     """The object or list that a pointer's last part is in, and that part."""
     *parts, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")]
     for part in parts:
-        holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+        holder = holder[_index(part, len(holder) - 1)] if isinstance(holder, list) else holder[part]
     return holder, last
 
 
 def _get(holder: Json, pointer: str) -> Json:
     parent, name = _parent(holder, pointer)
-    return parent[int(name)] if isinstance(parent, list) else parent[name]
+    return parent[_index(name, len(parent) - 1)] if isinstance(parent, list) else parent[name]
 
 
 def _add(holder: Json, pointer: str, value: Json) -> None:
@@ -79,7 +81,7 @@ def _remove(holder: Json, pointer: str) -> Json:
 
 
 def _index(name: str, highest: int) -> int:
-    index = int(name)
-    if not 0 <= index <= highest:
+    """The index that a part of a pointer names. Raises IndexError (RFC 6901, section 4)."""
+    if not _INDEX.fullmatch(name) or len(name) > len(str(highest)) or int(name) > highest:
         raise IndexError(name)
-    return index
+    return int(name)

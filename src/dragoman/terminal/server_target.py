@@ -18,7 +18,11 @@ def resolve_url(address: str | None, settings: Settings) -> str:
     """The server's address: the given one, or that of a server with these settings. Raises CommandError."""
     if address:
         url = (address if "://" in address else f"http://{address}").rstrip("/")
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        try:
+            is_valid = urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname
+        except ValueError:  # such as a bracket that is not closed
+            is_valid = False
+        if not is_valid:
             raise CommandError(f"expected an address such as http://127.0.0.1:8000, got {address!r}")
         return url
     if not settings.port:
