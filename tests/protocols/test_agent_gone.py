@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from typing import NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -42,6 +42,8 @@ class OldThread(NamedTuple):
 
     server: SocketServer
     id: str
+    response: str
+    """The id of its turn's response in OpenAI's API."""
 
     @property
     def key(self) -> str:
@@ -51,8 +53,10 @@ class OldThread(NamedTuple):
 @pytest.fixture(scope="module")
 async def thread(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OldThread]:
     async with running_socket_server(tmp_path_factory.mktemp("gone"), agents=[gone, left], rehearsal=False) as server:
-        thread = OldThread(server, str(uuid4()))
-        await Endpoint(server.connection, thread.key, agent="gone").run(an_input("hello", thread=thread.id))
+        client = OpenAiClient(server.connection, server.key("alice"))
+        conversation = (await client.post("/conversations", {}))["id"]
+        response = await client.respond("hello", model="gone", conversation=conversation)
+        thread = OldThread(server, str(UUID(conversation.removeprefix("conv_"))), response["id"])
         server.app_server.agents = [left]
         await server.restart()
         yield thread
@@ -107,9 +111,26 @@ async def test_openais_api_shows_the_items_and_answers_a_request_with_400(thread
     items = (await client.get(f"/conversations/{conversation}/items?order=asc"))["data"]
     assert [each["role"] for each in items] == ["user", "assistant"]
     body = {"input": "and now?", "conversation": conversation}
-    assert await client.refused("POST", "/responses", body) == (400, "agent_not_served", "")
-    gone = await client.refused("POST", "/responses", {**body, "model": "gone"})
-    assert gone == (404, "model_not_found", "model")
+    previous = {"input": "and now?", "previous_response_id": thread.response}
+    for request in (body, previous, {**body, "model": "gone"}, {**previous, "model": "gone"}):
+        assert await client.refused("POST", "/responses", request) == (400, "agent_not_served", "")
+    elsewhere = await client.refused("POST", "/responses", {**body, "model": "left"})
+    assert elsewhere == (400, "model_mismatch", "model")
+    new = await client.refused("POST", "/responses", {"input": "hello", "model": "gone"})
+    assert new == (404, "model_not_found", "model")
+    response = await client.get(f"/responses/{thread.response}")
+    assert response["output"][0]["content"][0]["text"] == "You said: hello"
+
+
+@requirement("openai:errors:agent-not-served")
+async def test_a_chat_with_a_session_key_is_answered_with_400(thread: OldThread) -> None:
+    client = OpenAiClient(thread.server.connection, thread.key)
+    said = [("user", "hello"), ("assistant", "You said: hello"), ("user", "and now?")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    body = {"model": "gone", "messages": messages, "metadata": {"dragoman_session": thread.id}}
+    assert await client.refused("POST", "/chat/completions", body) == (400, "agent_not_served", "")
+    new = await client.refused("POST", "/chat/completions", {**body, "metadata": {}})
+    assert new == (404, "model_not_found", "model")
 
 
 @requirement("ai-sdk:errors:agent-not-served")

@@ -1,5 +1,6 @@
 """A session whose stored data cannot be decoded: its owner, and nobody else, can delete it over every protocol."""
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +17,18 @@ DELETIONS = {
     "/api/sessions/sess_{id}": (404, 200),
     "/ai-sdk/rehearsal/{id}": (404, 204),
     "/v1/conversations/conv_{bare}": (404, 200),
-    "/v1/responses/{response}": (404, 200),
 }
 """Paths that delete sessions, and the answers to another user and to the owner."""
+
+
+async def delete_conversation_of(response: str, client: OpenAiClient) -> None:
+    """A single response cannot be deleted, as others may follow it; the error says what can be."""
+    refused = await client.request("DELETE", f"/responses/{response}")
+    error = refused.json["error"]
+    assert (refused.status, error["code"]) == (400, "conversation_unreadable")
+    (path,) = re.findall(r"DELETE (/conversations/conv_[0-9a-f]{32})", error["message"])
+    assert (await client.request("DELETE", path)).status == 200
+    assert (await client.request("GET", f"/responses/{response}")).status == 404
 
 
 @pytest.mark.one_server
@@ -27,9 +37,10 @@ async def test_an_unreadable_session_can_be_deleted(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         alice, openai = server.aap_client("alice"), OpenAiClient(server.connection, server.key("alice"))
         response, paths = (await openai.respond("hello"))["id"], dict[str, str]()
+        await openai.respond("and now?", previous_response_id=response)
         for path in DELETIONS:
             session = (await alice.create()).id
-            paths[path] = path.format(id=session, bare=session.replace("-", ""), response=response)
+            paths[path] = path.format(id=session, bare=session.replace("-", ""))
         await server.stop()
         with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection, connection:
             connection.execute("UPDATE sessions SET head = '{'")
@@ -42,4 +53,5 @@ async def test_an_unreadable_session_can_be_deleted(tmp_path: Path) -> None:
                 await answer.read()
                 statuses.append(answer.status)
             assert (path, tuple(statuses)) == (path, expected)
+        await delete_conversation_of(response, OpenAiClient(server.connection, server.key("alice")))
         assert (await server.aap_client("alice").get("/sessions")).json == {"sessions": []}

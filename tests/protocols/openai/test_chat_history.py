@@ -138,6 +138,16 @@ def test_the_list_says_what_is_new_and_where(
     assert compare(items(*sent), log.events) == wanted
 
 
+@requirement("openai-chat:session:list", "openai:abuse:sizes")
+@pytest.mark.parametrize(
+    "text",
+    [f"a{' ' * 500_000}b", "<think>" * 200_000, '<details type="reasoning"' * 100_000, "<think>" + "</" * 500_000],
+)
+def test_long_words_of_an_agent_that_only_look_like_thinking_are_compared(text: str) -> None:
+    """One request must not stop the server: a search that is quadratic would take hours."""
+    assert compare(items("u: hi", f"a: {text}", "u: more"), Log().turn("hi", text).events) == NewMessages([2])
+
+
 @requirement("openai-chat:session:list")
 def test_calls_and_results_of_the_application_are_passed_over() -> None:
     log = Log().turn("hi", "let me see", stop="tool_use").turn(None, "it is five")

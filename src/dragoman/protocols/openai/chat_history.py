@@ -5,7 +5,6 @@ such as for a title. What the log has is recognised by role and text; what is ne
 that the log does not have are never taken from a client. Source: section 6.3.1.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,7 +20,8 @@ from dragoman.protocols.openai.chat_events import PARAGRAPH, ShownRun, Words
 from dragoman.protocols.openai.requests import InputItem
 from dragoman.protocols.openai.translate import PROTOCOL
 
-_REASONING = re.compile(r"\s*(?:<think>.*?</think>|<details type=\"reasoning\".*?</details>)", re.DOTALL)
+_REASONING = (("<think>", "</think>"), ('<details type="reasoning"', "</details>"))
+"""How applications show an agent's thinking in its text: the beginning and the end."""
 
 
 class _Turn(msgspec.Struct):
@@ -109,9 +109,19 @@ def _sent_turns(items: Sequence[InputItem]) -> list[_Turn]:
             text = text_of(inputs.content_from(item.content, ""))
             if item.role == "user":
                 turns.append(_Turn(True, [text], items=[index]))
-            elif text := _REASONING.sub("", text, count=1).strip():
+            elif text := _without_reasoning(text).strip():
                 turns.append(_Turn(False, [text]))
     return _joined(turns)
+
+
+def _without_reasoning(text: str) -> str:
+    """An agent's text without the first thinking that an application has put into it."""
+    for start, end in _REASONING:
+        before, _, rest = text.partition(start)
+        _, found, after = rest.partition(end)
+        if found:
+            return before.rstrip() + after
+    return text
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

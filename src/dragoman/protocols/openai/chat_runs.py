@@ -63,23 +63,22 @@ class ChatRuns:
         """Start the run that a request asks for, or find the one that its idempotency key started before.
 
         Raises:
-            ModelNotFound, Invalid, SessionBusy, LimitReached: nothing was stored.
+            ModelNotFound, AgentNotServed, Invalid, SessionBusy, LimitReached: nothing was stored.
             ResponseNotFound: what the idempotency key started is not there any more.
         """
-        agent = self._runs.agent_named(request.chat.fields.model or "")
         async with AsyncExitStack() as stack:
-            start = partial(self._start, stack, request, agent)
+            start = partial(self._start, stack, request)
             yield await self._runs.start_once(stack, request.owner, request.idempotency_key, start)
 
-    async def _start(self, stack: AsyncExitStack, request: ChatRequest, agent: str) -> RunHandle:
+    async def _start(self, stack: AsyncExitStack, request: ChatRequest) -> RunHandle:
         chat = request.chat
         session = await self._session_that_waits(request.owner, chat)
         if session is not None:
             stack.enter_context(self._engine.lease(session))
             given = inputs.new_input(chat.items, len(chat.items) - len(chat.tool_results))
-            return await self._run(session, request, given, agent=agent)
-        handle = None if request.session_key is None else await self._start_with_key(stack, request, agent)
-        return handle or await self._start_new(stack, request, self._without_key(request, agent))
+            return await self._run(session, request, given)
+        handle = None if request.session_key is None else await self._start_with_key(stack, request)
+        return handle or await self._start_new(stack, request, self._without_key(request))
 
     def on_answered(self, session: SessionView) -> None:
         """Count a passing session whose calls now wait for the application."""
@@ -98,22 +97,21 @@ class ChatRuns:
                 return handle.session
         return None
 
-    async def _start_with_key(self, stack: AsyncExitStack, request: ChatRequest, agent: str) -> RunHandle | None:
+    async def _start_with_key(self, stack: AsyncExitStack, request: ChatRequest) -> RunHandle | None:
         """Start a run in the session of a name; None if the request does not belong to its conversation."""
         owner, name = request.owner, request.session_key or ""
         with suppress(SessionNotFound):
-            return await self._continue(stack, request, await self._engine.find_session(owner, name), agent)
+            return await self._continue(stack, request, await self._engine.find_session(owner, name))
         session_id = parse_session_id(name)
         if session_id is not None and await self._engine.exists_for_other_owner(owner, session_id):
             session_id = None  # to this user only a name
+        agent = self._runs.agent_named(request.chat.fields.model)
         create = Create(protocol=PROTOCOL, agent=agent, session_id=session_id, name=None if session_id else name)
         with suppress(IdTaken):
             return await self._start_new(stack, request, create)
-        return await self._continue(stack, request, await self._engine.find_session(owner, name), agent)
+        return await self._continue(stack, request, await self._engine.find_session(owner, name))
 
-    async def _continue(
-        self, stack: AsyncExitStack, request: ChatRequest, session: SessionView, agent: str
-    ) -> RunHandle | None:
+    async def _continue(self, stack: AsyncExitStack, request: ChatRequest, session: SessionView) -> RunHandle | None:
         stack.enter_context(self._engine.lease(session))
         await self._runs.abandoned.until_stopped(session)
         await session.until_durable(session.state.seq)
@@ -123,10 +121,11 @@ class ChatRuns:
         if found is None:
             return None
         new = [item if index in found.items else OtherItem() for index, item in enumerate(request.chat.items)]
-        return await self._run(session, request, inputs.new_input(new), agent=agent, before_seq=found.before_seq)
+        return await self._run(session, request, inputs.new_input(new), before_seq=found.before_seq)
 
-    def _without_key(self, request: ChatRequest, agent: str) -> Create:
+    def _without_key(self, request: ChatRequest) -> Create:
         """A session that no list shows."""
+        agent = self._runs.agent_named(request.chat.fields.model)
         if not request.chat.fields.store:
             now = self._engine.clock.now().timestamp()
             waiting = {each: until for each, until in self._waiting.pop(request.owner, {}).items() if until > now}
@@ -147,7 +146,7 @@ class ChatRuns:
         create = msgspec.structs.replace(create, tools="all", seeds=given.seeds, claims_calls=True)
         session = await self._engine.create(request.owner, create)
         await stack.enter_async_context(self._engine.first_request(session, is_new=True))
-        return await self._run(session, request, given, agent=create.agent, is_first=True)
+        return await self._run(session, request, given, is_first=True)
 
     async def _run(
         self,
@@ -155,12 +154,11 @@ class ChatRuns:
         request: ChatRequest,
         given: NewInput,
         *,
-        agent: str,
         before_seq: int | None = None,
         is_first: bool = False,
     ) -> RunHandle:
         state, chat = session.state, request.chat
-        if agent != state.agent:
+        if self._runs.agent_named(chat.fields.model, session) != state.agent:
             raise AgentNotChangeable(f"this session's agent is {state.agent!r} and cannot change", path="model")
         if before_seq is None:
             given = inputs.with_question_answered(given, state)

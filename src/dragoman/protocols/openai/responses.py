@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.events import SettingsChange
-from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import AdmitStream, principal_of
@@ -19,7 +18,7 @@ from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import endpoint, query, request_header
 from dragoman.protocols.kit.sse import fixed_stream, resume_stream
-from dragoman.protocols.openai import wire
+from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery, session_headers
 from dragoman.protocols.openai.errors import InvalidParameter, ResponseNotFound
 from dragoman.protocols.openai.handlers import (
@@ -124,14 +123,15 @@ class ResponseHandlers(OpenAiHandlers):
     async def delete(self, request: Request) -> wire.DeletedResponse:
         """Delete a response.
 
-        It cannot be retrieved any more. If others follow it, its messages stay in their conversation. If the stored
-        data of the conversation cannot be read, all of it is deleted.
+        It cannot be retrieved any more. If others follow it, its messages stay in their conversation.
         """
         try:
             async with self._find(request) as handle:
                 await self._delete(handle)
         except SessionUnreadable as error:
-            await self._delete_unreadable(principal_of(request).user, error)
+            conversation = f"DELETE /conversations/{ids.conversation_id(error.session_id)}"
+            message = f"{error}, so no single response of it can be deleted; {conversation} deletes all of them"
+            raise InvalidParameter("conversation_unreadable", message) from error
         return wire.DeletedResponse(request.path_params["response"])
 
     @endpoint("POST", "/responses/{response}/cancel")
@@ -168,15 +168,6 @@ class ResponseHandlers(OpenAiHandlers):
         else:
             change = SettingsChange(deleted_runs=(*settings.deleted_runs, handle.run_id))
             await self._engine.change(session, change)
-
-    async def _delete_unreadable(self, owner: UserId, error: SessionUnreadable) -> None:
-        """Delete a session that cannot be loaded. If only an event of it cannot be read, the others stay, and raise."""
-        try:
-            await self._engine.find_session(owner, error.session_id)
-        except SessionUnreadable:
-            await self._engine.delete_by_name(owner, error.session_id)
-        else:
-            raise error
 
     async def _state(self, handle: RunHandle) -> wire.Response:
         """The current state of a response."""

@@ -70,14 +70,12 @@ class RunRequest(NamedTuple):
     Attributes:
         owner: the user.
         parsed: its body.
-        agent: the name of the agent that it asks for.
         key: its idempotency key.
         unstored: a run that it may continue by its response, though that is not stored.
     """
 
     owner: UserId
     parsed: ParsedResponse
-    agent: str | None
     key: IdempotencyKey | None = None
     unstored: RunId | None = None
 
@@ -190,9 +188,7 @@ class Runs:
 
         `unstored` is a run that the request may continue by its response, though that is not stored.
         """
-        model = parsed.fields.model
-        agent = None if model is None else self.agent_named(model)
-        request = RunRequest(owner, parsed, agent, key, unstored)
+        request = RunRequest(owner, parsed, key, unstored)
         async with AsyncExitStack() as stack:
             yield await self.start_once(stack, owner, key, partial(self._submit, stack, request))
 
@@ -221,30 +217,38 @@ class Runs:
             stack.enter_context(self._engine.lease(found.session))
             return found
 
-    def agent_named(self, model: str) -> str:
-        """The name of the agent that a request asks for by its name or an alias. Raises ModelNotFound."""
-        spec = self._engine.find_spec(model)
+    def agent_named(self, model: str | None, session: SessionView | None = None) -> str:
+        """The name of the agent that a request asks for by its name or an alias.
+
+        Raises:
+            ModelNotFound: there is none.
+            AgentNotServed: there is none, and neither is the agent of the session that the request continues.
+        """
+        spec = self._engine.find_spec(model or "")
         if spec is None:
-            raise ModelNotFound(str(AgentNotFound(model, self._engine.agents)))
+            if session is not None and not is_draft(session):
+                self._engine.agent_for(session)
+            raise ModelNotFound(str(AgentNotFound(model or "", self._engine.agents)))
         return spec.name
 
     async def _submit(self, stack: AsyncExitStack, request: RunRequest) -> RunHandle:
-        items = request.parsed.items
+        items, model = request.parsed.items, request.parsed.fields.model
         place = await self._find_place(request)
+        agent = None if model is None else self.agent_named(model, None if place is None else place.session)
         if place is None:
             given = inputs.past_and_input(items, self._engine.ids.new)
             with translated_errors(given):
                 is_repeatable = request.parsed.fields.background or request.key is not None
                 change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
-                session = await self.new_sessions.create(request.owner, request.agent, given.seeds, change)
+                session = await self.new_sessions.create(request.owner, agent, given.seeds, change)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
             return await self._start_run(request, _Place(session), given, is_first=True)
         session = place.session
-        if request.agent is not None and request.agent != session.state.agent:
+        if agent is not None and agent != session.state.agent:
             if not is_draft(session):
                 message = f"this conversation's agent is {session.state.agent!r} and cannot change"
                 raise AgentNotChangeable(message, path="model")
-            session = await self.new_sessions.recreate(session, request.agent)
+            session = await self.new_sessions.recreate(session, agent)
             place = place._replace(session=session)
         stack.enter_context(self._engine.lease(session))
         await self.abandoned.until_stopped(session)
