@@ -4,51 +4,25 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dragoman.cli.help import ProgramGroup, SettingFlag, SettingsCommand
-from dragoman.settings import (
-    LoadedSettings,
-    SettingInfo,
-    Settings,
-    SettingsError,
-    all_settings,
-    as_toml,
-    format_settings,
-    load,
-)
+from dragoman.cli.database_commands import check, copy, migrate
+from dragoman.cli.help import ProgramGroup, SettingsCommand
+from dragoman.cli.options import CliError, CliUsageError, F, FlagValue, load_settings, settings_flags
+from dragoman.settings import Settings, format_settings
 
 if TYPE_CHECKING:
     from dragoman.client import Client
     from dragoman.client.transports import ClientProtocol
 
-F = TypeVar("F", bound=Callable[..., Any])
-FlagValue = str | bool | None
-"""The value of a setting's flag; None if it was not given."""
 MAX_EXPIRY_DAYS = 36_500
-
-
-class CliError(click.ClickException):
-    """A command failed."""
-
-    exit_code = 1
-
-    def show(self, file: Any = None) -> None:  # noqa: ANN401  # click's signature
-        """Print the error on one line."""
-        click.echo(f"dragoman: {self.message}", err=True)
-
-
-class CliUsageError(CliError):
-    """The arguments of a command are invalid."""
-
-    exit_code = 2
 
 
 def main() -> NoReturn:
@@ -71,36 +45,6 @@ def commands() -> None:
     """An agent server: write an agent once, every application can talk to it."""
 
 
-def settings_flags(*only: str) -> Callable[[F], F]:
-    """Add a flag for each setting, or for those named in `only`, and `--config` for the file."""
-
-    def add(command: F) -> F:
-        for setting in reversed(all_settings()):
-            if setting.name != "agents" and (not only or setting.name in only):
-                command = _flag(setting)(command)
-        return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if it exists]")(command)
-
-    return add
-
-
-def _flag(setting: SettingInfo) -> Callable[[F], F]:
-    is_switch = "bool" in str(setting.type)
-    name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
-    default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
-    text = setting.description.replace("`", "")
-    metavar = None if is_switch else "VALUE"
-    return click.option(
-        name, setting.name, default=None, help=text + default, metavar=metavar, cls=SettingFlag, setting=setting
-    )
-
-
-def _load(flags: Mapping[str, object]) -> LoadedSettings:
-    try:
-        return load(flags, os.environ)
-    except SettingsError as error:
-        raise CliUsageError(str(error)) from error
-
-
 # --- serve ------------------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +60,7 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     Prints one line on standard output when the server accepts requests: ready http://HOST:PORT. Each setting can also
     be set in the environment as DRAGOMAN_NAME, or in a TOML file.
     """
-    loaded = _load({**flags, "agents": agents or None})
+    loaded = load_settings({**flags, "agents": agents or None})
     from dragoman.server.runner import CannotStart, run
 
     if loaded.settings.workers > 1:
@@ -137,9 +81,9 @@ def dev(agents: tuple[str, ...], no_open: bool, **flags: FlagValue) -> None:
     Without a file, app.py. Conversations go on in the new version. Errors of agents and models are shown in full. All
     other settings come from the environment or from dragoman.toml.
     """
-    loaded = _load({**flags, "agents": agents or None})
+    loaded = load_settings({**flags, "agents": agents or None})
     if not loaded.settings.agents:
-        loaded = _load({**flags, "agents": ("app.py",)})
+        loaded = load_settings({**flags, "agents": ("app.py",)})
     from dragoman.server.dev import development_settings, run
     from dragoman.server.runner import CannotStart
 
@@ -186,7 +130,7 @@ def chat(
     In a pipe, standard input is one message and standard output is the answer. The exit code is 0 for an answer, 1 for
     none, 3 if the run waits for a decision, and 130 after Ctrl-C.
     """
-    settings = _load(flags).settings
+    settings = load_settings(flags).settings
     from dragoman.terminal.chat_command import ChatOptions, run_chat
     from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
 
@@ -320,7 +264,7 @@ def sessions_export(ids: tuple[str, ...], output: Path | None, **server: FlagVal
 @contextmanager
 def _open_client(flags: dict[str, Any]) -> Iterator["Client"]:
     url, key, protocol = flags.pop("url"), flags.pop("key"), flags.pop("protocol")
-    settings = _load(flags).settings
+    settings = load_settings(flags).settings
     from dragoman.terminal.server_target import CommandError, resolve_key, resolve_url
     from dragoman.terminal.sessions_command import open_client
 
@@ -366,7 +310,7 @@ def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags:
     from dragoman.server.admin_socket import CreateKey
 
     scope_names = [scope.strip() for scope in scopes.split(",") if scope.strip()]
-    settings = _load(flags).settings
+    settings = load_settings(flags).settings
     reply = _send_admin_request(
         settings, CreateKey(name=name, user=user, scopes=scope_names, expires_at=_parse_expiry(expires))
     )
@@ -385,7 +329,7 @@ def keys_list(**flags: FlagValue) -> None:
     from dragoman.terminal.table import format_table
 
     rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
-    for key in _send_admin_request(_load(flags).settings, ListKeys()).keys:
+    for key in _send_admin_request(load_settings(flags).settings, ListKeys()).keys:
         times = [_format_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
         rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
     for line in format_table(rows):
@@ -399,7 +343,7 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
     """Revoke a key permanently. WHICH is its ID, its masked form, its name, or the key itself. Its open streams end."""
     from dragoman.server.admin_socket import RevokeKey
 
-    key = _send_admin_request(_load(flags).settings, RevokeKey(which=which)).keys[0]
+    key = _send_admin_request(load_settings(flags).settings, RevokeKey(which=which)).keys[0]
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
 
 
@@ -424,7 +368,7 @@ def users_set(user: str, timezone: str | None, locale: str | None, **flags: Flag
         raise CliUsageError("expected --timezone ZONE, --locale TAG or both")
     given = {"time_zone": timezone, "locale": locale}
     request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
-    profile = _send_admin_request(_load(flags).settings, request).profile
+    profile = _send_admin_request(load_settings(flags).settings, request).profile
     click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
 
 
@@ -463,77 +407,6 @@ def _format_minute(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
-# --- databases --------------------------------------------------------------------------------------------------------
-
-
-@commands.command(short_help="Migrate the database without serving.")
-@settings_flags("data", "database")
-def migrate(**flags: FlagValue) -> None:
-    """Migrate the database without serving, for example as a separate step of an upgrade."""
-    settings = _load(flags).settings
-    from dragoman.cli.database import DatabaseCommandError, migrate_database
-    from dragoman.server.logging import configure_logging
-
-    configure_logging("console", "error")
-    try:
-        before, now = migrate_database(settings)
-    except DatabaseCommandError as error:
-        raise CliError(str(error)) from error
-    click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
-
-
-@commands.command(short_help="Check that the database is intact.")
-@settings_flags("data", "database")
-@click.option("--accept-loss", is_flag=True, help="continue without what a damaged write-ahead log does not give back")
-def check(accept_loss: bool, **flags: FlagValue) -> None:
-    """Check that the database is intact: its structure, and every event of every session.
-
-    No server may use it. Exits with 1 if something is damaged.
-    """
-    settings = _load(flags).settings
-    from dragoman.cli.database import DatabaseCommandError, check_database
-    from dragoman.server.logging import configure_logging
-
-    configure_logging("console", "error")
-    try:
-        report = check_database(settings, accept_loss=accept_loss)
-    except DatabaseCommandError as error:
-        raise CliError(str(error)) from error
-    for problem in report.problems:
-        click.echo(problem)
-    click.echo(f"{report.sessions} sessions with {report.events} events checked", err=True)
-    if report.problems:
-        raise CliError(f"{len(report.problems)} problems: restore a backup, or delete the damaged sessions")
-
-
-@commands.command(short_help="Copy everything to another database.")
-@click.option("--from", "source", metavar="STORE", required=True, help="data folder, or address of a database")
-@click.option("--to", "target", metavar="STORE", required=True, help="the same; must be empty")
-@click.option("--from-blobs", metavar="ADDRESS", help="bucket with the source's attachments, s3://…")
-@click.option("--to-blobs", metavar="ADDRESS", help="bucket for the target's attachments; must be empty")
-def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None) -> None:
-    """Copy everything to another store, from SQLite to PostgreSQL or back, and compare every session.
-
-    No server may use either of them. The encryption keys are not copied: copy secrets.key and links.key to the new data
-    folder yourself.
-    """
-    from dragoman.cli.database import DatabaseCommandError, copy_database
-    from dragoman.server.logging import configure_logging
-
-    configure_logging("console", "error")
-    try:
-        counts = copy_database(
-            source,
-            target,
-            lambda step, count, total: click.echo(f"{step}: {count} of {total}", err=True),
-            source_blobs=from_blobs,
-            target_blobs=to_blobs,
-        )
-    except DatabaseCommandError as error:
-        raise CliError(str(error)) from error
-    click.echo(f"copied and compared: {counts}")
-
-
 # --- config -----------------------------------------------------------------------------------------------------------
 
 
@@ -546,4 +419,8 @@ def config() -> None:
 @settings_flags()
 def config_show(**flags: FlagValue) -> None:
     """Show the settings in force, as TOML, each with its source."""
-    click.echo(format_settings(_load(flags)))
+    click.echo(format_settings(load_settings(flags)))
+
+
+for command in (migrate, check, copy):
+    commands.add_command(command)

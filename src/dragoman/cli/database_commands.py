@@ -1,0 +1,73 @@
+"""Commands that work on a whole database: `migrate`, `check` and `copy`."""
+
+import click
+
+from dragoman.cli.options import CliError, FlagValue, load_settings, settings_flags
+
+
+@click.command(short_help="Migrate the database without serving.")
+@settings_flags("data", "database")
+def migrate(**flags: FlagValue) -> None:
+    """Migrate the database without serving, for example as a separate step of an upgrade."""
+    settings = load_settings(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, migrate_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        before, now = migrate_database(settings)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    click.echo(f"schema {now}" if before == now else f"schema {now}, was {before}")
+
+
+@click.command(short_help="Check that the database is intact.")
+@settings_flags("data", "database")
+@click.option("--accept-loss", is_flag=True, help="continue without what a damaged write-ahead log does not give back")
+def check(accept_loss: bool, **flags: FlagValue) -> None:
+    """Check that the database is intact: its structure, and every event of every session.
+
+    No server may use it. Exits with 1 if something is damaged.
+    """
+    settings = load_settings(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, check_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        report = check_database(settings, accept_loss=accept_loss)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    for problem in report.problems:
+        click.echo(problem)
+    click.echo(f"{report.sessions} sessions with {report.events} events checked", err=True)
+    if report.problems:
+        raise CliError(f"{len(report.problems)} problems: restore a backup, or delete the damaged sessions")
+
+
+@click.command(short_help="Copy everything to another database.")
+@click.option("--from", "source", metavar="STORE", required=True, help="data folder, or address of a database")
+@click.option("--to", "target", metavar="STORE", required=True, help="the same; must be empty")
+@click.option("--from-blobs", metavar="ADDRESS", help="bucket with the source's attachments, s3://…")
+@click.option("--to-blobs", metavar="ADDRESS", help="bucket for the target's attachments; must be empty")
+def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None) -> None:
+    """Copy everything to another store, from SQLite to PostgreSQL or back, and compare every session.
+
+    No server may use either of them. The encryption keys are not copied: copy secrets.key and links.key to the new data
+    folder yourself.
+    """
+    from dragoman.cli.database import DatabaseCommandError, copy_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        counts = copy_database(
+            source,
+            target,
+            lambda step, count, total: click.echo(f"{step}: {count} of {total}", err=True),
+            source_blobs=from_blobs,
+            target_blobs=to_blobs,
+        )
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    click.echo(f"copied and compared: {counts}")

@@ -1,0 +1,61 @@
+"""What all commands share: the flags of settings, and errors, which are printed on one line."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from dragoman.cli.help import SettingFlag
+from dragoman.settings import LoadedSettings, SettingInfo, SettingsError, all_settings, as_toml, load
+
+F = TypeVar("F", bound=Callable[..., Any])
+FlagValue = str | bool | None
+"""The value of a setting's flag; None if it was not given."""
+
+
+class CliError(click.ClickException):
+    """A command failed."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:  # noqa: ANN401  # click's signature
+        """Print the error on one line."""
+        click.echo(f"dragoman: {self.message}", err=True)
+
+
+class CliUsageError(CliError):
+    """The arguments of a command are invalid."""
+
+    exit_code = 2
+
+
+def settings_flags(*only: str) -> Callable[[F], F]:
+    """Add a flag for each setting, or for those named in `only`, and `--config` for the file."""
+
+    def add(command: F) -> F:
+        for setting in reversed(all_settings()):
+            if setting.name != "agents" and (not only or setting.name in only):
+                command = _flag(setting)(command)
+        return click.option("--config", metavar="FILE", help="TOML file  [dragoman.toml, if it exists]")(command)
+
+    return add
+
+
+def _flag(setting: SettingInfo) -> Callable[[F], F]:
+    is_switch = "bool" in str(setting.type)
+    name = f"{setting.flag}/--no-{setting.flag[2:]}" if is_switch else setting.flag
+    default = "" if setting.default in (None, ()) else f"  [{as_toml(setting.default)}]"
+    text = setting.description.replace("`", "")
+    metavar = None if is_switch else "VALUE"
+    return click.option(
+        name, setting.name, default=None, help=text + default, metavar=metavar, cls=SettingFlag, setting=setting
+    )
+
+
+def load_settings(flags: Mapping[str, object]) -> LoadedSettings:
+    """Load the settings. Raises CliUsageError if one is invalid."""
+    try:
+        return load(flags, os.environ)
+    except SettingsError as error:
+        raise CliUsageError(str(error)) from error
