@@ -32,11 +32,11 @@ SESSIONS = 15
 """So many that one of them is interrupted inside a block."""
 
 
-async def filled(stores: Stores) -> CopyCounts:
+async def filled(stores: Stores, sessions: int = SESSIONS) -> CopyCounts:
     """Fill a store with everything: idle sessions, sessions with an interrupted run, and all other records."""
     epoch = await stores.log.claim_epoch()
     events = kept = 0
-    for seed in range(SESSIONS):
+    for seed in range(sessions):
         session_id = numbered(seed)
         generated = generated_log(seed, 100)
         appends = [append for append, _, _ in commits_of(generated, Random(seed), epoch)]
@@ -90,7 +90,7 @@ async def filled(stores: Stores) -> CopyCounts:
     await stores.blobs.put("a/b", b"\0content")
     await stores.blobs.put("a/c", b"")
     return CopyCounts(
-        sessions=SESSIONS, events=events, kept=kept, keys=2, profiles=1, memories=2, schedules=1, links=2, blobs=2
+        sessions=sessions, events=events, kept=kept, keys=2, profiles=1, memories=2, schedules=1, links=2, blobs=2
     )
 
 

@@ -1,11 +1,13 @@
-"""`dragoman migrate`, `dragoman check` and `dragoman copy`."""
+"""The commands for whole databases: what they do, with all errors as `DatabaseCommandError`."""
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.server.backup import BackupError, Manifest, restore_backup, write_backup
 from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
 from dragoman.server.stores import is_database_url, open_postgres, open_stores_at
@@ -24,16 +26,12 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
     Raises:
         DatabaseCommandError: a server uses the database, it is from a newer release, or it cannot be used.
     """
-    try:
+    with _reporting_errors(f"cannot use the data folder {settings.folder}"):
         if settings.database is not None:  # servers of the previous release may keep running: migrations take a lock
             with closing(open_postgres(settings.database, access="unlocked")) as shared:
                 return shared.schema_versions
         with closing(Database(settings.folder)) as database:
             return database.schema_versions
-    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable) as error:
-        raise DatabaseCommandError(str(error)) from error
-    except (OSError, sqlite3.Error) as error:
-        raise DatabaseCommandError(f"cannot use the data folder {settings.folder}: {error}") from error
 
 
 def check_database(settings: Settings, *, accept_loss: bool) -> CheckReport:
@@ -47,17 +45,48 @@ def check_database(settings: Settings, *, accept_loss: bool) -> CheckReport:
         DatabaseCommandError: as for `migrate_database`.
     """
     location = settings.database or settings.data
-    if settings.database is None and not (settings.folder / "dragoman.db").exists():
-        raise DatabaseCommandError(f"{settings.folder} contains no data: name a data folder with --data")
-    try:
+    _require_data(settings)
+    with _reporting_errors(f"cannot use the data folder {settings.folder}"):
         if accept_loss and settings.database is None:
             Database(settings.folder, accept_loss=True).close()
         with closing(open_stores_at(location)) as stores:
             return asyncio.run(check(stores))
-    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable) as error:
+
+
+def backup_database(settings: Settings, file: Path, progress: Progress) -> Manifest:
+    """Write a backup of everything into a new file, while servers may be running.
+
+    Raises:
+        DatabaseCommandError: something cannot be read or is damaged, or the file exists or cannot be written.
+    """
+    _require_data(settings)
+    with _reporting_errors(f"the backup {file} cannot be written"):
+        return asyncio.run(write_backup(settings, file, progress))
+
+
+def restore_database(settings: Settings, file: Path, progress: Progress) -> Manifest:
+    """Restore a backup into empty stores, which are unchanged if it fails.
+
+    Raises:
+        DatabaseCommandError: the file is no intact backup, or the target is not empty, in use, or cannot be written.
+    """
+    with _reporting_errors(f"cannot restore into the data folder {settings.folder}"):
+        return asyncio.run(restore_backup(settings, file, progress))
+
+
+def _require_data(settings: Settings) -> None:
+    if settings.database is None and not (settings.folder / "dragoman.db").exists():
+        raise DatabaseCommandError(f"{settings.folder} contains no data: name a data folder with --data")
+
+
+@contextmanager
+def _reporting_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable, CopyError, BackupError) as error:
         raise DatabaseCommandError(str(error)) from error
     except (OSError, sqlite3.Error) as error:
-        raise DatabaseCommandError(f"cannot use the data folder {settings.folder}: {error}") from error
+        raise DatabaseCommandError(f"{what}: {error}") from error
 
 
 def copy_database(
@@ -78,13 +107,9 @@ def copy_database(
     """
     if not is_database_url(source) and not (Path(source) / "dragoman.db").exists():
         raise DatabaseCommandError(f"{source} contains no data: name a data folder, or the address of a database")
-    try:
-        with (
-            closing(open_stores_at(source, source_blobs)) as source_stores,
-            closing(open_stores_at(target, target_blobs)) as target_stores,
-        ):
-            return asyncio.run(copy(source_stores, target_stores, progress))
-    except (StoreInUse, WrongVersion, SettingsError, StoreUnavailable, CopyError) as error:
-        raise DatabaseCommandError(str(error)) from error
-    except (OSError, sqlite3.Error) as error:
-        raise DatabaseCommandError(f"cannot use a data folder: {error}") from error
+    with (
+        _reporting_errors("cannot use a data folder"),
+        closing(open_stores_at(source, source_blobs)) as source_stores,
+        closing(open_stores_at(target, target_blobs)) as target_stores,
+    ):
+        return asyncio.run(copy(source_stores, target_stores, progress))

@@ -1,4 +1,6 @@
-"""Commands that work on a whole database: `migrate`, `check` and `copy`."""
+"""Commands that work on a whole database: `migrate`, `check`, `backup`, `restore` and `copy`."""
+
+from pathlib import Path
 
 import click
 
@@ -45,6 +47,51 @@ def check(accept_loss: bool, **flags: FlagValue) -> None:
         raise CliError(f"{len(report.problems)} problems: restore a backup, or delete the damaged sessions")
 
 
+@click.command(short_help="Back up everything into one file.")
+@click.argument("file", type=click.Path(path_type=Path))
+@settings_flags("data", "database", "blobs")
+def backup(file: Path, **flags: FlagValue) -> None:
+    """Back up everything into a new FILE: sessions, API keys, attachments, encryption keys. Servers may be running.
+
+    The file is checked before it gets its name. It contains the encryption keys: store it as safely as the data folder.
+    """
+    settings = load_settings(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, backup_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        manifest = backup_database(settings, file, _print_progress)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    click.echo(f"backed up to {file}: {manifest}")
+
+
+@click.command(short_help="Restore a backup into an empty store.")
+@click.argument("file", type=click.Path(path_type=Path))
+@settings_flags("data", "database", "blobs")
+def restore(file: Path, **flags: FlagValue) -> None:
+    """Restore a backup into a new data folder, or an empty database. Either may differ from what was backed up.
+
+    Everything is checked first. If it fails, nothing was changed. Stop the server that was backed up before you start
+    one on the copy: both would continue the same runs.
+    """
+    settings = load_settings(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, restore_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        manifest = restore_database(settings, file, _print_progress)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    click.echo(f"restored from {file} of {manifest.created_at:%Y-%m-%d %H:%M} UTC: {manifest}")
+
+
+def _print_progress(step: str, done: int, total: int) -> None:
+    click.echo(f"{step}: {done} of {total}", err=True)
+
+
 @click.command(short_help="Copy everything to another database.")
 @click.option("--from", "source", metavar="STORE", required=True, help="data folder, or address of a database")
 @click.option("--to", "target", metavar="STORE", required=True, help="the same; must be empty")
@@ -64,7 +111,7 @@ def copy(source: str, target: str, from_blobs: str | None, to_blobs: str | None)
         counts = copy_database(
             source,
             target,
-            lambda step, count, total: click.echo(f"{step}: {count} of {total}", err=True),
+            _print_progress,
             source_blobs=from_blobs,
             target_blobs=to_blobs,
         )

@@ -9,7 +9,13 @@ from dragoman.settings import SUBJECTS, SettingInfo
 
 DEVELOP = ("init", "dev", "chat")
 """The commands for writing an agent, in the order of use. All others are for operating a server."""
-OPERATE = ("serve", "keys", "users", "sessions", "config", "check", "copy", "migrate")
+OPERATE = ("serve", "keys", "users", "sessions", "config")
+PAIRS = {
+    ("backup", "restore"): "Back up everything into one file; restore it.",
+    ("check",): "Check that the database is intact.",
+    ("copy", "migrate"): "Copy everything to another database; migrate one.",
+}
+"""Commands that share a line of the help."""
 
 
 class ProgramGroup(click.Group):
@@ -17,18 +23,18 @@ class ProgramGroup(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands first, then the options."""
-        for title, names in (("Write an agent", DEVELOP), ("Operate a server", self._operating())):
-            commands = {name: self.get_command(ctx, name) for name in names}
-            with formatter.section(title):
-                width = formatter.width - 4 - max(map(len, (*DEVELOP, *self._operating())))
-                formatter.write_dl(
-                    [(name, each.get_short_help_str(width)) for name, each in commands.items() if each is not None]
-                )
+        pairs = [(", ".join(pair), text) for pair, text in PAIRS.items()]
+        width = formatter.width - 4 - max(len(names) for names, _ in pairs)
+        paired = [name for pair in PAIRS for name in pair]
+        others = [name for name in self.commands if name not in (*DEVELOP, *OPERATE, *paired)]
+        with formatter.section("Write an agent"):
+            formatter.write_dl(self._rows(DEVELOP, width))
+        with formatter.section("Operate a server"):
+            formatter.write_dl([*self._rows([*OPERATE, *others], width), *pairs])
         click.Command.format_options(self, ctx, formatter)
 
-    def _operating(self) -> Sequence[str]:
-        others = [name for name in self.commands if name not in (*DEVELOP, *OPERATE)]
-        return [*(name for name in OPERATE if name in self.commands), *others]
+    def _rows(self, names: Sequence[str], width: int) -> list[tuple[str, str]]:
+        return [(name, self.commands[name].get_short_help_str(width)) for name in names]
 
 
 class SettingFlag(click.Option):

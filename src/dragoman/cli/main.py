@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dragoman.cli.database_commands import check, copy, migrate
+from dragoman.cli.database_commands import backup, check, copy, migrate, restore
 from dragoman.cli.help import ProgramGroup, SettingsCommand
 from dragoman.cli.options import CliError, CliUsageError, F, FlagValue, load_settings, settings_flags
 from dragoman.settings import Settings, format_settings
@@ -422,5 +422,5 @@ def config_show(**flags: FlagValue) -> None:
     click.echo(format_settings(load_settings(flags)))
 
 
-for command in (migrate, check, copy):
+for command in (backup, restore, check, copy, migrate):
     commands.add_command(command)

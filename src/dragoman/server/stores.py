@@ -7,8 +7,8 @@ PostgreSQL and buckets are imported only if needed.
 import asyncio
 import os
 import platform
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,6 +40,7 @@ from dragoman.stores.sqlite.start_check import find_problems
 if TYPE_CHECKING:
     from dragoman.stores.postgres.database import Access
     from dragoman.stores.postgres.database import Database as Postgres
+    from dragoman.stores.postgres.transaction import TransactionDatabase, TransactionKind
 
 FOLDER_ID_FILE = "home"
 """A file of random bytes that identify a data folder among all servers of a cluster."""
@@ -126,6 +127,38 @@ def open_stores_at(location: str, blobs: str | None = None) -> Stores:
     return _with_blobs(_open_sqlite_stores(Settings(data=location)), blobs)
 
 
+def open_snapshot(url: str, blobs: str | None) -> Stores:
+    """Open a PostgreSQL database as it is now, to read all of it. Servers may be running.
+
+    Raises:
+        WrongVersion: its schema is not this release's.
+        SettingsError, StoreUnavailable: as in `open_stores`.
+    """
+    database = _open_transaction(url, "snapshot")
+    return _with_blobs(_postgres_stores(database, database.close), blobs)
+
+
+def open_for_restore(url: str, blobs: str | None) -> tuple[Stores, Callable[[], Awaitable[None]]]:
+    """Open a PostgreSQL database that is filled completely or not at all. Returns its stores and the final commit.
+
+    Raises:
+        StoreInUse, WrongVersion, SettingsError, StoreUnavailable: as in `open_stores`.
+    """
+    database = _open_transaction(url, "restore")
+    return _with_blobs(_postgres_stores(database, database.close), blobs), database.commit
+
+
+def _open_transaction(url: str, kind: "TransactionKind") -> "TransactionDatabase":
+    with _requiring_postgres_driver():
+        from dragoman.stores.postgres.transaction import TransactionDatabase
+    return TransactionDatabase(url, kind)
+
+
+def open_blobs(folder: Path, address: str | None) -> BlobStore:
+    """Open the blobs of a data folder, or a bucket. Raises SettingsError if the bucket cannot be used."""
+    return FolderBlobs(folder / "blobs") if address is None else _open_bucket(address)
+
+
 def is_database_url(location: str) -> bool:
     """Whether a location is a database's address (`postgresql://…` or `host=… dbname=…`) and not a folder."""
     return "://" in location or "=" in location
@@ -133,14 +166,20 @@ def is_database_url(location: str) -> bool:
 
 def open_postgres(url: str, *, access: "Access" = "exclusive") -> "Postgres":
     """Open a PostgreSQL database. Raises SettingsError if the driver is not installed."""
-    try:
+    with _requiring_postgres_driver():
         from dragoman.stores.postgres.database import Database as Postgres
+    return Postgres(url, access=access)
+
+
+@contextmanager
+def _requiring_postgres_driver() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise SettingsError(
             "a PostgreSQL database is configured, but its driver is not installed: pip install 'dragoman[postgres]', or"
             " in a checkout make run EXTRAS=postgres"
         ) from error
-    return Postgres(url, access=access)
 
 
 async def watch_for_changes(stores: Stores, on_change: Callable[[], Awaitable[None]]) -> None:
@@ -223,19 +262,23 @@ def _with_blobs(stores: Stores, address: str | None) -> Stores:
         return stores
     with ExitStack() as stack:
         stack.callback(stores.close)
-        try:
-            from dragoman.stores import s3_blobs
-
-            blobs = s3_blobs.open_bucket(address)
-        except ModuleNotFoundError as error:
-            raise SettingsError(
-                "a bucket for blobs is configured, but its driver is not installed: pip install 'dragoman[s3]', or"
-                " in a checkout make run EXTRAS=s3"
-            ) from error
-        except (ValueError, StoreUnavailable) as error:
-            raise SettingsError(f"setting blobs: {error}") from error
+        blobs = _open_bucket(address)
         stack.pop_all()
     return stores._replace(blobs=blobs)
+
+
+def _open_bucket(address: str) -> BlobStore:
+    try:
+        from dragoman.stores import s3_blobs
+
+        return s3_blobs.open_bucket(address)
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            "a bucket for blobs is configured, but its driver is not installed: pip install 'dragoman[s3]', or"
+            " in a checkout make run EXTRAS=s3"
+        ) from error
+    except (ValueError, StoreUnavailable) as error:
+        raise SettingsError(f"setting blobs: {error}") from error
 
 
 def _folder_id(folder: Path) -> str:

@@ -72,13 +72,14 @@ class DatabaseInUse(StoreInUse):
 class Database:
     """An open database. Reads and small writes go over a few connections, the log's writes over one of their own."""
 
-    def __init__(self, url: str, *, access: Access = "exclusive") -> None:
+    def __init__(self, url: str, *, access: Access = "exclusive", is_migrated: bool = True) -> None:
         """Connect, migrate the schema, and lock the database according to `access`.
 
         Args:
             url: `postgresql://…`, or what else libpq takes.
             access: "exclusive" to write the log as the only server, "shared" with other servers, or "unlocked" without
                 writing the log, while servers may run.
+            is_migrated: migrate the schema; otherwise only a database of this release's schema is accepted.
 
         Raises:
             DatabaseInUse: another server has it.
@@ -92,7 +93,7 @@ class Database:
         self._writer = ReconnectingConnection(self.conninfo, access=access)
         try:
             with connect(self.conninfo) as connection:
-                self.schema_versions = migrate(connection)
+                self.schema_versions = migrate(connection) if is_migrated else require_current(connection)
                 """The schema version before this start and now."""
             if access != "unlocked":
                 self._writer.open()
@@ -331,6 +332,23 @@ def migrate(connection: Connection) -> tuple[int, int]:
             connection.execute("INSERT INTO schema_version VALUES (%s)", (version + 1,))
         if first:
             log.info("database migrated", schema=version + 1, of=newest)
+
+
+def require_current(connection: Connection) -> tuple[int, int]:
+    """Check that the schema is this release's, without changing anything. Returns its version twice, as `migrate` does.
+
+    Raises:
+        WrongVersion: it is another one.
+    """
+    _check_server(connection)
+    newest = max(migrations())
+    row = connection.execute("SELECT to_regclass('schema_version') IS NOT NULL").fetchone()
+    version = schema_version(connection) if row == (True,) else 0
+    if version == 0:
+        raise WrongVersion("the database contains no data of this program: check the address")
+    if version != newest:
+        raise WrongVersion(f"the database has schema {version}, this release {newest}: use the release that serves it")
+    return version, newest
 
 
 def _check_server(connection: Connection) -> None:
