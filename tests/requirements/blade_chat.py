@@ -148,6 +148,11 @@ REQUIREMENTS = (
     Requirement("blade:branches:checkpoints", "Each message of a user has a checkpoint", "blade §5.4"),
     Requirement("blade:branches:rewind", "Rewinding hides what follows and loses nothing", "blade §5.4"),
     Requirement("blade:branches:switch", "A branch that was left can be continued", "blade §5.4"),
+    Requirement(
+        "blade:branches:alternatives",
+        "The messages name the checkpoints of all versions of an edited or repeated message, an extension",
+        "docs/protocols/blade.md",
+    ),
     Requirement("blade:branches:checkout", "Checkout shows turns and changes nothing", "blade §5.4 [docs]"),
     Requirement("blade:branches:refused", "Unknown checkpoints are 404, while running 409", "blade §5.4"),
     Requirement("blade:compaction:rest", "`POST …/compact` sums up, or is 409", "blade §10"),

@@ -81,3 +81,22 @@ def parents_of(branches: Sequence[Branch], entries: Sequence[E]) -> list[E | Non
         parents.append(parent)
         parent = entry
     return parents
+
+
+def alternatives_of(branches: Sequence[Branch], entries: Sequence[E]) -> list[list[E]]:
+    """The groups of two or more entries that stand at the same place of different branches, oldest first.
+
+    Such are the versions of an edited message, and a message that was sent again for another answer.
+    """
+    if len(branches) < 2:
+        return []
+    places = {id(entry): place for place, entry in enumerate(entries)}
+    parents = parents_of(branches, entries)
+    groups: dict[int | None, list[E]] = {}
+    for entry, parent in zip(entries, parents, strict=True):
+        if entry.rewind_seq is None:
+            continue
+        while parent is not None and parent.first_seq >= entry.rewind_seq:  # came with the entry, and leaves with it
+            parent = parents[places[id(parent)]]
+        groups.setdefault(None if parent is None else places[id(parent)], []).append(entry)
+    return [group for group in groups.values() if len(group) > 1]

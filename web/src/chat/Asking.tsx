@@ -6,6 +6,7 @@ import { Button } from "../components/Button";
 import { TextField } from "../components/Field";
 import { showError } from "../components/Toast";
 import { t } from "../i18n";
+import { focusComposer } from "./Composer";
 import { useConversation } from "./context";
 import { ALLOW_ALWAYS, ALLOW_ONCE, answerOf, type Chosen, decision, DENY, isAnswered, questionsOf } from "./questions";
 import type { Answer, Question, ToolCall } from "./wire";
@@ -33,7 +34,8 @@ function focusNext(form: HTMLFormElement | null): void {
     const forms = [...document.querySelectorAll<HTMLFormElement>("form.asking")];
     const next = forms.find((each) => each !== form && each.querySelector("button:enabled, input:enabled"));
     const control = next?.querySelector<HTMLElement>("button:enabled, input:enabled");
-    (control ?? document.querySelector<HTMLElement>(".composer textarea"))?.focus();
+    if (control) control.focus();
+    else focusComposer();
 }
 
 export function Permission({ id, tool }: { id: string; tool: string }) {

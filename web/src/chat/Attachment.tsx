@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Icon } from "../components/Icon";
+import { Picture } from "../components/Picture";
 import { size, t } from "../i18n";
 import { useConversation } from "./context";
 import { Value } from "./Value";
@@ -37,7 +38,7 @@ export function AttachmentChip({ attachment, note, turn }: Props) {
         );
     }
     if (picture.value !== null) {
-        return <img class="message-image" src={picture.value} alt={attachment.name ?? t("chat.picture")} />;
+        return <Picture url={picture.value} name={attachment.name ?? t("chat.picture")} />;
     }
     if (attachment.data !== undefined) {
         return (

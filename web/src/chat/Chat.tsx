@@ -2,14 +2,14 @@
 import { useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { ApiError } from "../api/errors";
-import { Button } from "../components/Button";
+import { Button, IconButton } from "../components/Button";
 import { Empty, Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
 import { showError } from "../components/Toast";
 import { to } from "../browser/router";
 import { t } from "../i18n";
-import { Composer } from "./Composer";
+import { Composer, focusComposer } from "./Composer";
 import { Current, useConversation } from "./context";
 import { Conversation, type Entry } from "./conversation";
 import { draftOf } from "./drafts";
@@ -17,7 +17,7 @@ import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { sessions } from "./list";
 import { AnswerFoot, TurnView } from "./Turn";
-import type { Turn } from "./wire";
+import { isMessage, type Turn } from "./wire";
 
 /** Dialogs, menus and searches close or clear on Escape. */
 const TAKES_ESCAPE = "dialog[open], [role=menu], input[type=search]:focus";
@@ -116,7 +116,7 @@ function AnswerEnd({ entry, isNewest }: { entry: Entry; isNewest: boolean }) {
     const status = entry.turn.value.status;
     if (status === "streaming" || status === "paused" || (isNewest && conversation.isRunning.value)) return null;
     const turns = answerBefore(conversation.entries.value, entry);
-    return <AnswerFoot turns={turns}>{isNewest && <Retry />}</AnswerFoot>;
+    return <AnswerFoot turns={turns}>{isNewest ? <Retry /> : <Retry answer={entry} />}</AnswerFoot>;
 }
 
 /** Below a message whose run ended without output. */
@@ -129,14 +129,20 @@ function RetryFoot() {
     );
 }
 
-/** Sends the newest message again. */
-function Retry() {
-    const conversation = useConversation();
-    const message = conversation.entries.value.findLast((each) => isMessage(each.turn.peek()))?.turn.peek();
-    const isViewer = conversation.detail.value?.viewer_role === "viewer";
-    if (message === undefined || isViewer || !conversation.canRepeat(message)) return null;
+/** Sends the message again that an answer belongs to; by default, the newest one. */
+function Retry({ answer }: { answer?: Entry }) {
+    const { entries, versions } = useConversation();
+    const all = entries.value;
+    const last = answer === undefined ? all.length - 1 : all.indexOf(answer);
+    const message = all.findLast((each, at) => at <= last && isMessage(each.turn.peek()))?.turn.peek();
+    if (message === undefined || !versions.isOpen || !versions.canRepeat(message)) return null;
+    const retry = (): void => {
+        focusComposer();
+        void versions.retry(message).catch(showError);
+    };
+    if (answer !== undefined) return <IconButton isSmall icon="retry" label={t("chat.regenerate")} onClick={retry} />;
     return (
-        <Button kind="plain" isSmall icon="retry" onClick={() => void conversation.retry(message).catch(showError)}>
+        <Button kind="plain" isSmall icon="retry" onClick={retry}>
             {t("chat.retry")}
         </Button>
     );
@@ -150,8 +156,6 @@ function answerBefore(entries: readonly Entry[], last: Entry): Turn[] {
     }
     return turns;
 }
-
-const isMessage = (turn: Turn): boolean => turn.role === "user" && turn.blocks.some((block) => block.type === "text");
 
 /** Below the last turn: the message being sent, the progress indicator and notices. */
 function Tail() {

@@ -5,7 +5,7 @@ import { IconButton } from "../components/Button";
 import { Icon } from "../components/Icon";
 import { showError } from "../components/Toast";
 import { size, t } from "../i18n";
-import { hasFiles } from "../browser/files";
+import { dataUrl, hasFiles } from "../browser/files";
 import type { Part } from "./wire";
 
 /** The server's limit for all attachments of a message together. */
@@ -35,6 +35,9 @@ interface Props {
     onStop: () => void;
 }
 
+/** Moves the focus to the composer, when what had it goes away. */
+export const focusComposer = (): void => document.querySelector<HTMLElement>(".composer textarea")?.focus();
+
 export function Composer({ draft, placeholder, isRunning, isStopping, onSend, onStop }: Props) {
     const { text, attached } = draft;
     const area = useRef<HTMLTextAreaElement>(null);
@@ -50,7 +53,7 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         field.style.height = `${Math.min(field.scrollHeight, window.innerHeight * 0.4)}px`;
     }, [text.value]);
     useEffect(() => {
-        if (matchMedia("(pointer: fine)").matches) area.current?.focus();
+        if (matchMedia("(pointer: fine)").matches) area.current?.focus(); // it would open a phone's keyboard
     }, []);
 
     const send = async (): Promise<void> => {
@@ -197,13 +200,4 @@ async function attachedOf(file: File): Promise<Attached> {
         ? { type: "image_url", image_url: { url } }
         : { type: "file", name: file.name, data: url.slice(url.indexOf(",") + 1) };
     return { name: file.name || file.type, bytes: file.size, part, picture: isPicture ? url : null };
-}
-
-function dataUrl(file: File): Promise<string> {
-    return new Promise((resolve, reject) => {
-        const reader = new FileReader();
-        reader.onload = () => resolve(String(reader.result));
-        reader.onerror = () => reject(reader.error ?? new Error(file.name));
-        reader.readAsDataURL(file);
-    });
 }

@@ -11,6 +11,7 @@ import { t } from "../i18n";
 import { go, to } from "../browser/router";
 import { useConversation } from "./context";
 import { sessions } from "./list";
+import { Share } from "./Share";
 import { isConnected } from "./socket";
 
 const TITLE = 200;
@@ -18,6 +19,7 @@ const TITLE = 200;
 export function Header() {
     const conversation = useConversation();
     const isRenaming = useSignal(false);
+    const isSharing = useSignal(false);
     const detail = conversation.detail.value;
     useEffect(() => {
         if (detail !== null) document.title = `${detail.intent || t("chat.untitled")} · Dragoman`;
@@ -74,11 +76,13 @@ export function Header() {
                             t(detail.memory_enabled ? "chat.memory-off" : "chat.memory-on"),
                             () => doing(conversation.change("/memory", { memory_enabled: !detail.memory_enabled })),
                         ],
+                        ["share", t("chat.share"), () => (isSharing.value = true)],
                         ["fold", t("chat.compact"), () => doing(compact())],
                         ["trash", t("chat.delete"), () => void remove().catch(showError)],
                     ]}
                 />
             )}
+            {isSharing.value && <Share onClose={() => (isSharing.value = false)} />}
             {isRenaming.value && (
                 <Rename
                     title={detail?.intent ?? ""}

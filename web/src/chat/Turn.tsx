@@ -1,24 +1,22 @@
 /** One turn of a conversation. */
-import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { act } from "../cards/act";
 import { Bridge } from "../cards/Bridge";
 import { ToolCard } from "../cards/ToolCard";
 import { UiSchema } from "../cards/UiSchema";
-import { Button } from "../components/Button";
 import { CopyButton } from "../components/CopyButton";
 import { Icon } from "../components/Icon";
-import { count, dateTime, duration, t } from "../i18n";
+import { Time } from "../components/Time";
+import { count, duration, t } from "../i18n";
 import { AttachmentChip } from "./Attachment";
 import { Call } from "./Call";
 import { useConversation } from "./context";
 import type { Entry } from "./conversation";
 import { Markdown } from "../components/Markdown";
 import { isPermission } from "./questions";
+import { UserTurn } from "./UserTurn";
 import { type Block, type ChatEnding, type Json, textOf, type Turn } from "./wire";
 
-const MAX_COLLAPSED_LENGTH = 900;
-const MAX_COLLAPSED_LINES = 16;
 const MIN_DURATION_MS = 100;
 
 interface Props {
@@ -37,8 +35,13 @@ export function TurnView({ entry, speaker = null, isContinued = false, isNewest 
     if (turn.kind === "compaction") return <Compaction turn={turn} />;
     if (turn.role === "user") {
         return (
-            <UserTurn turn={turn} isNewest={isNewest}>
-                {children}
+            <UserTurn turn={turn}>
+                {turn.chat_end && (
+                    <div class="unanswered">
+                        <ChatEndNotice end={turn.chat_end} isNewest={isNewest} />
+                        {children}
+                    </div>
+                )}
             </UserTurn>
         );
     }
@@ -260,6 +263,7 @@ export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; childr
             {text && <CopyButton text={text} label={t("chat.copy-answer")} />}
             {children}
             <span class="answer-facts">
+                <Time at={turns[0]?.started_at} />
                 {turns[0]?.model && <span>{turns[0].model}</span>}
                 {ms >= MIN_DURATION_MS && <span>{duration(ms)}</span>}
                 {input + output > 0 && (
@@ -269,84 +273,6 @@ export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; childr
                 )}
             </span>
         </div>
-    );
-}
-
-// --- user ---------------------------------------------------------------------------------------------------------------
-
-function UserTurn({ turn, isNewest, children }: { turn: Turn; isNewest: boolean; children?: ComponentChildren }) {
-    const answers = turn.blocks.filter((block) => block.type === "ask_user_answer");
-    const texts = turn.blocks.filter((block) => block.type === "text");
-    return (
-        <div class="turn user">
-            <h3 class="visually-hidden">{t("chat.you")}</h3>
-            {answers.map((block, index) => (
-                <AnswerList key={index} content={block.content} />
-            ))}
-            {texts.length > 0 && (
-                <div class="bubble" title={turn.started_at === null ? undefined : dateTime(turn.started_at)}>
-                    {texts.map((block, index) =>
-                        block.attachment ? (
-                            <AttachmentChip
-                                key={index}
-                                attachment={block.attachment}
-                                note={String(block.content)}
-                                turn={turn}
-                            />
-                        ) : (
-                            <UserText key={index} text={String(block.content)} />
-                        ),
-                    )}
-                </div>
-            )}
-            {turn.chat_end && (
-                <div class="unanswered">
-                    <ChatEndNotice end={turn.chat_end} isNewest={isNewest} />
-                    {children}
-                </div>
-            )}
-        </div>
-    );
-}
-
-/** A user's text. Long texts are collapsed, so that the answer stays in view. */
-function UserText({ text }: { text: string }) {
-    const isOpen = useSignal(false);
-    const isLong = text.length > MAX_COLLAPSED_LENGTH || text.split("\n").length > MAX_COLLAPSED_LINES;
-    return (
-        <>
-            <div class={isLong && !isOpen.value ? "message-text folded" : "message-text"}>{text}</div>
-            {isLong && (
-                <div>
-                    <Button kind="plain" isSmall onClick={() => (isOpen.value = !isOpen.value)}>
-                        {t(isOpen.value ? "chat.show-less" : "chat.show-all")}
-                    </Button>
-                </div>
-            )}
-        </>
-    );
-}
-
-/** The answer to a question, with the question's text. */
-function AnswerList({ content }: { content: Json }) {
-    if (typeof content !== "object" || content === null || Array.isArray(content)) return null;
-    const answers = Array.isArray(content["answers"]) ? content["answers"] : [];
-    return (
-        <ul class="answered">
-            {answers.map((each, index) => {
-                if (typeof each !== "object" || each === null || Array.isArray(each)) return null;
-                const labels = Array.isArray(each["labels"]) ? each["labels"].map(String) : [];
-                const text = [...labels, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
-                return (
-                    <li key={index}>
-                        <Icon name="check" />
-                        <span>
-                            <span class="soft">{String(each["question"] ?? "")}</span> {text}
-                        </span>
-                    </li>
-                );
-            })}
-        </ul>
     );
 }
 

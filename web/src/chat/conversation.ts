@@ -6,7 +6,6 @@
  */
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { api } from "../api/client";
-import { t } from "../i18n";
 import { fold } from "./fold";
 import { Pictures } from "./pictures";
 import { Schemas } from "./schemas";
@@ -19,10 +18,10 @@ import {
     type Part,
     type Patch,
     type SessionDetail,
-    textOf,
     type Turn,
     type TurnEvent,
 } from "./wire";
+import { Versions } from "./versions";
 
 /** The longest time that patches wait for an animation frame. */
 const MAX_FRAME_DELAY_MS = 120;
@@ -35,11 +34,6 @@ export interface Entry {
 interface Growing {
     last: number;
     patches: Patch[];
-}
-
-interface Checkpoint {
-    checkpoint_id: string;
-    turn_id: string;
 }
 
 /** First messages of conversations started here, until their turns are loaded. */
@@ -68,6 +62,7 @@ export class Conversation implements Listener {
 
     readonly schemas: Schemas;
     readonly pictures: Pictures;
+    readonly versions = new Versions(this);
     private readonly byId = new Map<string, Entry>();
     private readonly growing = new Map<string, Growing>();
     private readonly unsubscribe: () => void;
@@ -122,39 +117,6 @@ export class Conversation implements Listener {
         }
     }
 
-    /** Sends the newest message again, after rewinding the conversation to the point before it. */
-    async retry(turn: Turn): Promise<void> {
-        const parts = await this.partsOf(turn);
-        const path = `/api/sessions/${this.id}`;
-        const checkpoints = await api.get<Checkpoint[]>(`${path}/checkpoints`);
-        const before = checkpoints.find((each) => each.turn_id === turn.turn_id);
-        if (before !== undefined) await api.post(`${path}/rewind`, { checkpoint_id: before.checkpoint_id });
-        await this.load();
-        await this.say(parts);
-    }
-
-    /** Whether a message can be sent again: the server has no files, only texts and images. */
-    canRepeat(turn: Turn): boolean {
-        return (
-            this.sent.has(turn.turn_id) ||
-            turn.blocks.every((block) => !block.attachment || block.attachment.kind === "image")
-        );
-    }
-
-    private async partsOf(turn: Turn): Promise<readonly Part[]> {
-        const sent = this.sent.get(turn.turn_id);
-        if (sent !== undefined) return sent;
-        const turns = this.entries.peek().map((entry) => entry.turn.peek());
-        const images = turn.blocks.filter((block) => block.attachment);
-        const urls = await Promise.all(images.map((_, n) => this.pictures.urlOf(turn, n, turns)));
-        const parts: Part[] = urls.map((url) => {
-            if (url === null) throw new Error(t("chat.picture-gone"));
-            return { type: "image_url", image_url: { url } };
-        });
-        const text = textOf(turn);
-        return text === "" ? parts : [...parts, { type: "text", text }];
-    }
-
     async compact(): Promise<void> {
         await send("chat:compact", { session_id: this.id });
     }
@@ -193,6 +155,7 @@ export class Conversation implements Listener {
                 for (const id of [...this.byId.keys()])
                     if (!current.has(id) && !this.newer.has(id)) this.byId.delete(id);
                 for (const turn of fetched) this.put(turn);
+                for (const turn of turns) this.addVersions(turn);
                 this.arrange();
                 this.remember();
                 if (ends === this.ends) this.isRunning.value = ack.running;
@@ -274,10 +237,11 @@ export class Conversation implements Listener {
         firstMessages.delete(this.id);
     }
 
-    /** The title, pin or memory setting changed, here or in another window. */
-    private changed({ session_id: id, ...changes }: Updated): void {
-        if (this.detail.value !== null && bare(id) === this.id)
-            this.detail.value = { ...this.detail.value, ...changes };
+    /** The title, pin or memory setting changed, or another branch is shown, here or in another window. */
+    private changed({ session_id: id, reload, ...changes }: Updated): void {
+        if (bare(id) !== this.id) return;
+        if (this.detail.value !== null) this.detail.value = { ...this.detail.value, ...changes };
+        if (reload === true) void this.load();
     }
 
     private confirm(turn: Turn): void {
@@ -291,7 +255,14 @@ export class Conversation implements Listener {
     private put(turn: Turn): void {
         const known = this.byId.get(turn.turn_id);
         if (known === undefined) this.byId.set(turn.turn_id, { id: turn.turn_id, turn: signal(turn) });
-        else known.turn.value = turn;
+        else known.turn.value = withVersions(turn, known.turn.peek());
+    }
+
+    /** Events do not name the versions of a message. */
+    private addVersions(fetched: Turn): void {
+        const known = this.byId.get(fetched.turn_id);
+        if (known !== undefined && fetched.alternatives !== undefined && this.newer.has(fetched.turn_id))
+            known.turn.value = withVersions(known.turn.peek(), fetched);
     }
 
     /** Rebuilds the lists. Their signals change only if a turn was added or removed. */
@@ -343,3 +314,8 @@ export class Conversation implements Listener {
 
 const same = (one: readonly Entry[], other: readonly Entry[]): boolean =>
     one.length === other.length && one.every((entry, index) => entry === other[index]);
+
+const withVersions = (turn: Turn, other: Turn): Turn =>
+    turn.alternatives === undefined && other.alternatives !== undefined
+        ? { ...turn, alternatives: other.alternatives }
+        : turn;

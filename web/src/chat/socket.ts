@@ -27,7 +27,8 @@ export interface Listener {
     connected(): void;
 }
 
-export type Updated = { session_id: string } & Partial<Session>;
+/** `reload`: the conversation was rewound, or continues on another branch. */
+export type Updated = { session_id: string; reload?: boolean } & Partial<Session>;
 interface Ack {
     status: string;
     code?: string;

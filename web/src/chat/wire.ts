@@ -39,6 +39,8 @@ export interface Attachment {
     size: number;
     /** The content of a `data` block. */
     data?: Json;
+    /** Where the content can be read: a path of this server, which needs the key, or another address. */
+    url?: string;
 }
 
 export interface Block {
@@ -93,6 +95,8 @@ export interface Turn {
     cut?: true;
     /** On the last turn of a chat without a complete answer. */
     chat_end?: ChatEnding;
+    /** All versions of an edited or repeated message, this one included, oldest first. */
+    alternatives?: { checkpoint_id: string; turn_id: string }[];
 }
 
 /** How a chat without a complete answer ended. */
@@ -136,6 +140,12 @@ export type Part =
     | { type: "text"; text: string }
     | { type: "image_url"; image_url: { url: string } }
     | { type: "file"; name: string; data: string };
+
+/** Whether the turn is a message of the user, and not only a reply to a question. */
+export const isMessage = (turn: Turn): boolean =>
+    turn.role === "user" &&
+    turn.blocks.some((block) => block.type === "text") &&
+    !turn.blocks.some((block) => block.type === "ask_user_answer");
 
 /** The message to send: a plain string if it is only text. */
 export const messageOf = (parts: readonly Part[]): string | readonly Part[] =>

@@ -33,9 +33,13 @@ export function useCopying() {
     return { isDone: isDone.value, copy };
 }
 
-/** The clipboard API is available on https and localhost only; elsewhere the old command still works. */
+/** The clipboard API is available on https and localhost only, and may be denied; the old command still works. */
 async function toClipboard(text: string): Promise<void> {
-    if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
+    const isDone = await navigator.clipboard?.writeText(text).then(
+        () => true,
+        () => false,
+    );
+    if (isDone) return;
     const area = document.createElement("textarea");
     area.value = text;
     document.body.append(area);

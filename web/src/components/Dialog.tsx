@@ -6,12 +6,14 @@ import { Button, IconButton } from "./Button";
 
 interface Props {
     title: string;
+    /** As wide as the window allows, for pictures. */
+    isWide?: boolean;
     onClose: () => void;
     children: ComponentChildren;
 }
 
 /** A modal dialog. The browser's own element traps the focus and closes on Escape. */
-export function Dialog({ title, onClose, children }: Props) {
+export function Dialog({ title, isWide = false, onClose, children }: Props) {
     const dialog = useRef<HTMLDialogElement>(null);
     const id = useId();
     // Before the first paint and before any key press, because opening moves the focus.
@@ -19,7 +21,7 @@ export function Dialog({ title, onClose, children }: Props) {
     return (
         <dialog
             ref={dialog}
-            class="dialog"
+            class={isWide ? "dialog wide" : "dialog"}
             aria-labelledby={id}
             onClose={onClose}
             onMouseDown={(event) => event.target === dialog.current && dialog.current?.close()}

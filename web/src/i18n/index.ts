@@ -45,6 +45,13 @@ const moments = computed(() => ({
 /** A date and time in the user's time zone. */
 export const dateTime = (at: string | Date): string => moments.value.minute.format(new Date(at));
 
+/** The time of a moment today; of other days, the date too. */
+export const clock = (at: string): string => {
+    const moment = new Date(at);
+    const isToday = moment.toDateString() === new Date().toDateString();
+    return isToday ? moments.value.time.format(moment) : moments.value.minute.format(moment);
+};
+
 export const count = (value: number): string => moments.value.count.format(value);
 
 /** `820 B`, `3.4 KB`, `10 MB`, in units of 1024, like the server. */

@@ -317,7 +317,10 @@ async def test_messages_are_a_bare_array_of_whole_turns(alice: RestClient) -> No
     assert await alice.get(f"{path}?limit=1&offset=1") == turns[1:2]
 
 
-@requirement("blade:branches:checkpoints", "blade:branches:rewind", "blade:branches:switch", "blade:branches:checkout")
+@requirement(
+    *("blade:branches:checkpoints", "blade:branches:rewind", "blade:branches:switch", "blade:branches:checkout"),
+    "blade:branches:alternatives",
+)
 async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestClient) -> None:
     session = await alice.session()
     path = f"sessions/{session}"
@@ -341,9 +344,16 @@ async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestCli
         assert part["turns"] == before[:2]
         active = [each["active"] for each in await alice.get(f"{path}/checkpoints")]
         assert active == [True, False, True]
+        checkpoints = (await alice.get(f"{path}/checkpoints"))[1:]
+        versions = {
+            "alternatives": [{name: each[name] for name in ("checkpoint_id", "turn_id")} for each in checkpoints]
+        }
+        assert [turn.get("alternatives") for turn in await alice.messages(session)] == [
+            *(None, None, versions["alternatives"], None)
+        ]
         switched = (await alice.request("POST", f"{path}/switch-branch", at)).body
         assert switched["leaf_entry_id"] == before[3]["id"]
-        assert await alice.messages(session) == before
+        assert await alice.messages(session) == [*before[:2], before[2] | versions, before[3]]
         await socket.send(session, script({"recall": "user"}))
         assert (await message_texts(alice, session))[-1] == "one | two", "the agent sees the branch alone"
     nodes = (await alice.get(f"{path}/history"))["nodes"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dragoman.core.admission import is_busy
-from dragoman.core.branches import branches_of, entries_until, newest_branch_with
+from dragoman.core.branches import alternatives_of, branches_of, entries_until, newest_branch_with
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import ROOT
 from dragoman.core.principal import Principal
@@ -25,7 +25,14 @@ from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import sessions as wire
-from dragoman.protocols.blade.wire.chat import Turn, compaction_id, parse_checkpoint_id, public_session_id
+from dragoman.protocols.blade.wire.chat import (
+    Alternative,
+    Turn,
+    checkpoint_id,
+    compaction_id,
+    parse_checkpoint_id,
+    public_session_id,
+)
 from dragoman.protocols.blade.wire.decoding import MAX_OFFSET, parse_page
 
 BODY_LIMIT = 4 * 1024 * 1024
@@ -46,7 +53,12 @@ class TurnHandlers(BladeHandlers):
     async def messages(self, principal: Principal, live: SessionView, query: Mapping[str, str]) -> list[Turn]:
         """List the turns of the active branch."""
         offset, limit = parse_page(query, default=MAX_OFFSET, maximum=MAX_OFFSET)
-        turns = active_turns(live, await self._load_visible(live, principal))
+        projection = await self._load_visible(live, principal)
+        for group in alternatives_of(branches_in(projection), projection.turns.all):
+            versions = [Alternative(checkpoint_id(each.first_seq), each.turn.turn_id) for each in group]
+            for each in group:
+                each.turn.alternatives = versions
+        turns = active_turns(live, projection)
         return [each.turn for each in turns[offset : offset + limit]]
 
     @endpoint("GET", f"{SESSION}/history", access="reader")

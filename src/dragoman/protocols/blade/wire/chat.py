@@ -165,6 +165,13 @@ class ChatEnd(msgspec.Struct, frozen=True):
     message: str | None
 
 
+class Alternative(msgspec.Struct, frozen=True):
+    """A version of a message, and the checkpoint to switch to it."""
+
+    checkpoint_id: str
+    turn_id: str
+
+
 class Turn(msgspec.Struct, kw_only=True):
     """A turn projection: one user input, one model call with its tool calls, or a system note."""
 
@@ -199,6 +206,8 @@ class Turn(msgspec.Struct, kw_only=True):
     cut: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """Whether the server crashed during this model step. Its text is not part of the answer: the step is repeated."""
     chat_end: ChatEnd | msgspec.UnsetType = msgspec.UNSET
+    alternatives: list[Alternative] | msgspec.UnsetType = msgspec.UNSET
+    """All versions of an edited or repeated message, this one included, oldest first."""
 
 
 class Patch(msgspec.Struct, frozen=True):

@@ -1,0 +1,138 @@
+"""Messages are edited, repeated, copied and saved, and no version of them is lost."""
+
+import json
+
+from tests.browser import Browser
+from tests.console.axe import serious_violations
+from tests.console.conftest import SCREENSHOTS
+from tests.console.console_page import ConsolePage
+from tests.console.test_conversations import DONE, PIXEL, say, start_conversation
+from tests.conversations import call, script
+from tests.servers import SocketServer
+
+MESSAGES = "[...document.querySelectorAll('.turn.user .message-text')].map((each) => each.innerText)"
+VERSION = "document.querySelector('.alternatives')?.innerText.trim()"
+FOCUSED = "document.activeElement?.getAttribute('aria-label')"
+
+
+async def until_messages(console_page: ConsolePage, *texts: str, version: str | None = None) -> None:
+    shown = f"JSON.stringify({MESSAGES}) === {json.dumps(json.dumps(texts, separators=(',', ':')))}"
+    await console_page.until(f"{shown} && {DONE} && ({VERSION} ?? null) === {json.dumps(version)}")
+
+
+async def test_messages_are_edited_and_answers_regenerated_and_every_version_stays(
+    console_page: ConsolePage, chromium: Browser, console_server: SocketServer
+) -> None:
+    session = await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await say(console_page, "two")
+    await until_messages(console_page, "one", "two")
+    other = ConsolePage(await chromium.page(), console_server.connection.url, console_server.key("alice"), SCREENSHOTS)
+    await other.open("conversations", session)
+    await until_messages(other, "one", "two")
+
+    await console_page.press("Edit message")
+    await console_page.until(f"{FOCUSED} === 'Edit message'")
+    await console_page.page.press("Escape")
+    await console_page.until(f"{FOCUSED} === 'Message'")
+    await console_page.press("Edit message")
+    await console_page.write("Edit message", "one, better")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("editing")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "one, better", version="2/2")
+    await console_page.until(f"{FOCUSED} === 'Message'")
+    await console_page.press("Previous version")
+    await until_messages(console_page, "one", "two", version="1/2")
+    await other.page.bring_to_front()
+    await until_messages(other, "one", "two", version="1/2")
+    await other.close()
+
+    await console_page.press("Regenerate this answer")
+    await until_messages(console_page, "one", version="3/3")
+    await console_page.page.send_command("Page.reload")
+    await until_messages(console_page, "one", version="3/3")
+    await console_page.press("Previous version")
+    await until_messages(console_page, "one, better", version="2/3")
+    await say(console_page, "and then")
+    await until_messages(console_page, "one, better", "and then", version="2/3")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("versions")
+    await console_page.set(theme="dark", language="zh")
+    await console_page.resize(400, 800)
+    await console_page.open("conversations", session)
+    await console_page.until(f"{VERSION} === '2/3'")
+    assert await console_page.run("document.documentElement.scrollWidth") == 400
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("versions-narrow-dark-zh")
+    await console_page.set(theme="light", language="en")
+
+
+async def test_an_edited_message_keeps_its_attachments_after_a_reload_and_pictures_open(
+    console_page: ConsolePage,
+) -> None:
+    await console_page.open()
+    await console_page.until("document.querySelector('[aria-label=Message]')")
+    await console_page.run(
+        f"""(async () => {{
+        const bytes = Uint8Array.from(atob('{PIXEL}'), (sign) => sign.charCodeAt(0));
+        const files = new DataTransfer();
+        files.items.add(new File([bytes], 'dot.png', {{type: 'image/png'}}));
+        files.items.add(new File(['some notes'], 'notes.txt', {{type: 'text/plain'}}));
+        document.querySelector('[aria-label=Message]').dispatchEvent(
+            new ClipboardEvent('paste', {{clipboardData: files, bubbles: true, cancelable: true}}));
+        }})()"""
+    )
+    await console_page.wait_for_text("notes.txt", ".attached")
+    await say(console_page, "look")
+    await console_page.until(DONE)
+    await console_page.page.send_command("Page.reload")
+    await console_page.until(DONE)
+    await console_page.press("Edit message")
+    await console_page.write("Edit message", "look again")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "look again", version="2/2")
+    await console_page.page.send_command("Page.reload")
+    await console_page.until(f"{VERSION} === '2/2' && document.querySelector('.turn.user .message-image')")
+    assert "notes.txt" in await console_page.text(".turn.user")
+    await console_page.run("document.querySelector('.picture').focus()")
+    await console_page.page.press("Enter")
+    await console_page.until("document.querySelector('dialog[open] .lightbox')")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("lightbox")
+    await console_page.page.press("Escape")
+    await console_page.until(f"!document.querySelector('dialog') && {FOCUSED} === 'Enlarge the image'")
+
+
+async def test_a_conversation_is_copied_shared_and_saved_as_markdown_and_json(console_page: ConsolePage) -> None:
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    await console_page.page.send_command("Browser.grantPermissions", permissions=permissions)
+    text = script(call("add", a=1, b=2), {"say": "It is **{result}**."})
+    await start_conversation(console_page, text)
+    await console_page.until(DONE)
+    await console_page.press("Copy message")
+    await console_page.until("document.querySelector('.turn.user [aria-label=Copied]')")
+    assert await console_page.run("navigator.clipboard.readText()") == text
+    assert await console_page.run("document.querySelectorAll('.turn.user time, .answer-foot time').length") == 2
+    await console_page.run(
+        """(() => {
+        window.saved = [];
+        const create = URL.createObjectURL;
+        URL.createObjectURL = (blob) => { blob.text().then((text) => window.saved.push(text)); return create(blob); };
+        HTMLAnchorElement.prototype.click = function () {};
+        })()"""
+    )
+    await console_page.press("Conversation menu")
+    await console_page.press("Share and export")
+    await console_page.press("Markdown", "dialog")
+    markdown = str(await console_page.until("window.saved[0]"))
+    assert markdown.startswith("# It is {result}.\n\n## You · ")
+    assert '**add**\n\n```json\n{\n  "a": 1,\n  "b": 2\n}\n```\n\n```\n3\n```\n\n' in markdown
+    assert markdown.endswith("\n\nIt is **3**.\n")
+    await console_page.press("JSON", "dialog")
+    turns = json.loads(await console_page.until("window.saved[1]"))
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "assistant"]
+    await console_page.press("All users of this server can read this conversation", "dialog")
+    await console_page.until("document.querySelector('dialog input').checked")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("share")
