@@ -22,18 +22,17 @@ decoded in another, because both use what is left of the same stack."""
 
 def is_too_deep(value: Json) -> bool:
     """Whether a value is nested more deeply than `DEPTH_LIMIT`. Not recursive."""
-    level = [value]
+    level = [value] if isinstance(value, (dict, list, tuple)) else []
     for _ in range(DEPTH_LIMIT + 1):
-        inner: list[Json] = []
-        for each in level:
-            if isinstance(each, dict):
-                inner.extend(each.values())
-            elif isinstance(each, (list, tuple)):
-                inner.extend(each)
-        level = [each for each in inner if isinstance(each, (dict, list, tuple))]
         if not level:
             return False
-    return True
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if isinstance(inner, (dict, list, tuple))
+        ]
+    return bool(level)
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):

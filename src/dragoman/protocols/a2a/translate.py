@@ -110,7 +110,7 @@ def answers_of(message: wire.Message) -> tuple[Answer, ...]:
     for place, part in enumerate(message.parts):
         if isinstance(part.data, dict) and isinstance(part.data.get("answers"), list):
             path = f"message.parts[{place}].data"
-            answers = convert_value(_whole_numbers(part.data), wire.Answers, path).answers
+            answers = convert_value(part.data, wire.Answers, path).answers
             found += [_answer_from(each, f"{path}.answers[{index}]") for index, each in enumerate(answers)]
     if found and not all(isinstance(part.data, dict) and "answers" in part.data for part in message.parts):
         raise InvalidParams("a message with answers has no other parts", "message.parts")
@@ -124,7 +124,7 @@ def _answer_from(answer: wire.Answer, path: str) -> Answer:
         raise InvalidParams("an answer has granted, or result, or selections and custom, and only one of these", path)
     if answer.granted is not None:
         return Decision(call_id=call_id, granted=answer.granted, reason=answer.reason)
-    value = choice or answer.result
+    value = _whole_numbers(choice or answer.result)
     return Result(call_id=call_id, content=value if isinstance(value, str) else compact_json(value))
 
 

@@ -201,31 +201,36 @@ class _Handlers(Handlers):
             mode = body.stream or "none"
             _require_mode(self._engine.agent_for(session).spec, mode)
             submit = translate.submit_from(body, session.state.agent)
-            run_id, first_seq = await self._start_turn(session, submit, principal_of(request), request, raw)
+            run_id, first_seq, is_new = await self._start_turn(session, submit, principal_of(request), request, raw)
+            release = (admit_all if is_new else self._admit_stream)(principal_of(request))  # a new one counts as a run
             reader = self._engine.follow(session, Cursor(first_seq - 1))
             if mode != "none":
-                return await open_stream(reader, TurnFrames(run_id, mode))
+                return await open_stream(reader, TurnFrames(run_id, mode), on_close=lambda _: release())
             summary = TurnSummary(run_id)
-            await read_answer(request, reader, summary, lambda _: None)
+            await read_answer(request, reader, summary, lambda _: release())
             assert summary.answer is not None, "it was read to its end"
             return summary.answer
 
     async def _start_turn(
         self, session: SessionView, submit: Submit, caller: Principal, request: Request, raw: bytes
-    ) -> tuple[RunId, int]:
-        """Start a turn, or find the one that this request started before. Returns its id and its first event."""
+    ) -> tuple[RunId, int, bool]:
+        """Start a turn, or find the one that this request started before.
+
+        Returns:
+            Its id, its first event, and whether it is new.
+        """
         key = _idempotency_key(request, raw)
         if key is None:
-            return await self._submit(session, submit, caller, None)
+            return *await self._submit(session, submit, caller, None), True
         async with self._engine.reserve_key(caller.user, key) as earlier:
             if earlier is not None:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:
                     raise NotFound("the turn of this idempotency key is gone")
-                return row.run_id, row.first_seq
+                return row.run_id, row.first_seq, False
             run_id, first_seq = await self._submit(session, submit, caller, key)
             await session.until_durable(first_seq)
-            return run_id, first_seq
+            return run_id, first_seq, True
 
     async def _submit(
         self, session: SessionView, submit: Submit, caller: Principal, key: IdempotencyKey | None

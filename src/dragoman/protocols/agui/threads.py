@@ -105,7 +105,10 @@ class Threads:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:  # it was accepted without starting a run
                     return self._closed_stream(request, session)
-                return await self._follow_run(request, session, row.run_id, row.first_seq)
+                release = self._admit_stream(request.principal)
+                return await self._follow_run(
+                    request, session, row.run_id, row.first_seq, lambda has_disconnected: release()
+                )
             if self._engine.spec_for(session) is None and not run.messages and not run.resume:
                 return await self._join(request, session)
             spec = self._engine.agent_for(session).spec
@@ -152,7 +155,7 @@ class Threads:
         session: SessionView,
         run_id: RunId,
         first_seq: int,
-        on_close: Callable[[bool], None] = lambda has_disconnected: None,
+        on_close: Callable[[bool], None],
     ) -> Response:
         """Stream a run from its start."""
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)

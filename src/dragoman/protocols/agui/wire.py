@@ -19,6 +19,8 @@ from dragoman.protocols.kit.errors import InvalidBody, RequestError
 MAJOR_VERSION = 1
 ID_LIMIT = 256
 """Characters of a thread id or run id."""
+MESSAGE_LIMIT = 10_000
+"""Of one request. Clients resend whole threads."""
 
 ROLES = frozenset({"user", "assistant", "tool", "system", "developer", "reasoning", "activity"})
 PARTS = frozenset({"text", "image", "audio", "video", "document"})
@@ -86,6 +88,8 @@ def decode_run(body: bytes) -> DecodedRun:
     for name, value in (("threadId", run.thread_id), ("runId", run.run_id)):
         if not 1 <= len(value) <= ID_LIMIT:
             raise InvalidBody(f"1 to {ID_LIMIT} characters are allowed", name)
+    if len(run.messages) > MESSAGE_LIMIT:
+        raise InvalidBody(f"at most {MESSAGE_LIMIT} messages are allowed, got {len(run.messages)}", "messages")
     _check_version(run.protocol_version)
     for name, each in (("state", run.state), ("forwardedProps", run.forwarded_props)):
         if is_too_deep(each):

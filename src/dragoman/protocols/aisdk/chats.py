@@ -92,7 +92,7 @@ class Chats:
             await self._abandoned.stop_active(live)
             decided = await self._decisions.decide(request, live)
         if isinstance(decided, StreamRun):
-            return await self._stream_run(live, decided, request.dialect)
+            return await self._join(request, live, decided)
         answers = requests.answers_of(request.messages, live.state, request.dialect)
         submit = Submit(
             protocol=PROTOCOL,
@@ -108,7 +108,7 @@ class Chats:
         except SessionBusy:  # the same request on another connection was faster
             decided = await self._decisions.decide(request, live)
             if isinstance(decided, StreamRun):
-                return await self._stream_run(live, decided, request.dialect)
+                return await self._join(request, live, decided)
             raise
         if submitted.run_id is None:
             await live.until_durable(submitted.seq)
@@ -119,25 +119,24 @@ class Chats:
             if has_disconnected and request.policy == "cancel":
                 self._abandoned.stop(live, run_id)
 
-        return await self._stream_run(
-            live, StreamRun(run_id, submitted.seq), request.dialect, on_close, is_first=bool(decided.messages)
-        )
+        run = StreamRun(run_id, submitted.seq)
+        chunks = await self._chunks_of(live, run, request.dialect, is_first=bool(decided.messages))
+        return await self._stream_run(live, run, chunks, on_close)
 
     # --- streams --------------------------------------------------------------------------------------------------
 
+    async def _join(self, request: PostedRequest, live: SessionView, run: StreamRun) -> Response:
+        """Stream a run that an earlier request started. This counts as a stream."""
+        chunks = await self._chunks_of(live, run, request.dialect)
+        release = self._admit_stream(request.principal)
+        return await self._stream_run(live, run, chunks, lambda has_disconnected: release())
+
     async def _stream_run(
-        self,
-        live: SessionView,
-        run: StreamRun,
-        dialect: Dialect,
-        on_close: Callable[[bool], None] = lambda has_disconnected: None,
-        *,
-        is_first: bool = False,
+        self, live: SessionView, run: StreamRun, chunks: TurnChunks, on_close: Callable[[bool], None]
     ) -> Response:
-        """Stream a run from its start. `is_first`: it is known to begin its turn."""
-        frames = ChunkFrames(await self._chunks_of(live, run, dialect, is_first=is_first))
+        """Stream a run from its start."""
         reader = self._engine.follow(live, Cursor(run.first_seq - 1))
-        return _with_headers(await open_stream(reader, frames, on_close=on_close), run.run_id, live)
+        return _with_headers(await open_stream(reader, ChunkFrames(chunks), on_close=on_close), run.run_id, live)
 
     async def _still_waiting(self, live: SessionView, dialect: Dialect) -> Response:
         """The stream of a request whose answers were taken while other calls wait."""

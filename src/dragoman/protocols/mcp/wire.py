@@ -113,8 +113,8 @@ class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     message: str
     session_id: str = ""
-    files: tuple[FileArgument, ...] = ()
-    options: dict[str, str] = {}
+    files: Annotated[tuple[FileArgument, ...], msgspec.Meta(max_length=1000)] = ()
+    options: Annotated[dict[str, str], msgspec.Meta(max_length=1000)] = {}
 
 
 class PendingCall(msgspec.Struct, kw_only=True):

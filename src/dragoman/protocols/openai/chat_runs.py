@@ -25,7 +25,7 @@ from dragoman.protocols.openai.chat_requests import ParsedChat
 from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import OtherItem
-from dragoman.protocols.openai.runs import RunHandle, Runs, translated_errors
+from dragoman.protocols.openai.runs import MAX_CHECKED_RUNS, RunHandle, Runs, translated_errors
 from dragoman.protocols.openai.sessions import is_passing
 from dragoman.protocols.openai.translate import PROTOCOL
 
@@ -91,7 +91,7 @@ class ChatRuns:
     async def _session_that_waits(self, owner: UserId, chat: ParsedChat) -> SessionView | None:
         """The session in which one of the calls waits that the last messages answer."""
         wanted = {ids.call_of(each) for each in chat.tool_results}
-        for run_id in dict.fromkeys(map(ids.run_of, chat.tool_results)):
+        for run_id in list(dict.fromkeys(map(ids.run_of, reversed(chat.tool_results))))[:MAX_CHECKED_RUNS]:
             handle = None if run_id is None else await self._runs.find_run(owner, run_id)
             if handle is not None and any(each.call.call_id in wanted for each in handle.session.state.waiting_calls()):
                 return handle.session

@@ -318,8 +318,8 @@ def _item(value: Json, path: str) -> InputItem:
         return OtherItem(id=value["id"] if isinstance(value.get("id"), str) else None)
     plain = {key: _known_parts(each) for key, each in value.items() if each is not None}
     item: InputItem = convert(plain, decoded, path)
-    parts = item.content if isinstance(item, Message) else item.output if isinstance(item, FunctionCallOutput) else ""
-    for index, part in enumerate(parts):
+    parts = item.content if isinstance(item, Message) else item.output if isinstance(item, FunctionCallOutput) else ()
+    for index, part in enumerate(() if isinstance(parts, str) else parts):
         if isinstance(part, ImagePart | FilePart) and part.file_id is not None:
             raise InvalidParameter(
                 "unsupported_value", "there are no uploaded files here", f"{path}.content[{index}].file_id"
