@@ -9,7 +9,7 @@ from dragoman.client.transports import ClientProtocol
 from dragoman.gateway.remote_agent import RemoteAgent
 from tests import conversations as c
 from tests.client.cutting_proxy import CuttingProxy, at_random, cutting_proxy
-from tests.client.driver import EVERYTHING, ClientDriver
+from tests.client.driver import EVERYTHING, OBSERVABLE, ClientDriver
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.servers import SocketServer, running_socket_server
 
@@ -24,6 +24,7 @@ PLAYED: dict[ClientProtocol, tuple[str, ...]] = {
     "agentscope": ("open calls that a new message closes",),
     "blade": ("a permission, granted",),
     "openai": ("a tool of the server",),
+    "a2a": ("a question, answered with an option and with free text", "a run that is stopped"),
 }
 """The conversations that are played, by the protocol of the remote agent."""
 FEATURES = EVERYTHING - {"delete"}
@@ -73,10 +74,12 @@ class GatewayDriver(ClientDriver):
         super().__init__("ag-ui", proxy)
         self._remote = remote
         self.features = FEATURES
+        if remote == "a2a":
+            self.observable = OBSERVABLE["a2a"]
 
     async def begin(self, setup: c.Setup) -> None:
         self._session = await self.client.create(
-            self._remote, tools=[] if self._remote == "blade" else self.declared(setup)
+            self._remote, tools=[] if self._remote in ("blade", "a2a") else self.declared(setup)
         )
 
 

@@ -158,12 +158,12 @@ class A2aCodec:
         if not isinstance(turn_input, UserInput):
             message["taskId"] = handle.last_response_id
         method = "SendStreamingMessage" if card.capabilities.streaming else "SendMessage"
-        return A2aTurn(handle, card.rpc.request(method, {"message": message}, is_idempotent=False), card.rpc)
+        request = card.rpc.request(method, {"message": message}, is_idempotent=False)
+        return A2aTurn(handle, request, card.rpc, can_follow=card.is_dragoman)
 
-    def resume(self, handle: SessionHandle, card: Card, task: Task) -> A2aTurn:
-        """Read a task from its start."""
-        handle.last_response_id = ""  # so that its artifacts are emitted again
-        return A2aTurn(handle, None, card.rpc, task)
+    def follow(self, handle: SessionHandle, card: Card, task_id: str) -> A2aTurn:
+        """Read a task, beyond what the handle says was emitted of it."""
+        return A2aTurn(handle, None, card.rpc, task_id=task_id, can_follow=card.is_dragoman)
 
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Find out whether a message that may have arrived can be sent again."""

@@ -13,6 +13,7 @@ from dragoman.protocols.a2a.versions import METHODS, to_old
 
 Value = TypeVar("Value")
 TASK_NOT_FOUND, TASK_NOT_CANCELABLE, UNSUPPORTED_OPERATION = -32001, -32002, -32004
+METHOD_NOT_FOUND, VERSION_NOT_SUPPORTED = -32601, -32009
 _STATUSES = {TASK_NOT_FOUND: 404, -32603: 500}
 _OLD_METHODS = {new: old for old, new in METHODS.items()}
 _MEMBERS = {

@@ -1,18 +1,26 @@
 """The transport for A2A: cards first, then tasks of a context."""
 
+import asyncio
 import copy
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Self
 from uuid import uuid4
 
 from dragoman.client.a2a import PAGE_TASKS, A2aCodec, Card, emitted_lengths, to_agent, to_messages
-from dragoman.client.a2a_rpc import TASK_NOT_CANCELABLE
+from dragoman.client.a2a_rpc import METHOD_NOT_FOUND, TASK_NOT_CANCELABLE, UNSUPPORTED_OPERATION, VERSION_NOT_SUPPORTED
 from dragoman.client.a2a_turn import ENDS, WAITING, A2aTurn, Task, pending_of
 from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput
 from dragoman.client.connection import ServerConnection
-from dragoman.client.errors import NotFound, RequestRefused, Unsupported
-from dragoman.client.events import Agent, Event, Message, SessionInfo
+from dragoman.client.errors import NotFound, RequestRefused, Unreachable, Unsupported
+from dragoman.client.events import Agent, Event, Message, Notice, SessionInfo
+
+CARD_LIFETIME_S = 60.0
+"""How long an agent's card is used before it is fetched again."""
+POLL_INTERVAL_S = 0.5
+"""How often a task is read that cannot be followed."""
+_OUTDATED = frozenset(map(str, (METHOD_NOT_FOUND, VERSION_NOT_SUPPORTED, 404, 405)))
+"""Codes and statuses of refusals for which a card may be outdated."""
 
 
 class A2aTransport:
@@ -23,7 +31,8 @@ class A2aTransport:
     def __init__(self, connection: ServerConnection, codec: A2aCodec) -> None:
         self._connection = connection
         self._codec = codec
-        self._cards: dict[str, Card] = {}
+        self._cards: dict[str, tuple[Card, float]] = {}
+        """The cards, and when they were fetched."""
 
     def with_headers(self, headers: Mapping[str, str]) -> Self:
         """The same connections, for requests with more headers."""
@@ -40,8 +49,7 @@ class A2aTransport:
         return (to_agent(await self._card("")),)
 
     async def identify(self) -> None:
-        """Fetch the agent's card, unless it is known."""
-        await self._card("")
+        """Do nothing: each request fetches its agent's card, unless that is known."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make a context, which begins with its first message. Raises NotFound if there is no such agent."""
@@ -110,25 +118,49 @@ class A2aTransport:
         return True
 
     async def run_turn(
-        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str = "",
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. The key is the message's id."""
-        turn = self._codec.turn(handle, await self._card(handle.agent), turn_input, idempotency_key or uuid4().hex)
-        async with aclosing(self._stream(handle, turn)) as events:
+        card = await self._card(handle.agent)
+        turn = self._codec.turn(handle, card, turn_input, idempotency_key or uuid4().hex)
+        async with aclosing(self._stream(handle, turn, card)) as events:
             async for event in events:
+                if checkpoint is not None and turn.task_id and not card.is_dragoman:
+                    await checkpoint()
+                    checkpoint = None
                 yield event
 
-    async def runs_once(self, handle: SessionHandle) -> bool:
-        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
-        return (await self._card(handle.agent)).is_dragoman
+    async def take_up(
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
+    ) -> AsyncGenerator[Event, None] | None:
+        """Send a message again to a Dragoman server; read the task of another one."""
+        card = await self._card(handle.agent)
+        if card.is_dragoman:
+            return self.run_turn(handle, turn_input, idempotency_key)
+        if not handle.run_id:
+            return None
+        try:
+            await self._connection.send(self._codec.task(card, handle.run_id))
+        except RequestRefused:
+            return None
+        return self._stream(handle, self._codec.follow(handle, card, handle.run_id), card)
 
     async def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest task from its start."""
         task = await self._newest_task(handle)
         if task is None:
             raise Unsupported("there is no task in this context yet")
-        turn = self._codec.resume(handle, await self._card(handle.agent), task)
-        async with aclosing(self._stream(handle, turn)) as events:
+        card = await self._card(handle.agent)
+        handle.last_response_id = ""  # so that its artifacts are emitted again
+        async with aclosing(self._stream(handle, self._codec.follow(handle, card, task.id), card)) as events:
             async for event in events:
                 yield event
 
@@ -136,14 +168,37 @@ class A2aTransport:
 
     async def _card(self, agent: str) -> Card:
         """An agent's card. Raises Unsupported if it speaks no version that the client speaks."""
-        card = self._cards.get(agent)
-        if card is None:
-            card = self._cards[agent] = await self._connection.send(self._codec.card(agent))
+        now = asyncio.get_running_loop().time()
+        card, fetched_at = self._cards.get(agent, (None, 0.0))
+        if card is None or now - fetched_at > CARD_LIFETIME_S:
+            card = await self._connection.send(self._codec.card(agent))
             _ = card.rpc
+            self._cards[agent] = card, now
         return card
 
-    def _stream(self, handle: SessionHandle, turn: A2aTurn) -> AsyncGenerator[Event, None]:
-        return self._connection.stream_events(turn, self._codec.idempotency_probe(handle))
+    async def _stream(self, handle: SessionHandle, turn: A2aTurn, card: Card) -> AsyncGenerator[Event, None]:
+        """Yield the events of a turn to its end. What cannot be followed is read again and again."""
+        if turn.can_resume:
+            try:
+                async with aclosing(
+                    self._connection.stream_events(turn, self._codec.idempotency_probe(handle))
+                ) as events:
+                    async for event in events:
+                        yield event
+            except Unreachable as error:
+                if card.is_dragoman or not turn.task_id:
+                    raise
+                yield Notice(kind="reconnecting", content={"after_s": 0.0, "because": str(error)})
+            except RequestRefused as error:
+                if {error.code, str(error.status)} & _OUTDATED:
+                    self._cards.pop(handle.agent, None)
+                if error.code != str(UNSUPPORTED_OPERATION) or not turn.task_id:
+                    raise  # else the task has ended or waits, so that there is nothing to follow
+        while not turn.is_over:
+            for event in turn.feed_task(await self._connection.send(self._codec.task(card, turn.task_id))):
+                yield event
+            if not turn.is_over:
+                await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _newest_task(self, handle: SessionHandle) -> Task | None:
         card = await self._card(handle.agent)
@@ -152,5 +207,10 @@ class A2aTransport:
             if not known:
                 return None
             return await self._connection.send(self._codec.task(card, known))
-        page = await self._connection.send(self._codec.tasks(handle, card))
+        try:
+            page = await self._connection.send(self._codec.tasks(handle, card))
+        except RequestRefused as error:
+            if error.code not in (str(METHOD_NOT_FOUND), str(UNSUPPORTED_OPERATION)) or not handle.last_response_id:
+                raise
+            return await self._connection.send(self._codec.task(card, handle.last_response_id))
         return page.tasks[0] if page.tasks else None

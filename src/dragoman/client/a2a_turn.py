@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from dragoman.client.a2a_rpc import UNSUPPORTED_OPERATION, Rpc, RpcAnswer
+from dragoman.client.a2a_rpc import Rpc, RpcAnswer
 from dragoman.client.codec import Request, SessionHandle
 from dragoman.client.decoding import decode_json
 from dragoman.client.errors import InvalidResponse, Unreachable
@@ -157,22 +157,37 @@ def artifact_text(artifact: Artifact) -> str:
 class A2aTurn:
     """A task's stream, up to its end or its next question.
 
-    Dragoman servers number the events by their position in the log, and send what follows one. Others begin again with
-    the task as it is, whose artifacts show what is new.
+    Dragoman servers number the events by their position in the log, and send what follows one. Other servers may send
+    events that the task as they show it first has already, so that their tasks are read instead of followed: what is
+    new is the text that an artifact has beyond what was emitted.
+
+    Args:
+        handle: the session.
+        first_request: starts or continues the task; None for an existing one.
+        rpc: the agent's interface.
+        task_id: the existing task.
+        can_follow: whether a stream begins where another one broke off.
     """
 
     def __init__(
-        self, handle: SessionHandle, first_request: Request | None, rpc: Rpc, task: Task | None = None
+        self,
+        handle: SessionHandle,
+        first_request: Request | None,
+        rpc: Rpc,
+        *,
+        task_id: str = "",
+        can_follow: bool,
     ) -> None:
-        """Follow the task that a request to the agent starts or continues, or an existing task."""
         self.is_over = False
+        self.task_id = task_id
+        """The task, as soon as it is known."""
         self._handle = handle
         self._first_request = first_request
         self._rpc = rpc
-        self._task_id = "" if task is None else task.id
+        self._can_follow = can_follow
         self._last_event_id = ""
-        self._is_at_rest = task is not None and task.status.state in (*ENDS, *WAITING)
-        """Whether the task is known to be over or to wait, so that there is nothing to follow."""
+        self._said = ""
+        """The newest message of a status."""
         self._cut: set[str] = set()
         """The artifacts that a crash cut off."""
         self._steps = SpokenSteps()
@@ -180,24 +195,25 @@ class A2aTurn:
     @property
     def request(self) -> Request:
         """The request that starts the turn or resumes it."""
-        if not self._task_id:
+        if not self.task_id:
             assert self._first_request is not None, "there is a request or a task"
             return self._first_request
-        if self._is_at_rest:
-            return self._rpc.request("GetTask", {"id": self._task_id})
         headers = {"Last-Event-ID": self._last_event_id} if self._last_event_id else {}
-        return self._rpc.request("SubscribeToTask", {"id": self._task_id}, headers=headers)
+        return self._rpc.request("SubscribeToTask", {"id": self.task_id}, headers=headers)
 
     @property
     def can_resume(self) -> bool:
         """Whether `request` resumes the turn without losing or repeating anything."""
-        return True
+        return self._can_follow or not self.task_id
 
     def feed_body(self, body: bytes) -> Sequence[Event]:
-        """Decode a response that is not a stream. Raises Unreachable if the task has to be read instead."""
+        """Decode a response that is not a stream. Raises Unreachable if it is a task that goes on."""
         if body.lstrip()[:1] != b"{":
             return [event for frame in FrameReader().feed(body) for event in self.feed(frame)]
-        return self._on_answer(body)
+        events = self._on_answer(body)
+        if not self.is_over:
+            raise Unreachable("the task goes on")
+        return events
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         """Decode one frame of the stream."""
@@ -208,15 +224,10 @@ class A2aTurn:
     def _on_answer(self, body: bytes) -> Sequence[Event]:
         answer = decode_json(body, RpcAnswer, "an answer over JSON-RPC")
         if answer.error is not None:
-            if answer.error.code == UNSUPPORTED_OPERATION and self._task_id and not self._is_at_rest:
-                self._is_at_rest = True
-                raise Unreachable("the task has ended meanwhile")
             raise answer.error.to_refusal(body)
-        if self._is_at_rest and not self._rpc.is_old:  # the answer to GetTask is not wrapped
-            return self._on_task(self._rpc.result(answer, Task))
         match self._rpc.result(answer, _Result, is_wrapped=True):
             case _Result(task=Task() as task):
-                return self._on_task(task)
+                return self.feed_task(task)
             case _Result(status_update=_StatusUpdate() as update):
                 self._identify(update.task_id, update.context_id)
                 return self._on_status(update.status, update.metadata)
@@ -233,11 +244,12 @@ class A2aTurn:
         handle = self._handle
         if task_id != handle.last_response_id:
             handle.emitted_lengths = {}
-        self._task_id = handle.run_id = handle.last_response_id = task_id
+        self.task_id = handle.run_id = handle.last_response_id = task_id
         handle.id = context_id or handle.id
         handle.pending = ()
 
-    def _on_task(self, task: Task) -> Sequence[Event]:
+    def feed_task(self, task: Task) -> Sequence[Event]:
+        """Decode a task as it is. Returns what was not emitted before."""
         self._identify(task.id, task.context_id)
         events: list[Event] = []
         for artifact in task.artifacts or ():
@@ -277,10 +289,11 @@ class A2aTurn:
     def _on_status(self, status: Status, metadata: JsonObject | None) -> Sequence[Event]:
         said = status.message.text if status.message is not None else ""
         if status.state not in ENDS and status.state not in WAITING:
-            return (Notice(kind="status", content=said),) if said else ()
+            is_new, self._said = said != self._said, said
+            return (Notice(kind="status", content=said),) if said and is_new else ()
         self.is_over = True
         details = metadata or {}
-        pending = pending_of(self._task_id, status)
+        pending = pending_of(self.task_id, status)
         reason: StopReason = "tool_use" if pending else ENDS[status.state]
         reason = _STOP_REASONS.get(str(details.get("stopReason")), reason)
         problem = Problem(str(details.get("code") or ""), said or "the task failed") if reason == "error" else None
@@ -294,7 +307,7 @@ class A2aTurn:
             *events,
             Ended(
                 reason=reason,
-                run_id=self._task_id,
+                run_id=self.task_id,
                 usage=_to_usage(usage) if isinstance(usage, dict) else None,
                 problem=problem,
                 pending=pending,

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
 
@@ -158,7 +158,11 @@ class BladeTransport:
                 await asyncio.sleep(backoff.next_delay(lost.error))
 
     async def run_turn(
-        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str = "",
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. Answers are sent one by one, each in a chat of its own. There are no keys."""
         payloads = (
@@ -168,14 +172,30 @@ class BladeTransport:
         )
         for payload in payloads:
             pending = () if isinstance(turn_input, UserInput) else handle.pending  # a message abandons what is pending
-            async with aclosing(self._follow_chat(handle, payload, pending)) as chat:
+            async with aclosing(self._follow_chat(handle, payload, pending, checkpoint=checkpoint)) as chat:
                 async for event in chat:
                     if not isinstance(event, Ended) or payload is payloads[-1]:
                         yield event
 
-    async def runs_once(self, handle: SessionHandle) -> bool:
-        """Return false: Blade has no keys, so that a repeated message is another one."""
-        return False
+    async def take_up(
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
+    ) -> AsyncGenerator[Event, None] | None:
+        """Read the chat that followed the newest event before the turn; if there is none, the message did not arrive.
+
+        Several answers are several chats, of which it is not known how many were sent.
+        """
+        if handle.sequence < 0:  # there was no checkpoint, so that nothing was sent
+            return self.run_turn(handle, turn_input, idempotency_key, checkpoint)
+        if isinstance(turn_input, UserInput):
+            return self._follow_chat(handle, message_payload(handle, turn_input), before=handle.sequence)
+        if len(turn_input) > 1:
+            return None
+        payload = answer_payload(handle, turn_input[0])
+        return self._follow_chat(handle, payload, handle.pending, before=handle.sequence)
 
     async def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest turn from its start."""
@@ -189,10 +209,24 @@ class BladeTransport:
         return Backoff(self._timeouts.reconnect_s, asyncio.get_running_loop().time)
 
     async def _follow_chat(
-        self, handle: SessionHandle, payload: JsonObject | None, pending: Sequence[Pending] = ()
+        self,
+        handle: SessionHandle,
+        payload: JsonObject | None,
+        pending: Sequence[Pending] = (),
+        *,
+        before: int = -1,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Send a message, if there is one, and follow the newest chat."""
-        backoff, turn, before, was_sent = self._backoff(), BladeTurn(handle, 0, pending), -1, False
+        """Send a message, if there is one, and follow the newest chat.
+
+        Args:
+            handle: the session.
+            payload: the message.
+            pending: what waits for answers besides.
+            before: the newest event before the message, if it may have been sent already.
+            checkpoint: called when `handle.sequence` is that event, before the message is sent.
+        """
+        backoff, turn, was_sent = self._backoff(), BladeTurn(handle, max(before, 0), pending), before >= 0
         while not turn.is_over:
             try:
                 async with self._open_socket() as socket:
@@ -204,7 +238,9 @@ class BladeTransport:
                             yield Ended(reason="end_turn")
                             return
                     elif before < 0:
-                        before = turn.last_sequence = number
+                        before = turn.last_sequence = handle.sequence = number
+                        if checkpoint is not None:
+                            await checkpoint()
                     if payload is not None and number == before and not turn.run_id:
                         is_retry, was_sent = was_sent, True
                         ack = await self._send_message(socket, payload, is_retry=is_retry)

@@ -85,6 +85,9 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     """Whether the client tools must be sent with the next turn."""
     pending: tuple[Pending, ...] = ()
     run_id: str = ""
+    """The newest run, as the server calls it: over A2A a task, over OpenAI's API a response."""
+    sequence: int = -1
+    """Over Blade: the newest event of the session before the newest turn was sent."""
     last_response_id: str = ""
     """The newest response over OpenAI's API, or task over A2A, that this client has seen."""
     emitted_lengths: dict[str, int] = {}

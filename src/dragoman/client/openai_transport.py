@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Self
 from uuid import uuid4
@@ -129,13 +129,20 @@ class OpenAiTransport:
         return is_running or is_waiting
 
     async def run_turn(
-        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str = "",
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. Raises Unsupported if the server has no Responses."""
         turn = self._codec.turn(handle, turn_input, idempotency_key or uuid4().hex)
         try:
             async with aclosing(self._stream(turn)) as events:
                 async for event in events:
+                    if checkpoint is not None and not self._codec.is_dragoman and handle.server_keeps_history:
+                        await checkpoint()
+                        checkpoint = None
                     yield event
         except RequestRefused as error:
             if error.status not in MISSING_STATUSES or error.code.endswith("_not_found"):
@@ -146,9 +153,23 @@ class OpenAiTransport:
                 status=error.status,
             ) from error
 
-    async def runs_once(self, handle: SessionHandle) -> bool:
-        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
-        return await self._connection.probe(self._codec.idempotency_probe())
+    async def take_up(
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str,
+        checkpoint: Callable[[], Awaitable[None]] | None = None,
+    ) -> AsyncGenerator[Event, None] | None:
+        """Send a turn again to a Dragoman server; read the response from another one that has stored it."""
+        if await self._connection.probe(self._codec.idempotency_probe()):
+            return self.run_turn(handle, turn_input, idempotency_key)
+        if not handle.run_id or not handle.server_keeps_history:
+            return None
+        try:
+            await self._connection.send(self._codec.response(handle.run_id))
+        except RequestRefused:
+            return None
+        return self._stream(self._codec.resume(handle, handle.run_id))
 
     async def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest response from its start."""

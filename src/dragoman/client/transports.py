@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Literal, Protocol, Self, get_args
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -22,6 +22,8 @@ from dragoman.client.openai import OpenAiCodec
 from dragoman.client.openai_chat import OpenAiChatCodec
 from dragoman.client.openai_transport import OpenAiTransport
 
+Checkpoint = Callable[[], Awaitable[None]]
+"""Called when a handle has what `take_up` needs beyond what it had when the turn began."""
 ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a"]
 
 
@@ -66,12 +68,33 @@ class Transport(Protocol):
         """Stop the current run. Returns whether there was one."""
 
     def run_turn(
-        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str = "",
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. The key is the same for repetitions of the turn; by default it is a new one."""
 
-    async def runs_once(self, handle: SessionHandle) -> bool:
-        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
+    async def take_up(
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str,
+        checkpoint: Checkpoint | None = None,
+    ) -> AsyncGenerator[Event, None] | None:
+        """Go on with a turn that an earlier process began: read it from its start, or send it if it has not arrived.
+
+        Args:
+            handle: as it was before the turn, but for `id`, `run_id` and `sequence`, which are those of the newest
+                checkpoint.
+            turn_input: what the turn has sent.
+            idempotency_key: the turn's key.
+            checkpoint: the same as that of the turn.
+
+        Returns:
+            The events of the whole turn; None if the server does not allow it.
+        """
 
     def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest turn from its start."""
@@ -154,16 +177,28 @@ class HttpTransport:
             raise Unsupported("this server cannot stop runs over this protocol", status=error.status) from error
 
     def run_turn(
-        self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str = ""
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str = "",
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Run a turn, to its `Ended`."""
+        """Run a turn, to its `Ended`. There are no checkpoints: the key is enough."""
         return self._connection.stream_events(
             self._codec.turn(handle, turn_input, idempotency_key or uuid4().hex), self._codec.idempotency_probe(handle)
         )
 
-    async def runs_once(self, handle: SessionHandle) -> bool:
-        """Find out whether the server runs a turn once, even if it arrives twice with the same key."""
-        return await self._connection.probe(self._codec.idempotency_probe(handle))
+    async def take_up(
+        self,
+        handle: SessionHandle,
+        turn_input: TurnInput,
+        idempotency_key: str,
+        checkpoint: Checkpoint | None = None,
+    ) -> AsyncGenerator[Event, None] | None:
+        """Send a turn again to a server that runs it once, even if it arrives twice with the same key."""
+        if not await self._connection.probe(self._codec.idempotency_probe(handle)):
+            return None
+        return self.run_turn(handle, turn_input, idempotency_key)
 
     def resume(self, handle: SessionHandle) -> AsyncGenerator[Event, None]:
         """Read the newest turn from its start."""

@@ -38,9 +38,10 @@ class RemoteAgent(FrameworkAgent):
     """An agent that runs on another server.
 
     Args:
-        protocol: what the server speaks: `aap`, `ag-ui`, `agentscope`, `blade`, `openai` (Responses) or `openai-chat`.
-        url: where: for AG-UI the agent's endpoint, else the server's address, with a path if the protocol is not
-            mounted where Dragoman mounts it.
+        protocol: what the server speaks: `aap`, `ag-ui`, `agentscope`, `blade`, `openai` (Responses), `openai-chat`
+            or `a2a`.
+        url: where: for AG-UI the agent's endpoint, for A2A its address or that of its card, else the server's address,
+            with a path if the protocol is not mounted where Dragoman mounts it.
         agent: the agent's name on that server; by default its first one.
         key: an API key, sent as a bearer token.
         headers: further headers, or a function (async or not) of `RunInfo` that returns those of a run.
@@ -75,7 +76,7 @@ class RemoteAgent(FrameworkAgent):
         options: WrapperOptions = {
             "name": "remote",
             "max_steps": MAX_STEPS,
-            "client_tools": protocol != "blade",
+            "client_tools": protocol not in ("blade", "a2a"),
             **wrapper_options,
         }
         super().__init__(

@@ -5,7 +5,7 @@ interrupted is sent again with the same key, if the remote server runs each key 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NoReturn
 
 import msgspec
@@ -31,10 +31,11 @@ from dragoman.gateway.remote_session import (
     Link,
     Position,
     find_new_input,
-    history_at_sending,
     results_in_turn,
+    split_at_sending,
 )
 
+Events = AsyncGenerator[remote.Event, None]
 OnLost = Literal["fail", "retry"]
 """What happens to a run whose rest cannot be had: it fails, or its message is sent again."""
 
@@ -111,10 +112,10 @@ class Play:
         if link is not None and new.continues:
             handle = link.handle
             self._seed(handle, new.history)
-            link = msgspec.structs.replace(link, waiting={})
+            link = msgspec.structs.replace(link, waiting={}, has_transcript=False)
         else:
             handle, user_input = await self._new_session(new.history, user_input)
-            link = Link(handle=handle)
+            link = Link(handle=handle, has_transcript=self._needs_transcript)
         link.steps, link.input_id = 0, new.messages[-1].id
         return await self._send(link, user_input, new.history)
 
@@ -139,7 +140,9 @@ class Play:
     ) -> StopReason | None:
         """Send a turn, after it is durable that it is sent."""
         link.turn += 1
-        link.run_id, link.turn_input = self._run.run_id, turn_input
+        link.run_id, link.handle.run_id, link.handle.sequence = self._run.run_id, "", -1
+        link.answers = () if isinstance(turn_input, UserInput) else turn_input
+        link.history_from = history[0].id if history else ""
         link.history_until = history[-1].id if history else ""
         link.is_over = link.is_lost = False
         metadata = self._run.metadata
@@ -149,19 +152,45 @@ class Play:
         await self._keep(link)
         for each in answered:
             await _settle_answered(each)
-        return await self._exchange(link, Position())
+        checkpoint = self._checkpoint(link)
+        events = self._transport.run_turn(link.handle, turn_input, link.key, checkpoint)
+        return await self._exchange(link, Position(), events, turn_input)
+
+    def _checkpoint(self, link: Link) -> Callable[[], Awaitable[None]]:
+        """A function that keeps what taking up the turn needs beyond what its remote session is now."""
+        before = msgspec.structs.replace(link.handle, emitted_lengths={**link.handle.emitted_lengths})
+
+        async def keep() -> None:
+            now = link.handle
+            handle = msgspec.structs.replace(before, id=now.id, run_id=now.run_id, sequence=now.sequence)
+            await self._keep(msgspec.structs.replace(link, handle=handle))
+
+        return keep
 
     async def _take_up(self, link: Link) -> StopReason | None:
         """Go on with a turn that a crash of this server interrupted."""
-        if not await self._transport.runs_once(link.handle):
+        await self._transport.identify()
+        history, user_input = await self._sent_input(link)
+        self._seed(link.handle, history)
+        if link.has_transcript:
+            user_input = with_transcript(to_history(history), user_input)
+        turn_input = link.answers or user_input
+        events = await self._transport.take_up(link.handle, turn_input, link.key, self._checkpoint(link))
+        if events is None:
             return await self._begin_again(link)
-        self._seed(link.handle, history_at_sending(await self._messages(CONTEXT_MESSAGES), link))
         _, position, turn = results_in_turn(await self._run.turn())
-        return await self._exchange(link, position if position is not None and turn == link.turn else Position())
+        position = position if position is not None and turn == link.turn else Position()
+        return await self._exchange(link, position, events, turn_input)
+
+    async def _sent_input(self, link: Link) -> tuple[Sequence[Message], UserInput]:
+        """The history at the time when the newest turn was sent, and the message that it sent."""
+        newer = len(await self._run.turn())
+        history, messages = split_at_sending(await self._messages(CONTEXT_MESSAGES + newer), link)
+        return history, to_user_input(messages)
 
     async def _begin_again(self, link: Link) -> StopReason | None:
         """Send a message again whose answer is lost, in a new session, if that is the rule."""
-        if self._on_lost != "retry" or not isinstance(link.turn_input, UserInput) or self._retries >= MAX_RETRIES:
+        if self._on_lost != "retry" or link.answers or self._retries >= MAX_RETRIES:
             await self._give_up(link)
             raise AgentError(
                 "remote_lost",
@@ -171,26 +200,46 @@ class Play:
         self._run.repeat_step()
         for each in self._run.recorded():
             await each.done(INTERRUPTED_RESULT, outcome="interrupted")
-        history = history_at_sending(await self._messages(CONTEXT_MESSAGES), link)
-        handle, user_input = await self._new_session(history, link.turn_input)
-        again = Link(handle=handle, turn=link.turn, steps=link.steps, input_id=link.input_id)
+        return await self._send_anew(link, steps=link.steps)
+
+    async def _send_anew(self, link: Link, steps: int = 0) -> StopReason | None:
+        """Send a message again, in a new session."""
+        history, user_input = await self._sent_input(link)
+        handle, user_input = await self._new_session(history, user_input)
+        again = Link(
+            handle=handle,
+            turn=link.turn,
+            steps=steps,
+            input_id=link.input_id,
+            has_transcript=self._needs_transcript,
+        )
         return await self._send(again, user_input, history)
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
-    async def _exchange(self, link: Link, position: Position) -> StopReason | None:
-        """Send the turn, write what comes, and keep what the next turn needs."""
-        assert link.turn_input is not None, "a turn has an input"
+    async def _exchange(
+        self, link: Link, position: Position, events: Events, turn_input: TurnInput
+    ) -> StopReason | None:
+        """Write the events of a turn, and keep what the next one needs.
+
+        Args:
+            link: the remote session.
+            position: what the log has of the turn.
+            events: the events. The turn is sent when the first one is asked for.
+            turn_input: what is sent.
+        """
         breaker = self._server.breaker
         origins, _, _ = results_in_turn(await self._run.turn())
         if not breaker.may_ask():
             await self._give_up(link)
             wait_s = max(1, round(breaker.wait_s))
             raise AgentError("remote_unavailable", f"The remote agent cannot be reached; try again in {wait_s} s")
-        remote_run = RemoteRun(self._run, link, origins, position)
+        shows_results = self._server.protocol != "a2a"
+        remote_run = RemoteRun(self._run, link, origins, position, shows_results=shows_results)
         try:
+            await self._server.wait_for_stop(link.handle.id)
             await self._transport.identify()
-            ended = await self._follow(link, link.turn_input, remote_run)
+            ended = await self._follow(link, turn_input, remote_run, events)
         except asyncio.CancelledError:
             breaker.release()
             if not self._run.is_handed_over:
@@ -202,8 +251,9 @@ class Play:
             if isinstance(error, Unreachable) and not error.may_retry:  # it may have arrived, and cannot be resumed
                 log.warning("remote run lost", agent=self._server.name, session=link.handle.id, error=error_text(error))
                 return await self._begin_again(link)
-            if isinstance(error, NotFound) and not remote_run.has_events and self._retries == 0:
-                return await self._replace_session(link, error)
+            if isinstance(error, NotFound) and not (remote_run.has_events or self._retries or link.answers):
+                self._retries += 1  # the server has deleted the session
+                return await self._send_anew(link)
             await self._give_up(link)
             raise
         except AgentError:  # this run may have no more steps
@@ -219,33 +269,24 @@ class Play:
             history = await self._messages(CONTEXT_MESSAGES if self._resends(link.handle) else 1)
             self._seed(link.handle, history)
             return await self._send(link, remote_run.allowed, history)
-        link.is_over, link.turn_input = True, None
+        link.is_over, link.answers = True, ()
         await self._keep(link)
         return _reason_of(ended)
 
-    async def _follow(self, link: Link, turn_input: TurnInput, remote_run: RemoteRun) -> remote.Ended:
-        """Send the turn and read it to its end. A run that was just stopped may take a moment to end there."""
+    async def _follow(self, link: Link, turn_input: TurnInput, remote_run: RemoteRun, events: Events) -> remote.Ended:
+        """Read a turn to its end. One is sent again while a run that was just stopped has not ended there."""
         for delay_s in BUSY_DELAYS_S:
             try:
-                return await remote_run.follow(self._transport.run_turn(link.handle, turn_input, link.key))
+                return await remote_run.follow(events)
             except Busy:
                 await asyncio.sleep(delay_s)
-        return await remote_run.follow(self._transport.run_turn(link.handle, turn_input, link.key))
-
-    async def _replace_session(self, link: Link, error: NotFound) -> StopReason | None:
-        """Send a message in a new session, because the server has deleted the old one."""
-        if not isinstance(link.turn_input, UserInput):
-            await self._give_up(link)
-            raise error
-        self._retries += 1
-        history = history_at_sending(await self._messages(CONTEXT_MESSAGES), link)
-        handle, user_input = await self._new_session(history, link.turn_input)
-        return await self._send(Link(handle=handle, turn=link.turn, input_id=link.input_id), user_input, history)
+                events = self._transport.run_turn(link.handle, turn_input, link.key, self._checkpoint(link))
+        return await remote_run.follow(events)
 
     async def _give_up(self, link: Link) -> None:
         """Keep that the rest of the turn is lost, so that the next one begins a new session."""
         link.is_over = link.is_lost = True
-        link.turn_input = None
+        link.answers = ()
         await self._keep(link)
 
     # --- sessions -------------------------------------------------------------------------------------------------
@@ -255,8 +296,13 @@ class Play:
         if self._run.loop != ROOT:
             return await self._run.turn()
         messages = await self._run.context(count)
-        summary = await self._run.summary() if count == CONTEXT_MESSAGES else None
+        summary = await self._run.summary() if count >= CONTEXT_MESSAGES else None
         return messages if summary is None else (SystemMessage(id=MessageId(""), content=summary), *messages)
+
+    @property
+    def _needs_transcript(self) -> bool:
+        """Whether a new session's first message contains the conversation so far."""
+        return self._server.protocol not in _SEEDED
 
     def _resends(self, handle: SessionHandle) -> bool:
         return self._server.protocol in _SEED_ENCODERS and not handle.server_keeps_history
@@ -272,9 +318,9 @@ class Play:
     async def _new_session(self, history: Sequence[Message], user_input: UserInput) -> tuple[SessionHandle, UserInput]:
         """Begin a remote session with what our user sees."""
         seeds = to_history(history)
-        if self._server.protocol in _SEEDED:
-            return await self._create(seeds), user_input
-        return await self._create(()), with_transcript(seeds, user_input)
+        if self._needs_transcript:
+            return await self._create(()), with_transcript(seeds, user_input)
+        return await self._create(seeds), user_input
 
     async def _create(self, history: tuple[remote.Message, ...]) -> SessionHandle:
         known = self._server.option_names

@@ -23,6 +23,7 @@ from dragoman.gateway.remote_session import Link, Position
 
 CALL_WINDOW_S = 0.05
 """How long a step stays open after a call, for further calls of the same step."""
+UNSEEN_RESULT = "The remote agent does not show the result of this call."
 UNFINISHED: frozenset[str] = frozenset({"error", "cancelled", "interrupted"})
 """Reasons for which a remote turn ends in the middle of a step."""
 _WAIT_KINDS: Mapping[type, WaitKind] = {
@@ -40,9 +41,12 @@ class RemoteRun:
         link: the remote session; its `steps` and `waiting` are updated.
         origins: the remote ids of the calls that the log has of the turn.
         position: what the log has of the turn.
+        shows_results: whether the protocol shows what the calls that were allowed have given.
     """
 
-    def __init__(self, run: Run, link: Link, origins: Iterable[str], position: Position) -> None:
+    def __init__(
+        self, run: Run, link: Link, origins: Iterable[str], position: Position, *, shows_results: bool
+    ) -> None:
         self._run = run
         self._link = link
         self._known = set(origins)
@@ -50,6 +54,7 @@ class RemoteRun:
         """The calls without a result, by their remote ids."""
         self._new_calls: list[Recorded] = []
         """The calls of the open step."""
+        self._shows_results = shows_results
         self._position = Position()
         self._skip = position.copy()
         """What of the following events is in the log already."""
@@ -280,6 +285,8 @@ class RemoteRun:
         answer = recorded.answer
         if isinstance(answer, Decision) and not answer.granted:
             await recorded.done(denied_result(answer.reason), outcome="denied")
+        elif answer is not None and not self._shows_results:
+            await recorded.done(UNSEEN_RESULT)
         else:
             await recorded.done(INTERRUPTED_RESULT, outcome="interrupted")
 

@@ -28,6 +28,7 @@ TITLES: Mapping[ClientProtocol, str] = {
     "blade": "Blade",
     "openai": "OpenAI Responses",
     "openai-chat": "Chat Completions",
+    "a2a": "A2A",
 }
 _STATUS = {"closed": "available", "half_open": "probing", "open": "unavailable"}
 
@@ -53,7 +54,8 @@ class RemoteServer:
         self.option_names: frozenset[str] = frozenset()
         """The options of the remote agent, as far as they are known."""
         self._breaker: CircuitBreaker | None = None
-        self._stops: set[asyncio.Task[None]] = set()
+        self._stops: dict[str, asyncio.Task[None]] = {}
+        """Stops on their way, by remote session."""
 
     @property
     def breaker(self) -> CircuitBreaker:
@@ -103,8 +105,13 @@ class RemoteServer:
     def stop_later(self, transport: Transport, handle: SessionHandle) -> None:
         """Stop the run of a session, without waiting for it."""
         task = asyncio.create_task(self._stop(transport, msgspec.structs.replace(handle)))
-        self._stops.add(task)
-        task.add_done_callback(self._stops.discard)
+        self._stops[handle.id] = task
+        task.add_done_callback(lambda _: self._stops.pop(handle.id, None))
+
+    async def wait_for_stop(self, session_id: str) -> None:
+        """Wait until a stop in this session has arrived: it would stop the next run."""
+        if (task := self._stops.get(session_id)) is not None:
+            await asyncio.wait((task,))
 
     async def _stop(self, transport: Transport, handle: SessionHandle) -> None:
         try:
@@ -120,5 +127,5 @@ class RemoteServer:
     async def close(self) -> None:
         """Close the connections. Runs continue on the server."""
         if self._stops:
-            await asyncio.wait(self._stops)
+            await asyncio.wait(self._stops.values())
         await self.transport.close()

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.client.codec import SessionHandle, TurnInput
+from dragoman.client.codec import SessionHandle
+from dragoman.client.events import Answer
 from dragoman.core.content import AssistantMessage, Json, JsonObject, Message, SystemMessage, UserMessage
+from dragoman.core.ids import MessageId
 
 _PRIVATE_KEY = "remote"
 
@@ -38,10 +40,13 @@ class Link(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The number of turns that were sent. The key of a turn follows from it."""
     input_id: str = ""
     """The newest message of ours that the remote session has."""
-    turn_input: TurnInput | None = None
-    """What the newest turn sends."""
+    answers: tuple[Answer, ...] = ()
+    """What the newest turn sends, if that is not messages: those after `history_until`, up to `input_id`."""
+    history_from: str = ""
     history_until: str = ""
-    """The last message that our session had when the newest turn was sent."""
+    """The first message that was considered when the newest turn was sent, and the last one before its input."""
+    has_transcript: bool = False
+    """Whether the newest turn's message begins with the conversation before it."""
     is_over: bool = True
     """Whether the newest turn was read to its end."""
     is_lost: bool = False
@@ -130,7 +135,9 @@ def results_in_turn(turn: Sequence[Message]) -> tuple[set[str], Position | None,
     return origins, None if newest is None else newest.at, 0 if newest is None else newest.turn
 
 
-def history_at_sending(messages: Sequence[Message], link: Link) -> Sequence[Message]:
-    """The messages that a session had when its newest turn was sent."""
-    index = next((index for index, message in enumerate(messages) if message.id == link.history_until), -1)
-    return messages[: index + 1]
+def split_at_sending(messages: Sequence[Message], link: Link) -> tuple[Sequence[Message], Sequence[Message]]:
+    """The messages that a session had when its newest turn was sent: its history, and the input of the turn."""
+    places = {message.id: index for index, message in reversed([*enumerate(messages)])}
+    start = places.get(MessageId(link.history_from), 0)
+    end = places.get(MessageId(link.history_until), start - 1) + 1
+    return messages[start:end], messages[end : places.get(MessageId(link.input_id), end - 1) + 1]

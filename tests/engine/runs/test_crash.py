@@ -117,8 +117,9 @@ def answer_to(call: OpenCall) -> Answer:
 class Client:
     """An application: sends one message, answers calls one by one, and reads the stream."""
 
-    def __init__(self, script: str) -> None:
+    def __init__(self, script: str, tools: tuple[ToolSpec, ...] = (PAINT,)) -> None:
         self.script = script
+        self.tools = tools
         self.live: LiveSession | None = None
         self.records_seen: list[Record] = []
         self.acknowledged = 0
@@ -126,7 +127,7 @@ class Client:
     async def converse(self, engine: Engine) -> None:
         """Go on where the conversation stands, to its end."""
         if self.live is None:
-            self.live = await open_session(engine, client_tools=(PAINT,))
+            self.live = await open_session(engine, client_tools=self.tools)
         else:
             self.live = await reload(engine, self.live)
         live = self.live
