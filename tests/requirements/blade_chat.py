@@ -76,6 +76,12 @@ REQUIREMENTS = (
     Requirement(
         "blade:attachments:read", "An attachment has a URL for who may read its session", "blade §3.3 [chosen]"
     ),
+    Requirement(
+        "blade:timelines:runs", "A timeline has the model calls, tools and waits of a run", "docs/protocols/blade.md"
+    ),
+    Requirement(
+        "blade:timelines:access", "A timeline is readable by who may read its session", "docs/protocols/blade.md"
+    ),
     Requirement("blade:raw:batches", "Raw sockets get `turn:events` with the documented items", "blade §16 [sdk]"),
     # --- flows --------------------------------------------------------------------------------------------------------
     Requirement("blade:questions:ask", "A question pauses the turn and ends the chat", "blade §8.3 [docs]"),

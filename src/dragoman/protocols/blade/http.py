@@ -12,6 +12,7 @@ from dragoman.protocols.blade.rest.replays import ReplayHandlers
 from dragoman.protocols.blade.rest.server import ServerHandlers
 from dragoman.protocols.blade.rest.server import ServerInfo as ServerInfo
 from dragoman.protocols.blade.rest.sessions import SessionHandlers
+from dragoman.protocols.blade.rest.timelines import TimelineHandlers
 from dragoman.protocols.blade.rest.turns import TurnHandlers
 from dragoman.protocols.blade.socket.inbox import Inbox
 from dragoman.protocols.blade.socket.room import DEFAULT_OPTIONS
@@ -54,6 +55,7 @@ class Blade:
             ServerHandlers(engine, server_info, key_ring),
             SessionHandlers(engine, memory_default=server_info.memory_enabled),
             TurnHandlers(engine),
+            TimelineHandlers(engine),
             AttachmentHandlers(engine),
             ReplayHandlers(engine),
             *areas,

@@ -175,7 +175,7 @@ class TurnList:
         turn = Turn(
             id=f"entry_{message_id}",
             sequence=self._entry_count,
-            turn_id=f"turn_{message_id}",
+            turn_id=chat.public_turn_id(message_id),
             loop_id=chat.public_loop_id(loop),
             role=role,  # type: ignore[arg-type]  # a role in fact
             started_at=at,

@@ -73,6 +73,16 @@ def public_run_id(run_id: RunId) -> str:
     return f"chat_{run_id}"
 
 
+def parse_run_id(text: str) -> RunId:
+    """Return the run that a chat's id stands for."""
+    return RunId(text.removeprefix("chat_"))
+
+
+def public_turn_id(message_id: str) -> str:
+    """Return the id of the turn that a message, or another entry, is shown as."""
+    return f"turn_{message_id}"
+
+
 def checkpoint_id(seq: int) -> str:
     """Return the id of the checkpoint before the user turn that event `seq` added."""
     return f"cp_{seq}"
