@@ -27,7 +27,7 @@ from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import KEY_FILES
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
-from tests.asgi_client import DEADLINE_S, App, AsgiClient, Stream
+from tests.asgi_client import DEADLINE_S, AsgiClient, Stream
 from tests.protocols.aap.client import AapClient
 
 USERS = {
@@ -53,7 +53,7 @@ class ManualClock:
         self._now += timedelta(**amount)
 
 
-def build(settings: Settings, agents: Sequence[Agent], clock: ManualClock | None) -> App:
+def build(settings: Settings, agents: Sequence[Agent], clock: ManualClock | None) -> app.Application:
     """Build the real app."""
     return app.build(settings, agents=agents, clock=clock)
 
@@ -259,13 +259,15 @@ class SocketServer:
     def __init__(self, folder: Path, **changes: Any) -> None:
         self.app_server = AppServer(folder, **changes)
         self.connection: SocketLine
+        self._app: app.Application
         self._listener: Listener
 
     async def start(self) -> None:
         await self.app_server.prepare()
+        self._app = build(self.app_server.settings, self.app_server.agents, None)
         self._listener = Listener(
             uvicorn.Config(
-                build(self.app_server.settings, self.app_server.agents, None),
+                self._app,
                 port=0,
                 log_config=None,
                 lifespan="on",
@@ -275,6 +277,8 @@ class SocketServer:
         self.connection = await self._listener.start()
 
     async def stop(self) -> None:
+        """Stop as the program does: streams end before connections are closed."""
+        await self._app.drain()
         await self._listener.stop()
 
     async def restart(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from dragoman import Agent, Data, Run, SelectOption, ToolContext, agent, tool
 from dragoman.agents.loading import load
@@ -62,6 +63,15 @@ def test_a_conversation_has_texts_calls_usage_and_a_log() -> None:
     assert kinds == [RunStarted, RunStopped] * 2
     first = play(calculator, "What is 20 + 22?", model=Scripted(model.answers)).blocks[0]
     assert first == Thinking("A sum.")
+
+
+def test_a_conversation_prints_nothing_and_leaves_the_logging_of_its_program_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    structlog.reset_defaults()
+    play(calculator, "Hi", model=Scripted(["Hello."]))
+    assert capfd.readouterr() == ("", "")
+    assert not structlog.is_configured()
 
 
 def test_what_the_model_got_can_be_read() -> None:

@@ -10,7 +10,8 @@ import re
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 import msgspec
@@ -106,6 +107,25 @@ def configure_logging(format: Format = "auto", level: Level = "info", *, stream:
         logger.handlers[:] = []
         logger.propagate = True
     logging.captureWarnings(capture=True)
+
+
+@contextmanager
+def logging_warnings() -> Iterator[None]:
+    """Log only warnings and errors, on stderr, until the block is left: for programs that configure no logging.
+
+    By itself, structlog prints every line for debugging on standard output.
+    """
+    if structlog.is_configured():
+        yield
+        return
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
 
 
 class StructlogHandler(logging.Handler):

@@ -36,6 +36,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.models import Model, ModelFailed, ModelRequest
 from dragoman.server.app import build
+from dragoman.server.logging import logging_warnings
 from dragoman.settings import Settings
 from dragoman.testing.scripted import Scripted
 
@@ -196,7 +197,7 @@ async def play_async(
     played = as_agent(agent, "agent")
     if played is None:
         raise TypeError(f"expected an agent, got {agent!r}")
-    with TemporaryDirectory(prefix="dragoman-") as folder:
+    with TemporaryDirectory(prefix="dragoman-") as folder, logging_warnings():
         app = build(
             _settings(folder, timeout_s), agents=[played], resolve_model=lambda _: model or Scripted([_no_model])
         )

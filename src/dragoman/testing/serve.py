@@ -17,6 +17,7 @@ from dragoman.core.content import Json
 from dragoman.core.ids import UserId
 from dragoman.ports.models import Model
 from dragoman.server.app import Application, build
+from dragoman.server.logging import logging_warnings
 from dragoman.server.runner import Server, bind_socket, url_of, uvicorn_config
 from dragoman.settings import Settings
 
@@ -55,7 +56,7 @@ def serve(
     Raises:
         Exception: the server cannot start; the message says why.
     """
-    with TemporaryDirectory(prefix="dragoman-") as folder:
+    with TemporaryDirectory(prefix="dragoman-") as folder, logging_warnings():
         chosen = {
             "host": "127.0.0.1",
             "port": 0,

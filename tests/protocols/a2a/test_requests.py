@@ -61,6 +61,8 @@ async def test_a_card_says_how_its_agent_is_called_in_both_versions(app_server: 
     assert "image/png" in json.loads(root.body)["defaultInputModes"]
     again = await fetch(app_server.connection, "/.well-known/agent-card.json", if_none_match=root.headers["etag"])
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", root.headers["etag"])
+    assert root.headers["cache-control"] == "private, max-age=300"
+    assert "Host" in root.headers["vary"], "another Host gets another address"
     missing = await fetch(app_server.connection, "/a2a/nobody/.well-known/agent-card.json")
     error = {"code": 404, "status": "NOT_FOUND", "message": "there is no such agent"}
     assert (missing.status, json.loads(missing.body)) == (404, {"error": error}), "it names no others"
@@ -73,6 +75,7 @@ async def test_cards_need_a_key_if_a_setting_says_so(tmp_path: Path) -> None:
             assert (await fetch(server.connection, path)).status == 401
             found = await fetch(server.connection, path, authorization=f"Bearer {server.key('alice_reads')}")
             assert json.loads(found.body)["url"] == "https://agents.example.org/a2a/rehearsal"
+            assert found.headers["cache-control"] == "max-age=300"
 
 
 @requirement("a2a:version:choice")

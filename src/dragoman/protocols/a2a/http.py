@@ -112,11 +112,14 @@ class _Handlers(Handlers):
 
     def _card(self, request: Request, agent: str) -> Response:
         spec = self._engine.agent(agent).spec
-        origin = self._options.public_url or f"{request.scope['scheme']}://{request.headers.get('host', '')}"
+        public_url = self._options.public_url
+        origin = public_url or f"{request.scope['scheme']}://{request.headers.get('host', '')}"
         card = card_of(spec, f"{origin.rstrip('/')}{self._options.path}/{spec.name}", has_keys=self._options.has_keys)
         body = msgspec.json.encode(card)
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {"Cache-Control": "max-age=300", "ETag": tag}
+        headers = {"Cache-Control": "max-age=300" if public_url else "private, max-age=300", "ETag": tag}
+        if public_url is None:  # the address is what this client calls the server: no cache may give it to another one
+            headers["Vary"] = "Host"
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(body, 200, headers, "application/json")
