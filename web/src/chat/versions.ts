@@ -1,14 +1,24 @@
 /** Versions of messages: editing one, sending one again, and switching between them. The server loses none of them. */
-import { signal } from "@preact/signals";
+import { type ReadonlySignal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
 import { dataUrl } from "../browser/files";
 import { t } from "../i18n";
-import type { Conversation } from "./conversation";
-import { type Attachment, type Block, type Part, textOf, type Turn } from "./wire";
+import { type Attachment, type Block, type Part, type SessionDetail, textOf, type Turn } from "./wire";
 
 interface Checkpoint {
     checkpoint_id: string;
     turn_id: string;
+}
+
+/** The conversation that the messages belong to. */
+interface Owner {
+    readonly id: string;
+    readonly detail: ReadonlySignal<SessionDetail | null>;
+    readonly isRunning: ReadonlySignal<boolean>;
+    readonly sending: ReadonlySignal<readonly Part[] | null>;
+    readonly sent: ReadonlyMap<string, readonly Part[]>;
+    load(): Promise<void>;
+    say(parts: readonly Part[]): Promise<void>;
 }
 
 /** A message that is being edited. It belongs to the conversation, so that scrolling away loses nothing. */
@@ -20,7 +30,7 @@ export interface Editing {
 export class Versions {
     readonly editing = signal<Editing | null>(null);
 
-    constructor(private readonly conversation: Conversation) {}
+    constructor(private readonly conversation: Owner) {}
 
     /** Whether the user may send messages of this conversation again now. */
     get isOpen(): boolean {
