@@ -5,26 +5,23 @@ interrupted is sent again with the same key, if the remote server runs each key 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, Literal, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Literal, NoReturn
 
 import msgspec
 import structlog
 
 from dragoman.client import events as remote
-from dragoman.client.agui_seeds import seed_messages
-from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput, UserInput
+from dragoman.client.codec import TurnInput, UserInput
 from dragoman.client.errors import Busy, ClientError, NotFound, RequestRefused, TimedOut, Unauthorized, Unreachable
-from dragoman.client.openai_chat import to_seed_messages
-from dragoman.client.openai_items import to_seed_items
 from dragoman.core.agent import AgentError, Recorded, Run
 from dragoman.core.answers import INTERRUPTED_RESULT
-from dragoman.core.content import JsonObject, Message, SystemMessage, ToolMessage
+from dragoman.core.content import Message, ToolMessage
 from dragoman.core.events import StopReason
-from dragoman.core.ids import ROOT, MessageId
 from dragoman.core.inputs import Decision
-from dragoman.core.tools import ASK_USER_QUESTION, ToolSpec
-from dragoman.gateway.conversion import to_answer, to_history, to_user_input, with_transcript
+from dragoman.core.tools import ASK_USER_QUESTION
+from dragoman.gateway.conversion import to_answer, to_user_input
+from dragoman.gateway.remote_history import RemoteHistory
 from dragoman.gateway.remote_run import RemoteRun
 from dragoman.gateway.remote_server import MAX_ERROR_CHARS, RemoteServer, error_text
 from dragoman.gateway.remote_session import (
@@ -32,29 +29,18 @@ from dragoman.gateway.remote_session import (
     Position,
     find_new_input,
     results_in_turn,
-    split_at_sending,
 )
 
 Events = AsyncGenerator[remote.Event, None]
 OnLost = Literal["fail", "retry"]
 """What happens to a run whose rest cannot be had: it fails, or its message is sent again."""
 
-CONTEXT_MESSAGES = 500
-"""The messages of a session that a new remote session gets. Servers have limits, ours of 1,000."""
 RECENT_MESSAGES = 20
 """The messages that are read to find out whether the remote session still has what our user sees."""
 MAX_RETRIES = 2
 """How often a message is sent again with `on_lost="retry"`."""
 BUSY_DELAYS_S = (0.1, 0.5, 2.0)
 """How long to wait before a turn is sent again that the remote server refused because another run was active."""
-_SEEDED: Final = frozenset({"aap", "ag-ui", "openai", "openai-chat"})
-"""The protocols in which a session can begin with a history."""
-_SEED_ENCODERS: Mapping[str, Callable[[Iterable[remote.Message]], list[JsonObject]]] = {
-    "ag-ui": seed_messages,
-    "openai": to_seed_items,
-    "openai-chat": to_seed_messages,
-}
-"""The protocols in which each turn repeats the history, unless the server is known to keep it."""
 _KEY_PREFIX = "remote/"
 _DECODER = msgspec.json.Decoder(Link)
 
@@ -76,7 +62,7 @@ class Play:
         self._run = run
         self._server = server
         self._transport = server.transport.with_headers(headers)
-        self._agent = agent
+        self._history = RemoteHistory(run, server, self._transport, agent)
         self._on_lost = on_lost
         self._key = f"{_KEY_PREFIX}{run.loop}"
         self._retries = 0
@@ -103,26 +89,27 @@ class Play:
 
     async def _send_messages(self, link: Link | None) -> StopReason | None:
         """Send the new messages, in the remote session if it has what our user sees, else in a new one."""
-        new = find_new_input(await self._messages(RECENT_MESSAGES), link)
-        if link is None or not new.continues or self._resends(link.handle):
-            new = find_new_input(await self._messages(CONTEXT_MESSAGES), link)
+        new = find_new_input(await self._history.messages(RECENT_MESSAGES), link)
+        if link is None or not new.continues or self._history.is_resent(link.handle):
+            new = find_new_input(await self._history.messages(), link)
         if not new.messages:
             return None
         user_input = to_user_input(new.messages)
         if link is not None and new.continues:
             handle = link.handle
-            self._seed(handle, new.history)
+            self._history.give(handle, new.history)
             link = msgspec.structs.replace(link, waiting={}, has_transcript=False)
         else:
-            handle, user_input = await self._new_session(new.history, user_input)
-            link = Link(handle=handle, has_transcript=self._needs_transcript)
+            handle = await self._history.new_session(new.history, self._retries)
+            user_input = self._history.with_transcript(new.history, user_input)
+            link = Link(handle=handle, has_transcript=self._history.needs_transcript)
         link.steps, link.input_id = 0, new.messages[-1].id
         return await self._send(link, user_input, new.history)
 
     async def _send_answers(self, link: Link, recorded: Sequence[Recorded]) -> StopReason | None:
         """Send what our user and application have answered."""
-        history: Sequence[Message] = await self._messages(CONTEXT_MESSAGES if self._resends(link.handle) else 1)
-        self._seed(link.handle, history)
+        history = await self._history.messages_for(link.handle)
+        self._history.give(link.handle, history)
         pending = {each.call_id: each for each in link.handle.pending}
         answers: list[remote.Answer] = []
         settled: list[Recorded] = []
@@ -170,10 +157,10 @@ class Play:
     async def _take_up(self, link: Link) -> StopReason | None:
         """Go on with a turn that a crash of this server interrupted."""
         await self._transport.identify()
-        history, user_input = await self._sent_input(link)
-        self._seed(link.handle, history)
+        history, user_input = await self._history.sent_input(link)
+        self._history.give(link.handle, history)
         if link.has_transcript:
-            user_input = with_transcript(to_history(history), user_input)
+            user_input = self._history.with_transcript(history, user_input)
         turn_input = link.answers or user_input
         events = await self._transport.take_up(link.handle, turn_input, link.key, self._checkpoint(link))
         if events is None:
@@ -181,12 +168,6 @@ class Play:
         _, position, turn = results_in_turn(await self._run.turn())
         position = position if position is not None and turn == link.turn else Position()
         return await self._exchange(link, position, events, turn_input)
-
-    async def _sent_input(self, link: Link) -> tuple[Sequence[Message], UserInput]:
-        """The history at the time when the newest turn was sent, and the message that it sent."""
-        newer = len(await self._run.turn())
-        history, messages = split_at_sending(await self._messages(CONTEXT_MESSAGES + newer), link)
-        return history, to_user_input(messages)
 
     async def _begin_again(self, link: Link) -> StopReason | None:
         """Send a message again whose answer is lost, in a new session, if that is the rule."""
@@ -204,14 +185,15 @@ class Play:
 
     async def _send_anew(self, link: Link, steps: int = 0) -> StopReason | None:
         """Send a message again, in a new session."""
-        history, user_input = await self._sent_input(link)
-        handle, user_input = await self._new_session(history, user_input)
+        history, user_input = await self._history.sent_input(link)
+        handle = await self._history.new_session(history, self._retries)
+        user_input = self._history.with_transcript(history, user_input)
         again = Link(
             handle=handle,
             turn=link.turn,
             steps=steps,
             input_id=link.input_id,
-            has_transcript=self._needs_transcript,
+            has_transcript=self._history.needs_transcript,
         )
         return await self._send(again, user_input, history)
 
@@ -266,8 +248,8 @@ class Play:
             raise
         self._server.record(reached=True)
         if remote_run.allowed:
-            history = await self._messages(CONTEXT_MESSAGES if self._resends(link.handle) else 1)
-            self._seed(link.handle, history)
+            history = await self._history.messages_for(link.handle)
+            self._history.give(link.handle, history)
             return await self._send(link, remote_run.allowed, history)
         link.is_over, link.answers = True, ()
         await self._keep(link)
@@ -288,53 +270,6 @@ class Play:
         link.is_over = link.is_lost = True
         link.answers = ()
         await self._keep(link)
-
-    # --- sessions -------------------------------------------------------------------------------------------------
-
-    async def _messages(self, count: int) -> Sequence[Message]:
-        """Our messages, oldest first, beginning with the summary of those before."""
-        if self._run.loop != ROOT:
-            return await self._run.turn()
-        messages = await self._run.context(count)
-        summary = await self._run.summary() if count >= CONTEXT_MESSAGES else None
-        return messages if summary is None else (SystemMessage(id=MessageId(""), content=summary), *messages)
-
-    @property
-    def _needs_transcript(self) -> bool:
-        """Whether a new session's first message contains the conversation so far."""
-        return self._server.protocol not in _SEEDED
-
-    def _resends(self, handle: SessionHandle) -> bool:
-        return self._server.protocol in _SEED_ENCODERS and not handle.server_keeps_history
-
-    def _seed(self, handle: SessionHandle, history: Sequence[Message]) -> None:
-        """Give an existing session the application's tools and, if it is sent with each turn, the history."""
-        tools = self._tools()
-        if tools != handle.tools:
-            handle.tools, handle.has_unsent_tools = tools, True
-        if self._resends(handle):
-            handle.messages = _SEED_ENCODERS[self._server.protocol](to_history(history))
-
-    async def _new_session(self, history: Sequence[Message], user_input: UserInput) -> tuple[SessionHandle, UserInput]:
-        """Begin a remote session with what our user sees."""
-        seeds = to_history(history)
-        if self._needs_transcript:
-            return await self._create(()), with_transcript(seeds, user_input)
-        return await self._create(seeds), user_input
-
-    async def _create(self, history: tuple[remote.Message, ...]) -> SessionHandle:
-        known = self._server.option_names
-        config = SessionConfig(
-            agent=self._agent,
-            tools=self._tools(),
-            declared_approval=self._server.protocol == "aap",
-            options={name: value for name, value in self._run.options.items() if name in known and value},
-            history=history,
-        )
-        return await self._transport.create(config, f"{self._run.run_id}-{self._retries}")
-
-    def _tools(self) -> tuple[ToolSpec, ...]:
-        return tuple(self._run.offered_tools())
 
     async def _keep(self, link: Link) -> None:
         handle = msgspec.structs.replace(link.handle, messages=[])
