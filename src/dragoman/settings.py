@@ -110,6 +110,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "full"
 
     auth: Annotated[bool, doc("require API keys; can only be turned off on a loopback address")] = True
+    oidc_issuer: Annotated[
+        str | None,
+        doc("identity provider whose tokens are accepted beside keys, such as `https://login.example.org/realms/main`"),
+    ] = None
+    oidc_audience: Annotated[
+        tuple[str, ...], doc("audiences of which a token needs one; the name of this server at the provider")
+    ] = ()
+    oidc_jwks_url: Annotated[
+        str | None, doc("address of the provider's keys; not set: the one in its discovery document")
+    ] = None
+    oidc_algorithms: Annotated[tuple[str, ...], doc("algorithms with which tokens may be signed")] = (
+        "RS256",
+        "PS256",
+        "ES256",
+        "EdDSA",
+    )
+    oidc_user_claim: Annotated[
+        str, doc("claim that names the user; one that users cannot choose themselves, and that never changes")
+    ] = "sub"
+    oidc_scopes_claim: Annotated[
+        str, doc("claim with the user's scopes, roles or groups, such as `realm_access.roles`")
+    ] = "scope"
+    oidc_scope_map: Annotated[
+        tuple[str, ...], doc("scope that a value of that claim grants, each `VALUE=SCOPE`, such as `staff=use`")
+    ] = ("dragoman:read=read", "dragoman:use=use", "dragoman:admin=admin")
+    oidc_default_scopes: Annotated[
+        tuple[Literal["read", "use", "admin"], ...], doc("scopes that every valid token grants, such as `use`")
+    ] = ()
+    oidc_leeway_s: Annotated[
+        float, doc("by how much the provider's clock may differ from the server's", ge=0, le=300)
+    ] = 30.0
     first_key: Annotated[
         bool, doc("create a key on the first start, store it in the data folder, and print it at every start")
     ] = False

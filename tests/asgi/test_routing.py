@@ -23,7 +23,7 @@ class ManualAuthenticator:
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
 
-    def authenticate(self, header: str | None, address: str) -> Principal:
+    async def authenticate(self, header: str | None, address: str) -> Principal:
         return ANN
 
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:

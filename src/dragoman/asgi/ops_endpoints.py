@@ -12,7 +12,7 @@ from dragoman.asgi.security import Message as Scope
 from dragoman.asgi.security import Receive, Send
 from dragoman.core.content import JsonObject
 from dragoman.engine.instrumentation import metrics
-from dragoman.engine.services.keys import Authenticator
+from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import address_of
 from dragoman.protocols.kit.body import json_response
@@ -110,7 +110,8 @@ class OpsEndpoints:
         """The metrics in Prometheus' text format."""
         if not self._are_metrics_public:
             header = request.headers.get("authorization")
-            self._authenticator.authenticate(header, address_of(request.scope)).require("admin")
+            principal = await self._authenticator.authenticate(header, address_of(request.scope))
+            principal.require("admin")
         self._update_gauges()
         return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 

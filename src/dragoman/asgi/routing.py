@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from dragoman.asgi.security import App, Message, Receive, Send
 from dragoman.core.principal import Principal
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN, Gauge
-from dragoman.engine.services.keys import Authenticator
+from dragoman.engine.services.authentication import Authenticator
 
 _EVENT_STREAM_HEADER = (b"content-type", b"text/event-stream; charset=utf-8")
 _SUBTREE_SUFFIX = "/{rest:path}"

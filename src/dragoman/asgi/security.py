@@ -16,6 +16,8 @@ import structlog
 
 from dragoman.core.refusals import Forbidden, Invalid, LimitReached, Refused, Unauthenticated, Unavailable
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
+from dragoman.engine.services.authentication import is_token
+from dragoman.protocols.kit.errors import headers_of
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,6 +29,8 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,255})(?::(?P<po
 _CUSTOM_HEADER = re.compile(rb"(?<![^, ])(?:x|mcp|openai|a2a)-[a-z0-9-]{1,64}(?![^, ])")
 """An application's own header, or one of MCP, A2A or OpenAI's clients. Every page that may call may also send it."""
 _KEY_PARAMETER_NAMES = {"access_token", "api_key", "apikey", "authorization", "x-api-key"}
+_LOGIN_PARAMETER_NAMES = {"code", "state"}
+"""What an identity provider adds to the console's address; some use JWTs as codes, which are valid once."""
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
@@ -230,10 +234,8 @@ def status_and_code(refused: Exception) -> tuple[int, str]:
 def to_response(refused: Exception) -> tuple[Headers, bytes]:
     """The headers and the body for a refusal outside of any protocol."""
     headers: Headers = [(b"content-type", b"application/json")]
-    if isinstance(refused, Unauthenticated):
-        headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(refused, LimitReached | Unavailable):
-        headers.append((b"retry-after", str(refused.retry_after_s).encode()))
+    if isinstance(refused, Refused):
+        headers += [(name.lower().encode(), value.encode()) for name, value in headers_of(refused).items()]
     return headers, msgspec.json.encode({"error": str(refused), "code": status_and_code(refused)[1]})
 
 
@@ -264,8 +266,10 @@ def is_same_origin(origin: str, host: str) -> bool:
 
 
 def contains_api_key(query: str) -> bool:
-    """Whether a query string contains an API key."""
+    """Whether a query string contains an API key or a token."""
     return any(
-        name.lower() in _KEY_PARAMETER_NAMES or value.startswith(_KEY_PREFIXES)
+        name.lower() in _KEY_PARAMETER_NAMES
+        or value.startswith(_KEY_PREFIXES)
+        or (is_token(value) and name not in _LOGIN_PARAMETER_NAMES)
         for name, value in parse_qsl(query, keep_blank_values=True, errors="replace")
     )

@@ -1,6 +1,7 @@
 """The authenticated caller. Pure."""
 
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -28,15 +29,25 @@ _INCLUDES: dict[str, frozenset[str]] = {
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner of a key. `key_id` is None on a server without keys."""
+    """The owner of a key or a token.
+
+    Attributes:
+        user: the user.
+        scopes: what the key or the token allows.
+        key_id: the key; None for a token, and on a server without keys.
+        expires_at: when a token expires; None for a key, whose expiry may change.
+    """
 
     user: UserId
     scopes: frozenset[str]
     key_id: KeyId | None = None
+    expires_at: datetime | None = None
 
     def require(self, scope: Scope) -> None:
         """Raise Forbidden unless a scope of the key includes this one."""
         if not any(scope in _INCLUDES.get(each, ()) for each in self.scopes):
+            if self.expires_at is not None:
+                raise Forbidden(f"this token grants no scope {scope!r}: see the setting oidc_scope_map of the server")
             raise Forbidden(f"this key lacks the scope {scope!r}")
 
 

@@ -182,6 +182,18 @@ class Unauthenticated(Refused):
     """The caller is not authenticated."""
 
 
+class InvalidToken(Unauthenticated):
+    """A token of an identity provider is not valid here.
+
+    Attributes:
+        is_genuine: whether the provider signed it, so that it is no guess: it has expired, or is meant for others.
+    """
+
+    def __init__(self, message: str, *, is_genuine: bool = False) -> None:
+        super().__init__(message)
+        self.is_genuine = is_genuine
+
+
 class Forbidden(Refused):
     """The caller lacks permission."""
 
@@ -220,6 +232,12 @@ class SessionUnreadable(StoreUnavailable):
         super().__init__("the stored data of this session cannot be read")
         self.session_id = session_id
         self.reason = reason
+
+
+class IssuerUnavailable(Unavailable):
+    """The identity provider's keys cannot be fetched, so that its tokens cannot be verified now."""
+
+    retry_after_s = 5
 
 
 class ShuttingDown(Unavailable):

@@ -3,8 +3,11 @@
 from typing import NamedTuple
 
 from dragoman.core.principal import Principal
-from dragoman.engine.services.keys import Authenticator, KeyRing, NoKeys
+from dragoman.engine.services.authentication import Authenticator, KeysAndTokens, NoKeys
+from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.limits import ConcurrencyLimit, Limits, make_limits
+from dragoman.ports.environment import Clock
+from dragoman.ports.identity import TokenVerifier
 from dragoman.protocols.kit.app import AdmitStream, Authenticate
 from dragoman.settings import Settings
 
@@ -14,15 +17,15 @@ class AccessControl(NamedTuple):
 
     keys: KeyRing
     authenticator: Authenticator
-    """Checks keys without counting requests, and reports revocations."""
+    """Checks keys and tokens without counting requests, and reports revocations."""
     authenticate: Authenticate
-    """Checks the key of a request, and counts the request against the key's rate limit."""
+    """Checks the key or token of a request, and counts the request against its rate limit."""
     admit_stream: AdmitStream
 
 
-def make_access_control(settings: Settings, keys: KeyRing) -> AccessControl:
+def make_access_control(settings: Settings, keys: KeyRing, tokens: TokenVerifier | None, clock: Clock) -> AccessControl:
     """The access control of a server with these settings."""
-    authenticator: Authenticator = keys if settings.auth else NoKeys()
+    authenticator: Authenticator = KeysAndTokens(keys, clock, tokens) if settings.auth else NoKeys()
     limits = make_limits(
         requests_per_minute=settings.requests_per_minute,
         streams=settings.max_streams_per_user,
@@ -41,8 +44,8 @@ def reserve_for_user(limit: ConcurrencyLimit) -> AdmitStream:
 
 
 def _rate_limited(authenticator: Authenticator, limits: Limits) -> Authenticate:
-    def authenticate(header: str | None, address: str) -> Principal:
-        principal = authenticator.authenticate(header, address)
+    async def authenticate(header: str | None, address: str) -> Principal:
+        principal = await authenticator.authenticate(header, address)
         limits.requests.consume(principal.key_id or principal.user)
         return principal
 

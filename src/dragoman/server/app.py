@@ -38,6 +38,7 @@ from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
 from dragoman.engine.sessions.kept_values import KeepLimits
+from dragoman.identity.issuer import Issuer
 from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Cipher, Clock
 from dragoman.ports.models import Transcriber
@@ -49,6 +50,7 @@ from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import SECRETS_KEY, check_key_files
 from dragoman.server.logging import SECRETS
+from dragoman.server.oidc import make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from dragoman.server.readiness import Readiness
 from dragoman.server.stores import Stores, open_stores, watch_for_changes
@@ -78,6 +80,7 @@ class Application:
         self.settings = settings
         self.state: State = "starting"
         self.keys: KeyRing
+        self._issuer: Issuer | None = None
         self.profiles: ProfileService
         self.memories: MemoryService
         self.engine: Engine
@@ -166,6 +169,7 @@ class Application:
             )
         self._bus = open_bus(settings, self._stores.database_url, stack)
         await self._open_accounts(stack)
+        self._issuer = await open_issuer(self.settings, stack)
         agents, default_agent = await self._prepare_agents(stack=stack)
         transcriber = self._open_transcriber(stack)
         await self._start_engine(agents, default_agent, stack)
@@ -268,7 +272,8 @@ class Application:
 
     def _mount_protocols(self, transcriber: Transcriber | None, stack: AsyncExitStack) -> None:
         settings = self.settings
-        access = make_access_control(settings, self.keys)
+        tokens = make_token_verifier(settings, self._issuer, self._clock)
+        access = make_access_control(settings, self.keys, tokens, self._clock)
         readiness = Readiness(lambda: self.state, self._log, self._stores)
         context = ServerContext(
             settings=settings,

@@ -13,7 +13,8 @@ from dragoman.core.ids import KeyId, UserId, uuid7
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Conflict, Forbidden, Invalid, LimitReached, NotFound, Unauthenticated
 from dragoman.engine.services import keys as module
-from dragoman.engine.services.keys import LOCAL_USER, KeyRing, NoKeys, client_network
+from dragoman.engine.services.authentication import KeysAndTokens, NoKeys
+from dragoman.engine.services.keys import LOCAL_USER, KeyRing, client_network
 from dragoman.engine.services.limits import RateLimit
 from dragoman.ports.accounts import ApiKey
 from dragoman.stores.sqlite.database import Database
@@ -54,6 +55,9 @@ class KeyRingFixture:
         self.ids = SequentialIds()
         self.ring = self.another_ring()
 
+    async def authenticate(self, header: str | None) -> Principal:
+        return await KeysAndTokens(self.ring, self.clock).authenticate(header, HERE)
+
     def another_ring(self, *, wrong: RateLimit | None = None) -> KeyRing:
         return KeyRing(self.store, self.bus, self.clock, self.ids, wrong_key_limit=wrong)
 
@@ -79,10 +83,6 @@ async def key_ring_fixture(tmp_path: Path) -> AsyncIterator[KeyRingFixture]:
     yield stage
     await stage.ring.close()
     database.close()
-
-
-def bearer(secret: str) -> str:
-    return f"Bearer {secret}"
 
 
 def contents_of(folder: Path) -> bytes:
@@ -112,9 +112,9 @@ async def test_keys_are_unique_and_their_prefix_is_part_of_them(key_ring_fixture
     assert len({secret for secret, _ in made}) == 20
     secret, key = made[0]
     assert key.masked_key == f"sk-blade-v2-...{secret[-4:]}"
-    assert key_ring_fixture.ring.authenticate(bearer(secret), HERE).key_id == key.key_id
+    assert key_ring_fixture.ring.principal_for(secret, HERE).key_id == key.key_id
     with pytest.raises(Unauthenticated):
-        key_ring_fixture.ring.authenticate(bearer(secret.replace("sk-blade-v2-", "sk-dragoman-")), HERE)
+        key_ring_fixture.ring.principal_for(secret.replace("sk-blade-v2-", "sk-dragoman-"), HERE)
 
 
 async def test_keys_outlive_the_server(key_ring_fixture: KeyRingFixture) -> None:
@@ -122,7 +122,7 @@ async def test_keys_outlive_the_server(key_ring_fixture: KeyRingFixture) -> None
     later = key_ring_fixture.another_ring()
     await later.reload()
     assert later.all() == [key]
-    assert later.authenticate(bearer(secret), HERE) == Principal(
+    assert later.principal_for(secret, HERE) == Principal(
         user=UserId("ann"), scopes=frozenset({"admin"}), key_id=key.key_id
     )
 
@@ -159,7 +159,7 @@ async def test_a_key_is_recognised_however_the_scheme_is_written(
     key_ring_fixture: KeyRingFixture, written: str
 ) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop")
-    principal = key_ring_fixture.ring.authenticate(written.replace("KEY", secret), HERE)
+    principal = await key_ring_fixture.authenticate(written.replace("KEY", secret))
     assert principal == Principal(user=LOCAL_USER, scopes=frozenset({"use"}), key_id=key.key_id)
 
 
@@ -184,13 +184,13 @@ async def test_a_key_is_recognised_however_the_scheme_is_written(
 async def test_everything_else_is_refused(key_ring_fixture: KeyRingFixture, written: str | None) -> None:
     secret, _ = await key_ring_fixture.ring.create("laptop")
     with pytest.raises(Unauthenticated) as refused:
-        key_ring_fixture.ring.authenticate(None if written is None else written.replace("KEY", secret), HERE)
+        await key_ring_fixture.authenticate(None if written is None else written.replace("KEY", secret))
     assert secret not in str(refused.value)
 
 
 async def test_a_key_allows_what_its_scopes_include(key_ring_fixture: KeyRingFixture) -> None:
     secret, _ = await key_ring_fixture.ring.create("dashboard", scopes=("read",))
-    principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    principal = key_ring_fixture.ring.principal_for(secret, HERE)
     principal.require("read")
     with pytest.raises(Forbidden):
         principal.require("use")
@@ -200,16 +200,16 @@ async def test_a_key_is_invalid_after_its_expiry(key_ring_fixture: KeyRingFixtur
     expiry = key_ring_fixture.clock.at + timedelta(hours=1)
     secret, _ = await key_ring_fixture.ring.create("guest", expires_at=expiry)
     key_ring_fixture.clock.at = expiry - timedelta(microseconds=1)
-    key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    key_ring_fixture.ring.principal_for(secret, HERE)
     key_ring_fixture.clock.at = expiry
     with pytest.raises(Unauthenticated, match="expired"):
-        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+        key_ring_fixture.ring.principal_for(secret, HERE)
     assert not key_ring_fixture.ring.is_valid(secret)
 
 
-def test_without_keys_everybody_is_the_local_user_whatever_the_header_says() -> None:
+async def test_without_keys_everybody_is_the_local_user_whatever_the_header_says() -> None:
     for header in (None, "", "Bearer ", "Bearer sk-dragoman-x", "nonsense"):
-        assert NoKeys().authenticate(header, HERE) == Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
+        assert await NoKeys().authenticate(header, HERE) == Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
 
 
 async def test_authentication_is_one_digest_and_one_lookup_for_any_number_of_keys(
@@ -229,7 +229,7 @@ async def test_authentication_is_one_digest_and_one_lookup_for_any_number_of_key
     monkeypatch.setattr(module, "secret_digest", digested_of)
     monkeypatch.setattr(key_ring_fixture.ring, "_by_digest", keys)
     for _ in range(3):
-        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+        key_ring_fixture.ring.principal_for(secret, HERE)
     assert (digested, keys.lookups) == ([secret] * 3, ["get"] * 3)
 
 
@@ -243,20 +243,20 @@ async def test_wrong_keys_of_an_address_are_limited_but_valid_keys_never_are(key
     seen: list[str] = []
     for number in range(10_000):
         with pytest.raises((Unauthenticated, LimitReached)) as refused:
-            ring.authenticate(bearer(f"sk-dragoman-{number}"), HERE)
+            ring.principal_for(f"sk-dragoman-{number}", HERE)
         seen.append(refused.typename)
     assert seen[:5] == ["Unauthenticated"] * 5
     assert set(seen[5:]) == {"LimitReached"}
-    ring.authenticate(bearer(secret), HERE)
+    ring.principal_for(secret, HERE)
     with pytest.raises(Unauthenticated):
-        ring.authenticate(bearer("sk-dragoman-x"), "192.0.2.2")
+        ring.principal_for("sk-dragoman-x", "192.0.2.2")
 
 
 async def test_a_request_without_a_key_does_not_count_as_a_wrong_key(key_ring_fixture: KeyRingFixture) -> None:
-    ring = key_ring_fixture.another_ring(wrong=RateLimit(1, "wrong keys"))
+    access = KeysAndTokens(key_ring_fixture.another_ring(wrong=RateLimit(1, "wrong keys")), ManualClock())
     for header in (None, "", "Basic x", "Bearer ") * 10:
         with pytest.raises(Unauthenticated):
-            ring.authenticate(header, HERE)
+            await access.authenticate(header, HERE)
 
 
 @pytest.mark.parametrize(
@@ -283,16 +283,16 @@ async def test_a_revoked_key_is_refused_at_once_and_its_streams_are_notified_onc
     secret, key = await key_ring_fixture.ring.create("laptop")
     phone_secret, _ = await key_ring_fixture.ring.create("phone")
     notified: list[str] = []
-    principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    principal = key_ring_fixture.ring.principal_for(secret, HERE)
     key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("laptop's first"))
     key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("laptop's second"))
     key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("one that left"))()
     key_ring_fixture.ring.on_revoked(
-        key_ring_fixture.ring.authenticate(bearer(phone_secret), HERE), lambda: notified.append("phone's")
+        key_ring_fixture.ring.principal_for(phone_secret, HERE), lambda: notified.append("phone's")
     )
     assert (await key_ring_fixture.ring.revoke(key.key_id)).key_id == key.key_id
     with pytest.raises(Unauthenticated):
-        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+        key_ring_fixture.ring.principal_for(secret, HERE)
     assert notified == ["laptop's first", "laptop's second"]
     await key_ring_fixture.ring.run_maintenance()
     await key_ring_fixture.ring.reload()
@@ -304,7 +304,7 @@ async def test_a_stream_that_opens_just_after_its_key_was_revoked_is_notified_at
     key_ring_fixture: KeyRingFixture,
 ) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop")
-    principal = key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    principal = key_ring_fixture.ring.principal_for(secret, HERE)
     await key_ring_fixture.ring.revoke(key.key_id)
     notified: list[str] = []
     key_ring_fixture.ring.on_revoked(principal, lambda: notified.append("gone"))
@@ -317,12 +317,12 @@ async def test_a_revocation_on_another_server_takes_effect_within_seconds(key_ri
     other = key_ring_fixture.another_ring()
     await other.start()
     gone = asyncio.Event()
-    other.on_revoked(other.authenticate(bearer(secret), HERE), gone.set)
+    other.on_revoked(other.principal_for(secret, HERE), gone.set)
     await key_ring_fixture.ring.revoke(key.key_id)
     async with asyncio.timeout(5):
         await gone.wait()
     with pytest.raises(Unauthenticated):
-        other.authenticate(bearer(secret), HERE)
+        other.principal_for(secret, HERE)
     await other.close()
 
 
@@ -331,7 +331,7 @@ async def test_a_key_created_on_another_server_is_accepted(key_ring_fixture: Key
     await other.start()
     secret, _ = await key_ring_fixture.ring.create("laptop")
     await other.run_maintenance()
-    other.authenticate(bearer(secret), HERE)
+    other.principal_for(secret, HERE)
     await other.close()
 
 
@@ -361,9 +361,7 @@ async def test_the_streams_of_a_key_that_expires_are_notified(key_ring_fixture: 
     expiry = key_ring_fixture.clock.at + timedelta(hours=1)
     secret, _ = await key_ring_fixture.ring.create("guest", expires_at=expiry)
     notified: list[str] = []
-    key_ring_fixture.ring.on_revoked(
-        key_ring_fixture.ring.authenticate(bearer(secret), HERE), lambda: notified.append("gone")
-    )
+    key_ring_fixture.ring.on_revoked(key_ring_fixture.ring.principal_for(secret, HERE), lambda: notified.append("gone"))
     await key_ring_fixture.ring.run_maintenance()
     assert notified == []
     key_ring_fixture.clock.at = expiry
@@ -434,8 +432,8 @@ async def test_a_reload_that_started_before_a_revocation_does_not_restore_the_ke
         made = group.create_task(ring.create("phone"))
         slow.may_answer.set()
     with pytest.raises(Unauthenticated):
-        ring.authenticate(bearer(secret), HERE)
-    ring.authenticate(bearer(made.result()[0]), HERE)
+        ring.principal_for(secret, HERE)
+    ring.principal_for(made.result()[0], HERE)
 
 
 # --- last use ---------------------------------------------------------------------------------------------------------
@@ -444,7 +442,7 @@ async def test_a_reload_that_started_before_a_revocation_does_not_restore_the_ke
 async def test_last_uses_of_all_keys_are_stored_in_one_write(key_ring_fixture: KeyRingFixture) -> None:
     secrets = [(await key_ring_fixture.ring.create(f"key {number}"))[0] for number in range(3)]
     for secret in secrets[:2] * 5:
-        key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+        key_ring_fixture.ring.principal_for(secret, HERE)
     used = key_ring_fixture.clock.at
     key_ring_fixture.clock.at += timedelta(minutes=1)
     commits = key_ring_fixture.database.writer.commits
@@ -460,7 +458,7 @@ async def test_a_reload_that_began_before_does_not_undo_a_last_use(
 ) -> None:
     ring = key_ring_fixture.another_ring()  # without maintenance, which reloads as well
     secret, _ = await ring.create("laptop")
-    ring.authenticate(bearer(secret), HERE)
+    ring.principal_for(secret, HERE)
     has_read, may_return = asyncio.Event(), asyncio.Event()
     read = key_ring_fixture.store.all
 
@@ -484,7 +482,7 @@ async def test_a_reload_that_began_before_does_not_undo_a_last_use(
 
 async def test_the_last_use_is_written_when_the_server_stops(key_ring_fixture: KeyRingFixture) -> None:
     secret, _ = await key_ring_fixture.ring.create("laptop")
-    key_ring_fixture.ring.authenticate(bearer(secret), HERE)
+    key_ring_fixture.ring.principal_for(secret, HERE)
     await key_ring_fixture.ring.close()
     assert [key.last_used_at for key in await key_ring_fixture.store.all()] == [key_ring_fixture.clock.at]
 
@@ -507,7 +505,7 @@ async def test_a_failure_does_not_end_the_maintenance_of_keys(
     monkeypatch.setattr(key_ring_fixture.store, "touch", touch)
     ring = key_ring_fixture.another_ring()
     await ring.start()
-    ring.authenticate(bearer(secret), HERE)
+    ring.principal_for(secret, HERE)
     async with asyncio.timeout(10):
         assert await noted.get() == [(key.key_id, key_ring_fixture.clock.at)]
     await ring.close()
@@ -523,7 +521,7 @@ async def test_last_uses_are_written_periodically(
     monkeypatch.setattr(key_ring_fixture.store, "touch", noted.put)
     ring = key_ring_fixture.another_ring()
     await ring.start()
-    ring.authenticate(bearer(secret), HERE)
+    ring.principal_for(secret, HERE)
     async with asyncio.timeout(10):
         assert await noted.get() == [(key.key_id, key_ring_fixture.clock.at)]
     await ring.close()

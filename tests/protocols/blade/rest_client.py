@@ -9,6 +9,7 @@ import msgspec
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import UserId
+from dragoman.engine.services.authentication import KeysAndTokens
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.errors import ERROR_TABLE
@@ -52,8 +53,9 @@ class RestFixture:
         self.database = Database(folder, synchronous="normal")
         self.key_ring = KeyRing(SqliteKeys(self.database), LocalBus(), self.clock, self.ids)
         self.memories = MemoryService(SqliteMemories(self.database), self.clock)
+        access = KeysAndTokens(self.key_ring, self.clock)
         routes = [*MemoryHandlers(self.memories).routes(), *KeyHandlers(self.key_ring).routes()]
-        self._app = ProtocolApp("blade", routes, ERROR_TABLE, self.key_ring.authenticate, write_error=write_error)
+        self._app = ProtocolApp("blade", routes, ERROR_TABLE, access.authenticate, write_error=write_error)
         self.http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=self._app), base_url="http://here")
 
     async def client(self, user: str = "alice", scope: str = "use") -> Client:

@@ -12,10 +12,12 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from dragoman.engine.services.authentication import KeysAndTokens
 from dragoman.protocols.openai import http
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.server.admin_socket import CreateKey, RevokeKey, send_request
 from dragoman.server.app import Application
+from dragoman.server.clock_and_ids import SystemClock
 from tests.asgi_client import DEADLINE_S
 from tests.protocols.openai.client import OpenAiClient, function, output, script
 from tests.protocols.openai.stream import DONE, ENDS, Event, check, text_of
@@ -256,9 +258,9 @@ async def test_a_revoked_key_ends_its_connections_and_their_responses_continue(
 async def test_a_connection_ends_with_an_error_at_its_time_limit(app_server: AppServer) -> None:
     server = app_server.connection.app
     assert isinstance(server, Application)
-    app = http.app(
-        server.engine, server.keys.authenticate, OpenAiOptions(socket_limit_s=0), server.expired_sessions, server.keys
-    )
+    access = KeysAndTokens(server.keys, SystemClock())
+    options = OpenAiOptions(socket_limit_s=0)
+    app = http.app(server.engine, access.authenticate, options, server.expired_sessions, access)
     listener = Listener(uvicorn.Config(app, port=0, log_config=None, lifespan="off"))
     url = (await listener.start()).url
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
-from typing import Protocol, get_args
+from typing import get_args
 
 import msgspec
 import structlog
@@ -40,39 +40,6 @@ MAX_KEY_CHARS = 512
 MAX_NAME_CHARS = 200
 
 log = structlog.get_logger(__name__)
-
-
-class Authenticator(Protocol):
-    """Authenticates callers."""
-
-    def authenticate(self, header: str | None, address: str) -> Principal:
-        """The sender of a request.
-
-        Args:
-            header: the `Authorization` header; None if there is none.
-            address: the client's address.
-
-        Raises:
-            Unauthenticated: there is no key, or it is not valid.
-            LimitReached: the address has sent too many wrong keys. A valid key is never refused.
-        """
-
-    def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once when the principal's key is no longer valid. Returns a function that cancels this."""
-
-
-class NoKeys:
-    """A server without keys: every caller is the local user, whatever the header says."""
-
-    _PRINCIPAL = Principal(user=LOCAL_USER, scopes=frozenset({"admin"}))
-
-    def authenticate(self, header: str | None, address: str) -> Principal:
-        """The local user."""
-        return self._PRINCIPAL
-
-    def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
-        """Do nothing: there is no key to revoke."""
-        return lambda: None
 
 
 class _CachedKey:
@@ -177,21 +144,20 @@ class KeyRing:
 
     # --- requests -------------------------------------------------------------------------------------------------
 
-    def authenticate(self, header: str | None, address: str) -> Principal:
-        """The sender of a request, by its key; see `Authenticator.authenticate`."""
-        if not header:
-            raise Unauthenticated("a key is needed: send the header Authorization: Bearer KEY")
-        scheme, _, secret = header.partition(" ")
-        secret = secret.strip()
-        if scheme.lower() != "bearer" or not secret:
-            raise Unauthenticated("the header Authorization must read: Bearer KEY")
-        return self.principal_for(secret, address)
-
     def principal_for(self, secret: str, address: str) -> Principal:
-        """The owner of a key that was not sent in a header. Raises the same errors as `authenticate`."""
+        """The owner of a key.
+
+        Args:
+            secret: the key.
+            address: where it comes from.
+
+        Raises:
+            Unauthenticated: the key is not valid.
+            LimitReached: the address has sent too many wrong keys. A valid key is never refused.
+        """
         cached = self._by_digest.get(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
         if cached is None:
-            self._wrong_key_limit.consume(client_network(address))
+            self.count_wrong(address)
             raise Unauthenticated("this key is not known here")
         if cached.expires_at is not None and cached.expires_at <= self._clock.now():
             raise Unauthenticated("this key has expired")
@@ -199,8 +165,12 @@ class KeyRing:
             self._unwritten_uses[cached] = self._clock.now()
         return cached.principal
 
+    def count_wrong(self, address: str) -> None:
+        """Count a wrong key or token against the address's limit. Raises LimitReached."""
+        self._wrong_key_limit.consume(client_network(address))
+
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once when the principal's key is no longer valid; see `Authenticator.on_revoked`."""
+        """Call `callback` once when the principal's key is no longer valid. Returns a function that cancels this."""
         cached = None if principal.key_id is None else self._by_id.get(principal.key_id)
         if cached is None:  # the key was revoked after the request was authenticated
             callback()

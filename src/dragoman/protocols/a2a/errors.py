@@ -11,7 +11,7 @@ from dragoman.core import refusals
 from dragoman.core.content import JsonObject
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.kit import errors as kit
-from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError, bearer_challenge
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 EXTENDED_CARD_NOT_CONFIGURED = -32007
@@ -173,4 +173,6 @@ def is_of_the_protocol(error: ErrorResponse) -> bool:
 
 def headers_of(error: ErrorResponse) -> Mapping[str, str]:
     """The headers of an error."""
-    return {**error.headers, "WWW-Authenticate": 'Bearer realm="dragoman"'} if error.status == 401 else error.headers
+    if error.status != 401:
+        return error.headers
+    return {**error.headers, "WWW-Authenticate": bearer_challenge(error, 'realm="dragoman"')}

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.keys import Authenticator, KeyRing
+from dragoman.engine.services.authentication import Authenticator
+from dragoman.engine.services.keys import KeyRing
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.rest.attachments import AttachmentHandlers

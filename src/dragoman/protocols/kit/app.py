@@ -1,7 +1,7 @@
 """A protocol over HTTP as an ASGI application: every request passes here, and every failure is answered here."""
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +22,7 @@ from dragoman.protocols.kit.errors import (
 )
 from dragoman.protocols.kit.router import KeyScope, Route, Router
 
-Authenticate = Callable[[str | None, str], Principal]
+Authenticate = Callable[[str | None, str], Awaitable[Principal]]
 """Returns who sends an `Authorization` header from an address. Raises Unauthenticated or LimitReached."""
 AdmitStream = Callable[[Principal], Callable[[], None]]
 """Counts an open stream against its caller's limit; returns what releases it, once. Raises LimitReached."""
@@ -128,7 +128,7 @@ class ProtocolApp:
             is_open = match is not None and all(each.is_open for each in match.routes.values())
             required = "read" if method in ("GET", "HEAD") else "use"
         if not is_open:
-            self._authorize(scope, required)
+            await self._authorize(scope, required)
         if match is None:
             raise UnknownPath
         if route is None:
@@ -136,8 +136,8 @@ class ProtocolApp:
         scope["path_params"] = match.variables
         return await route.handler(Request(scope, receive))
 
-    def _authorize(self, scope: Scope, required: KeyScope) -> None:
-        principal = self._authenticate(self._credentials(scope), address_of(scope))
+    async def _authorize(self, scope: Scope, required: KeyScope) -> None:
+        principal = await self._authenticate(self._credentials(scope), address_of(scope))
         principal.require(required)
         scope["principal"] = principal
         CALLER.set(principal.user)

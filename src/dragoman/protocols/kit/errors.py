@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dragoman.core.refusals import LimitReached, SessionUnreadable, Unauthenticated, Unavailable
+from dragoman.core.refusals import InvalidToken, LimitReached, SessionUnreadable, Unauthenticated, Unavailable
 
 MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
@@ -142,6 +142,8 @@ class ErrorTable:
 def headers_of(error: Exception) -> dict[str, str]:
     """Return the headers that belong to an error, whatever the protocol."""
     match error:
+        case InvalidToken():
+            return {"WWW-Authenticate": f'Bearer error="invalid_token", error_description="{_quotable(str(error))}"'}
         case Unauthenticated():
             return {"WWW-Authenticate": "Bearer"}
         case SessionUnreadable():
@@ -154,6 +156,17 @@ def headers_of(error: Exception) -> dict[str, str]:
             return {"Allow": ", ".join(allowed)}
         case _:
             return {}
+
+
+def bearer_challenge(error: ErrorResponse, *parameters: str) -> str:
+    """The `WWW-Authenticate` header of an error, with these parameters before its own."""
+    own = error.headers.get("WWW-Authenticate", "").removeprefix("Bearer").strip()
+    return "Bearer " + ", ".join((*parameters, own) if own else parameters)
+
+
+def _quotable(message: str) -> str:
+    """A message as RFC 6750 allows it in an `error_description`: ASCII without quotation marks and backslashes."""
+    return re.sub(r"[^ !#-\[\]-~]", "'", shorten(message))
 
 
 def shorten(message: str) -> str:

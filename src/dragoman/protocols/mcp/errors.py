@@ -11,10 +11,10 @@ import msgspec
 from dragoman.core import refusals
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.kit import errors as kit
-from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError, bearer_challenge
 from dragoman.protocols.mcp import wire
 
-REALM = 'Bearer realm="dragoman"'
+REALM = 'realm="dragoman"'
 
 
 class NotAcceptable(RequestError):
@@ -131,9 +131,10 @@ def in_new_version(error: ErrorResponse) -> ErrorResponse:
 def headers_for(error: ErrorResponse) -> Mapping[str, str]:
     """The headers of an error. There is no authorization server, so none is named."""
     if error.status == 401:
-        return {**error.headers, "WWW-Authenticate": REALM}
+        return {**error.headers, "WWW-Authenticate": bearer_challenge(error, REALM)}
     if error.status == 403:
-        return {**error.headers, "WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="use"'}
+        challenge = bearer_challenge(error, REALM, 'error="insufficient_scope"', 'scope="use"')
+        return {**error.headers, "WWW-Authenticate": challenge}
     return error.headers
 
 

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
-from dragoman.engine.services.keys import Authenticator
+from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
 from dragoman.protocols.kit.errors import UnknownPath
 from dragoman.protocols.kit.router import Route

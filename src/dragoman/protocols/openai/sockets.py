@@ -7,7 +7,7 @@ Source: Open Responses 2026-04-24, "WebSocket Transport".
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from dragoman.core.ids import RunId, UserId
 from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
-from dragoman.engine.services.keys import Authenticator
+from dragoman.engine.services.authentication import Authenticator
 from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
@@ -65,14 +65,14 @@ class ResponseSockets:
         """Handle a connection until it is closed."""
         credentials, address = bearer_credentials(scope), address_of(scope)
 
-        def authorize() -> Principal:
-            principal = self._authenticate(credentials, address)
+        async def authorize() -> Principal:
+            principal = await self._authenticate(credentials, address)
             principal.require("use")
             return principal
 
         await receive()  # websocket.connect
         try:
-            principal = authorize()
+            principal = await authorize()
             path: str = scope["path"]
             if path[len(scope.get("root_path", "")) :].rstrip("/") != PATH:
                 raise UnknownPath
@@ -113,7 +113,7 @@ class _Socket:
         self,
         sockets: ResponseSockets,
         user: UserId,
-        authorize: Callable[[], Principal],
+        authorize: Callable[[], Awaitable[Principal]],
         scope: Scope,
         receive: Receive,
         send: Send,
@@ -203,7 +203,7 @@ class _Socket:
         previous: Json = None
         try:
             try:
-                self._authorize()
+                await self._authorize()
                 if len(message.raw) > self._sockets.options.body_limit:
                     raise BodyTooLarge(self._sockets.options.body_limit)
                 body = decode_object(message.raw)

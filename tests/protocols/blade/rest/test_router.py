@@ -34,7 +34,7 @@ async def broken(_: Request) -> Response:
     raise RuntimeError("a secret")
 
 
-def authenticate(header: str | None, _: str) -> Principal:
+async def authenticate(header: str | None, _: str) -> Principal:
     if header != "Bearer right":
         raise Unauthenticated("this key is not known here")
     return Principal(user=UserId("alice"), scopes=frozenset({"use"}))

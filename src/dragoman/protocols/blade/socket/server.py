@@ -25,9 +25,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
-from dragoman.core.refusals import LimitReached, Refused
+from dragoman.core.refusals import LimitReached, Refused, Unavailable
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
-from dragoman.engine.services.keys import Authenticator
+from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE
 from dragoman.protocols.blade.rest.endpoints import write_error
 from dragoman.protocols.kit.body import header, read_body, release_body
@@ -387,9 +387,11 @@ class SocketServer:
             token = ""
         client = environ["asgi.scope"].get("client")
         try:
-            principal = self._authenticator.authenticate(
+            principal = await self._authenticator.authenticate(
                 f"Bearer {token}" if token else None, client[0] if client else ""
             )
+        except Unavailable as refused:
+            raise Refusal(str(refused)) from refused
         except Refused as refused:
             raise Refusal(UNAUTHORIZED) from refused
         try:

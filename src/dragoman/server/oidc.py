@@ -1,0 +1,102 @@
+"""The identity provider, as the settings name it."""
+
+from contextlib import AsyncExitStack
+from typing import get_args
+from urllib.parse import urlsplit
+
+import httpx2
+
+from dragoman.core.principal import Scope
+from dragoman.identity.issuer import Issuer
+from dragoman.ports.environment import Clock
+from dragoman.ports.identity import TokenVerifier
+from dragoman.settings import Settings, SettingsError, is_loopback
+
+ASYMMETRIC_ALGORITHMS = frozenset(
+    ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+)
+"""Algorithms of signatures that only the identity provider can make; RFC 7518, section 3.1, and RFC 8037."""
+
+
+async def open_issuer(settings: Settings, stack: AsyncExitStack) -> Issuer | None:
+    """Begin to fetch the provider's keys; None without a provider.
+
+    The server starts without waiting for them: API keys do not need them.
+
+    Raises:
+        SettingsError: a setting is wrong, or would make the server accept anybody's tokens.
+    """
+    if settings.oidc_issuer is None:
+        return None
+    _check(settings)
+    client = await stack.enter_async_context(httpx2.AsyncClient())
+    issuer = Issuer(settings.oidc_issuer, client, jwks_url=settings.oidc_jwks_url)
+    stack.push_async_callback(issuer.close)
+    issuer.start()
+    return issuer
+
+
+def make_token_verifier(settings: Settings, issuer: Issuer | None, clock: Clock) -> TokenVerifier | None:
+    """The verifier of the provider's tokens; None without a provider.
+
+    Raises:
+        SettingsError: the library for tokens is not installed.
+    """
+    if issuer is None:
+        return None
+    try:
+        from dragoman.identity.tokens import TokenRules, TokenService
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            "oidc_issuer is set, but the library for tokens is not installed: pip install 'dragoman[oidc]', or in a"
+            " checkout make run EXTRAS=oidc"
+        ) from error
+    rules = TokenRules(
+        audiences=settings.oidc_audience,
+        algorithms=settings.oidc_algorithms,
+        user_claim=settings.oidc_user_claim,
+        scopes_claim=settings.oidc_scopes_claim,
+        scope_map={value: scope for value, _, scope in (each.rpartition("=") for each in settings.oidc_scope_map)},
+        default_scopes=frozenset(settings.oidc_default_scopes),
+        leeway_s=settings.oidc_leeway_s,
+    )
+    return TokenService(issuer, rules, clock)
+
+
+def _check(settings: Settings) -> None:
+    if not settings.auth:
+        raise SettingsError("setting oidc_issuer: tokens need auth, which is turned off")
+    for name in ("oidc_issuer", "oidc_jwks_url"):
+        url = getattr(settings, name)
+        if url is not None and not _is_https_or_loopback(url):
+            raise SettingsError(
+                f"setting {name}: expected an https:// URL, or http:// on a loopback address, got {url!r}"
+            )
+    if not settings.oidc_audience:
+        raise SettingsError(
+            "setting oidc_audience: needed with oidc_issuer, so that tokens for other applications of the provider"
+            " are rejected"
+        )
+    unknown = set(settings.oidc_algorithms) - ASYMMETRIC_ALGORITHMS
+    if unknown or not settings.oidc_algorithms:
+        raise SettingsError(
+            f"setting oidc_algorithms: expected some of {', '.join(sorted(ASYMMETRIC_ALGORITHMS))},"
+            f" got {', '.join(sorted(unknown)) or 'none'}"
+        )
+    for each in settings.oidc_scope_map:
+        value, _, scope = each.rpartition("=")
+        if not value or scope not in get_args(Scope):
+            raise SettingsError(
+                f"setting oidc_scope_map: expected VALUE=SCOPE with one of the scopes {', '.join(get_args(Scope))},"
+                f" got {each!r}"
+            )
+
+
+def _is_https_or_loopback(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    if not parts.hostname:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
