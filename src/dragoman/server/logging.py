@@ -29,11 +29,12 @@ SECRET_FIELD_NAMES = re.compile(
 """Names of fields whose whole value is masked. `tokens` is not among them: it is a count."""
 SECRET_PATTERNS = re.compile(
     r"(?P<before>authorization[\"']*\s*[:=]\s*[\"']*\w+\s+|\bbearer\s+(?=\S{8})|\b(api_?key|access_token|key|token)=)[^\s\"'&]+"
+    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
     r"|\b(sk|pk|rk|ghp|gho|xox[abp])[-_][\w-]{16,}"
     r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
-"""Secrets in text: headers and parameters that carry one, keys with well-known prefixes, passwords in URLs."""
+"""Secrets in text: headers and parameters that carry one, tokens, keys with well-known prefixes, passwords in URLs."""
 UNSAFE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, and characters that reorder or hide their neighbours."""
 MAX_DEPTH = 6
