@@ -113,7 +113,7 @@ def test_a_canary_in_every_place_that_may_hold_a_secret_is_in_no_line(
         "deeper", request={"headers": {"Authorization": CANARY, "cookie": [CANARY]}, "options": {"secret": CANARY}}
     )
     by_looks, by_value = f"by looks Bearer {CANARY} and {KEY}", f"by value hunter {CANARY}"
-    token = "eyJhbGciOi." + "eyJpc3Mi" + CANARY + ".c2lnbmF0dXJl"
+    token = f"eyJhbGciOiJFUzI1NiJ9.{CANARY}.c2lnbmF0dXJl"
     log.info(by_looks, header=f"bearer {CANARY}", url=f"https://u:{CANARY}@h/?q={KEY}")
     log.info("parameters", url=f"/x?access_token={CANARY}&key={CANARY}", text=f"Authorization: Basic {CANARY}")
     log.info("object", request=type("R", (), {"__str__": lambda _: f"<R key={KEY}>"})())
