@@ -10,8 +10,8 @@ from dragoman.core.events import LoggedEvent, type_of
 from dragoman.core.ids import SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord
+from dragoman.stores.checksums import event_checksum, kept_checksum, state_checksum
 from dragoman.stores.lookups import call_ids_in, message_ids_in, run_id_in
-from dragoman.stores.sqlite.checksums import event_checksum, kept_checksum, state_checksum
 from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us
 

@@ -14,6 +14,14 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
+from dragoman.stores.checksums import (
+    EVENT_COLUMNS,
+    STATE_COLUMNS,
+    decode_verified_state,
+    decode_verified_states,
+    kept_checksum,
+    verified_events,
+)
 from dragoman.stores.decoding import (
     DecodedStates,
     ReportUnreadable,
@@ -22,14 +30,6 @@ from dragoman.stores.decoding import (
 )
 from dragoman.stores.lookups import LAST_CHARACTER
 from dragoman.stores.sqlite.appends import AppendWriter
-from dragoman.stores.sqlite.checksums import (
-    EVENT_COLUMNS,
-    STATE_COLUMNS,
-    decode_verified_state,
-    decode_verified_states,
-    kept_checksum,
-    verified_events,
-)
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.search_index import SearchIndexer
 from dragoman.stores.sqlite.session_search import find_recent_sessions, search_sessions

@@ -18,7 +18,7 @@ from dragoman.core.ids import LoopId, MessageId, SessionId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.stream import Piece, cursor_of
 from dragoman.ports.log import Append
-from dragoman.stores.sqlite.checksums import piece_checksum
+from dragoman.stores.checksums import piece_checksum
 
 SWEEP_BATCH_ROWS = 256
 """Rows deleted at a time: a range costs a tenth of as many single rows, and delays a commit only briefly, even if each

@@ -11,8 +11,8 @@ from dragoman.core import events
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
+from dragoman.stores.checksums import STATE_COLUMNS, decode_verified_states
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, searchable, text_in
-from dragoman.stores.sqlite.checksums import STATE_COLUMNS, decode_verified_states
 
 MAX_SEARCH_TRIGRAMS = 32
 """Trigrams of a query that are looked up; the texts that have them are compared with all of it."""
