@@ -6,21 +6,29 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, LiteralString
 
 import msgspec
+import psycopg
 import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from dragoman.cli.main import commands
 from dragoman.core.events import MessageOpened
-from dragoman.core.ids import MessageId
+from dragoman.core.ids import MessageId, SessionId
 from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
+from dragoman.core.stream import Cursor
+from dragoman.ports.log import SessionStore
+from dragoman.server.check_store import QuarantinedSession
+from dragoman.server.stores import open_postgres
 from dragoman.stores.errors import WrongVersion
+from dragoman.stores.postgres.cluster import PostgresCluster
+from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.requirements import requirement
+from tests.servers import running_server
 from tests.stores.contract import ANN, a_piece, commit_accepted, dump_session, new_session_in, session_id, started
 
 SESSIONS = 6
@@ -87,6 +95,118 @@ async def test_altered_data_is_an_error_and_never_shown(tmp_path: Path, statemen
         with pytest.raises(SessionUnreadable) as raised:
             await dump_session(SqliteLog(database), damaged)
     assert reason in raised.value.reason
+
+
+POSTGRES_DAMAGE = [
+    ("UPDATE events SET payload = replace(payload, 'text 3', 'test 3') WHERE seq = 5", "event 5: the stored data"),
+    ("UPDATE events SET at = at + 1 WHERE seq = 2", "event 2: the stored data was altered"),
+    ("UPDATE events SET run_id = 'other' WHERE seq = 2", "event 2: the stored data was altered"),
+    ("DELETE FROM events WHERE seq = 3", "event 3: it is missing"),
+    ("DELETE FROM events WHERE seq = 8", "event 8: it is missing"),
+    ("UPDATE pieces SET text = 'another text'", "piece 8.1: the stored data was altered"),
+    ("UPDATE sessions SET head = replace(head, 'agent', 'tnega')", "state: the stored data was altered"),
+    ("UPDATE sessions SET settings = replace(settings, 't', 'u')", "settings: the stored data was altered"),
+    ("UPDATE kept SET value = 'other'", "kept value 'key': the stored data was altered"),
+]
+
+
+def damage_postgres(url: str, session: SessionId, statement: LiteralString) -> None:
+    """Alter a session's rows as a disk does: without triggers."""
+    with psycopg.connect(url) as connection:
+        connection.execute("SET session_replication_role = replica")
+        joint: LiteralString = " AND " if " WHERE " in statement else " WHERE "
+        assert connection.execute(statement + joint + "session_id = %s", (session,)).rowcount >= 1
+
+
+async def running_session(store: SessionStore, number: int) -> None:
+    """A session with five texts, a kept value, and a run with an open block."""
+    writer = await new_session_in(store, number)
+    assert await commit_accepted(store, *(writer.text_events(f"text {each} " * 30) for each in range(5)))
+    opened = MessageOpened(message_id=MessageId("m"))
+    assert await commit_accepted(store, writer.append(started(number), opened, kept={"key": b"value"})) == [True]
+    assert await commit_accepted(store, writer.append(pieces=[a_piece(8, "a piece of text")])) == [True]
+
+
+async def read_everything(store: SessionStore, session: SessionId) -> None:
+    await dump_session(store, session)
+    await store.kept(session, "", None, 10)
+
+
+@requirement("faults:43:altered")
+async def test_altered_data_in_postgresql_is_an_error_and_never_shown(postgres_url: str) -> None:
+    with closing(open_postgres(postgres_url)) as database:
+        store, cluster = PostgresLog(database), PostgresCluster(database, folder_id="folder", lease_s=10)
+        for number, (statement, _) in enumerate(POSTGRES_DAMAGE):
+            await running_session(store, number)
+            damage_postgres(postgres_url, session_id(number), statement)
+        await running_session(store, 100)
+        for number, (_, reason) in enumerate(POSTGRES_DAMAGE):
+            with pytest.raises(SessionUnreadable) as raised:
+                await read_everything(store, session_id(number))
+            assert reason in raised.value.reason
+        known = [(session_id(number), Cursor(1, 0)) for number in (*range(6), 100)]
+        updates = await cluster.session_updates(known)
+        assert [update.session_id for update in updates if update.unreadable is None] == [session_id(100)]
+        assert all(not update.events and not update.pieces for update in updates if update.unreadable is not None)
+        assert len(await store.page(ANN, None, 50)) == len(POSTGRES_DAMAGE) + 1 - 2, "damaged states are left out"
+
+
+async def test_a_server_of_an_earlier_release_may_write_without_checksums(postgres_url: str) -> None:
+    """It knows no checksums, and goes on for a while after the first new server has migrated the database."""
+    with closing(open_postgres(postgres_url)) as database:
+        store = PostgresLog(database)
+        await running_session(store, 1)
+        with psycopg.connect(postgres_url) as earlier:
+            earlier.execute('UPDATE sessions SET head = replace(head, \'"agent":"agent"\', \'"agent":"other"\')')
+            earlier.execute("UPDATE kept SET value = 'other'")
+        assert (await store.kept(session_id(1), "", None, 10)) == {"key": b"other"}
+        snapshot, _ = await dump_session(store, session_id(1))
+        assert snapshot is not None
+
+
+@requirement("faults:43:quarantine")
+@pytest.mark.one_server
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_a_damaged_session_is_put_into_quarantine(tmp_path: Path, postgres_url: str, store: str) -> None:
+    database = postgres_url if store == "postgres" else None
+    flags = ["--data", str(tmp_path / "data"), *(("--database", postgres_url) if database else ())]
+    async with running_server(tmp_path / "data", database=database) as server:
+        alice = server.aap_client("alice")
+        damaged, intact = await alice.create(), await alice.create()
+        for session in (damaged, intact):
+            await session.run("first")
+            await session.run("second")
+        history = await intact.history()
+        await server.stop()
+        statement: LiteralString = "UPDATE events SET payload = replace(payload, 'second', 'altered')"
+        if database:
+            damage_postgres(postgres_url, SessionId(damaged.id), statement + " WHERE payload LIKE '%%second%%'")
+        else:
+            number = f"(SELECT number FROM sessions WHERE session_id = '{damaged.id}')"
+            execute(tmp_path / "data", f"{statement} WHERE session = {number}")
+        first, second = str(tmp_path / "1"), str(tmp_path / "2")
+        commands_run = [
+            await asyncio.to_thread(CliRunner().invoke, commands, [*arguments, *flags])
+            for arguments in (["check"], ["backup", first], ["check", "--repair"], ["check"], ["backup", second])
+        ]
+        assert [each.exit_code for each in commands_run] == [1, 1, 0, 0, 0]
+        assert "run dragoman check --repair, then back up again" in commands_run[1].output
+        file = tmp_path / "data" / "quarantine" / f"{damaged.id}.json"
+        assert "it is in quarantine, and its first " in commands_run[2].output
+        exported = msgspec.json.decode(file.read_bytes(), type=QuarantinedSession)
+        assert "first" in str(exported.events)
+        assert "second" not in str(exported.events)
+        assert "altered" not in str(exported.events)
+
+        await server.start()
+        alice = server.aap_client("alice")
+        refused = await damaged.as_client(alice).post([{"role": "user", "content": "third"}])
+        assert refused.status == 500
+        listed = (await alice.get("/sessions")).json["sessions"]
+        assert [each["sessionId"] for each in listed] == [intact.id]
+        assert await intact.as_client(alice).history() == history
+        assert (await damaged.as_client(alice).delete()).status == 204
+        assert (await damaged.as_client(alice).delete()).status == 404
 
 
 @requirement("faults:43:altered")

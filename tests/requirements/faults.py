@@ -38,6 +38,7 @@ REQUIREMENTS = (
     _case(43, "altered", "Data that the disk altered is an error of its session, and never shown"),
     _case(43, "wal-damaged", "A damaged write-ahead log loses no acknowledged commits silently"),
     _case(43, "check", "A command checks the whole database and names what is damaged"),
+    _case(43, "quarantine", "A damaged session goes into quarantine: what is whole is exported, and it can be deleted"),
     _case(43, "backup", "A backup of a running server is of one moment, and a restored server continues"),
     _case(43, "backup-damaged", "A damaged backup is refused, and a restore that fails changes nothing"),
     _case(43, "deleted", "When the data folder is removed no work is taken, and the log says how to save everything"),

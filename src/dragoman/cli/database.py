@@ -10,7 +10,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.server.backup import BackupError, Manifest, restore_backup, write_backup
 from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
-from dragoman.server.stores import is_database_url, open_postgres, open_stores_at
+from dragoman.server.stores import is_database_url, open_postgres, open_snapshot, open_stores_at
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import Database
@@ -34,11 +34,12 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
             return database.schema_versions
 
 
-def check_database(settings: Settings, *, accept_loss: bool) -> CheckReport:
+def check_database(settings: Settings, *, repair: bool, accept_loss: bool) -> CheckReport:
     """Check everything that the database contains.
 
     Args:
         settings: where the database is.
+        repair: put damaged sessions into quarantine.
         accept_loss: continue without acknowledged commits that a damaged write-ahead log does not give back.
 
     Raises:
@@ -49,8 +50,11 @@ def check_database(settings: Settings, *, accept_loss: bool) -> CheckReport:
     with _reporting_errors(f"cannot use the data folder {settings.folder}"):
         if accept_loss and settings.database is None:
             Database(settings.folder, accept_loss=True).close()
+        if settings.database is not None and not repair:  # servers may be running
+            with closing(open_snapshot(settings.database, None)) as stores:
+                return asyncio.run(check(stores))
         with closing(open_stores_at(location)) as stores:
-            return asyncio.run(check(stores))
+            return asyncio.run(check(stores, settings.folder / "quarantine" if repair else None))
 
 
 def backup_database(settings: Settings, file: Path, progress: Progress) -> Manifest:

@@ -25,11 +25,15 @@ def migrate(**flags: FlagValue) -> None:
 
 @click.command(short_help="Check that the database is intact.")
 @settings_flags("data", "database")
+@click.option("--repair", is_flag=True, help="put damaged sessions into quarantine, and export what is whole of them")
 @click.option("--accept-loss", is_flag=True, help="continue without what a damaged write-ahead log does not give back")
-def check(accept_loss: bool, **flags: FlagValue) -> None:
+def check(repair: bool, accept_loss: bool, **flags: FlagValue) -> None:
     """Check that the database is intact: its structure, and every event of every session.
 
-    No server may use it. Exits with 1 if something is damaged.
+    No server may use it, except with PostgreSQL and without --repair. Exits with 1 if something is damaged.
+
+    With --repair, damaged sessions are put into quarantine: they can be deleted, and nothing else. Their events before
+    the damage are written to quarantine/ID.json in the data folder.
     """
     settings = load_settings(flags).settings
     from dragoman.cli.database import DatabaseCommandError, check_database
@@ -37,14 +41,14 @@ def check(accept_loss: bool, **flags: FlagValue) -> None:
 
     configure_logging("console", "error")
     try:
-        report = check_database(settings, accept_loss=accept_loss)
+        report = check_database(settings, repair=repair, accept_loss=accept_loss)
     except DatabaseCommandError as error:
         raise CliError(str(error)) from error
-    for problem in report.problems:
+    for problem in (*report.repaired, *report.problems):
         click.echo(problem)
     click.echo(f"{report.sessions} sessions with {report.events} events checked", err=True)
     if report.problems:
-        raise CliError(f"{len(report.problems)} problems: restore a backup, or delete the damaged sessions")
+        raise CliError(f"{len(report.problems)} problems: restore a backup, or run dragoman check --repair")
 
 
 @click.command(short_help="Back up everything into one file.")

@@ -24,10 +24,13 @@ class StoreArchive(Protocol):
     """Everything that a store holds for all users. Use it only while no server runs on the store."""
 
     async def count(self) -> int:
-        """Count the sessions."""
+        """Count the sessions that are not in quarantine."""
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """List sessions ordered by id, starting after `after`."""
+        """List sessions that are not in quarantine, ordered by id, starting after `after`."""
+
+    async def quarantine(self, session_id: SessionId, reason: str) -> None:
+        """Put a damaged session into quarantine: it is not listed, and cannot be loaded. It can be deleted."""
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
         """List all users' memories ordered by id, starting after `after`."""

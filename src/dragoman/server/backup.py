@@ -20,6 +20,7 @@ from typing import BinaryIO, Final, Literal
 
 import msgspec
 
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.blobs import BlobStore
 from dragoman.server.check_store import check
 from dragoman.server.copy_between_stores import Progress, copy
@@ -88,9 +89,7 @@ async def write_backup(settings: Settings, file: Path, progress: Progress) -> Ma
             with closing(open_stores_at(str(staging))) as stores:
                 report = await check(stores)
             if report.problems:
-                raise BackupError(
-                    f"the database is damaged ({report.problems[0]}): run dragoman check --repair, then back up again"
-                )
+                raise _damaged(report.problems[0])
             with closing(sqlite3.connect(staging / DATABASE)) as connection:
                 ((schema,),) = connection.execute("PRAGMA user_version")
             packed = staging / "backup.zip"
@@ -136,9 +135,21 @@ async def _staged(settings: Settings, staging: Path, progress: Progress) -> Asyn
     with closing(open_snapshot(settings.database, settings.blobs)) as source:
         if source.key_fingerprints is not None:
             await _check_keys(settings.folder, source.key_fingerprints)
-        with closing(open_stores_at(str(staging))) as target:
+        with closing(open_stores_at(str(staging))) as target, _reporting_damage():
             await copy(_without_blobs(source), _without_blobs(target), progress)
         yield source.blobs
+
+
+@contextmanager
+def _reporting_damage() -> Iterator[None]:
+    try:
+        yield
+    except SessionUnreadable as error:
+        raise _damaged(f"session {error.session_id}: {error.reason}") from error
+
+
+def _damaged(problem: str) -> BackupError:
+    return BackupError(f"the database is damaged ({problem}): run dragoman check --repair, then back up again")
 
 
 async def _check_keys(folder: Path, fingerprints: KeyFingerprints) -> None:

@@ -34,10 +34,10 @@ def event_checksum(session_id: str, seq: int, at: int, run_id: str | None, paylo
     return crc32(payload, (_seed(session_id) + 3 * _seed(run_id) + seq * _FACTOR + at) & _MASK)
 
 
-def piece_checksum(session_id: str, after: int, place: int, message_id: str, block: int, text: str) -> int:
+def piece_checksum(session_id: str, after: int, place: int, message_id: str, block: int, text: bytes) -> int:
     """The checksum of a piece."""
     position = (after * _FACTOR + place) * _FACTOR + block
-    return crc32(text.encode(), (_seed(session_id) + 3 * _seed(message_id) + position) & _MASK)
+    return crc32(text, (_seed(session_id) + 3 * _seed(message_id) + position) & _MASK)
 
 
 def state_checksum(session_id: str, content: bytes) -> int:
@@ -68,6 +68,30 @@ def verified_events(
         yield seq, at, run_id, payload
     if expected != first + count:
         raise SessionUnreadable(session_id, f"event {expected}: it is missing")
+
+
+def require_last_event(state: SessionState, last: int) -> None:
+    """Check that the state of a session at rest is the one after its last event. Raises SessionUnreadable."""
+    if state.seq != last:
+        raise SessionUnreadable(state.session_id, f"state: it is of event {state.seq}, the log ends with {last}")
+
+
+def require_no_quarantine(session_id: SessionId, reason: str | None) -> None:
+    """Check that a session is not in quarantine. Raises SessionUnreadable."""
+    if reason is not None:
+        raise SessionUnreadable(session_id, f"it is in quarantine: {reason}")
+
+
+def verified_kept(session_id: SessionId, rows: Iterable[tuple[str, bytes, int | None]]) -> dict[str, bytes]:
+    """Check kept values, from rows of key, value and checksum. Raises SessionUnreadable if one was altered."""
+    found: dict[str, bytes] = {}
+    for key, value, checksum in rows:
+        if checksum is not None and checksum != kept_checksum(session_id, key, value):
+            raise SessionUnreadable(
+                session_id, f"kept value {key!r}: the stored data was altered: its checksum differs"
+            )
+        found[key] = value
+    return found
 
 
 def decode_verified_state(row: Sequence[Any]) -> SessionState:

@@ -12,6 +12,7 @@ from dragoman.core.events import type_of
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.stream import Piece
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord
+from dragoman.stores.checksums import event_checksum, kept_checksum, piece_checksum, state_checksum
 from dragoman.stores.lookups import call_ids_in, message_ids_in, run_id_in
 from dragoman.stores.postgres.arrays import Bigints, Bytes, Texts
 from dragoman.stores.postgres.statements import statements
@@ -133,7 +134,15 @@ def _values(appends: Sequence[Append]) -> Values:
         "grown": Bigints(len(append.events) for append in appends),
         "updated_at": Bigints(None if head is None else to_us(head.updated_at) for head in heads),
         "head": Texts(None if head is None else head.state for head in heads),
+        "head_checksum": Bigints(
+            None if head is None else state_checksum(append.session_id, head.state)
+            for append, head in zip(appends, heads, strict=True)
+        ),
         "settings": Texts(settings),
+        "settings_checksum": Bigints(
+            None if each is None else state_checksum(append.session_id, each)
+            for append, each in zip(appends, settings, strict=True)
+        ),
         "is_pinned": Bigints(None if each is None else int(_PINNED_DECODER.decode(each).pinned) for each in settings),
         "is_unlisted": Bigints(None if head is None else int(head.is_unlisted) for head in heads),
         "expires_at": Bigints(
@@ -147,6 +156,11 @@ def _values(appends: Sequence[Append]) -> Values:
         "event_payload": Texts(
             payload for append in appends for _, payload in zip(append.events, append.payloads, strict=True)
         ),
+        "event_checksum": Bigints(
+            event_checksum(append.session_id, each.seq, to_us(each.at), each.run_id, payload)
+            for append in appends
+            for each, payload in zip(append.events, append.payloads, strict=True)
+        ),
         "closed_session": Texts(session_id for session_id, _, _ in closed),
         "closed_message": Texts(message_id for _, message_id, _ in closed),
         "closed_block": Bigints(block for _, _, block in closed),
@@ -157,6 +171,7 @@ def _values(appends: Sequence[Append]) -> Values:
 
 def _pieces(appends: Sequence[Append]) -> Values:
     pieces: list[tuple[SessionId, Piece]] = [(append.session_id, each) for append in appends for each in append.pieces]
+    texts = [encode_text(piece.text) for _, piece in pieces]
     return {
         "piece_session": Texts(session_id for session_id, _ in pieces),
         "piece_after": Bigints(piece.after for _, piece in pieces),
@@ -165,7 +180,11 @@ def _pieces(appends: Sequence[Append]) -> Values:
         "piece_block": Bigints(piece.index for _, piece in pieces),
         "piece_kind": Texts(piece.kind for _, piece in pieces),
         "piece_loop": Texts(piece.loop for _, piece in pieces),
-        "piece_text": Bytes(encode_text(piece.text) for _, piece in pieces),
+        "piece_text": Bytes(texts),
+        "piece_checksum": Bigints(
+            piece_checksum(session_id, piece.after, piece.place, piece.message_id, piece.index, text)
+            for (session_id, piece), text in zip(pieces, texts, strict=True)
+        ),
     }
 
 
@@ -215,7 +234,12 @@ def _keep(append: Append, connection: Connection) -> None:
     removed = [key for key, value in append.kept.items() if value is None]
     session_id = append.session_id
     if written:
-        values = {"session": session_id, "key": Texts(written), "value": Bytes(written.values())}
+        values = {
+            "session": session_id,
+            "key": Texts(written),
+            "value": Bytes(written.values()),
+            "checksum": Bigints(kept_checksum(session_id, key, value) for key, value in written.items()),
+        }
         connection.execute(_SQL["keep"], values)
     if removed:
         connection.execute(_SQL["drop_kept"], {"session": session_id, "key": Texts(removed)})

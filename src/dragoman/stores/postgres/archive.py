@@ -30,13 +30,18 @@ class PostgresArchive:
         self._write = database.write
 
     async def count(self) -> int:
-        """Count the sessions."""
+        """Count the sessions that are not in quarantine."""
         ((count,),) = await self._read(lambda connection: connection.execute(_SQL["count"]).fetchall())
         return int(count)
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """List sessions ordered by id, starting behind `after`."""
+        """List sessions that are not in quarantine, ordered by id, starting behind `after`."""
         return await self._read(partial(_sessions, after, limit))
+
+    async def quarantine(self, session_id: SessionId, reason: str) -> None:
+        """Put a damaged session into quarantine."""
+        values = {"session": session_id, "reason": reason.replace("\0", "\ufffd")}
+        await self._write(lambda connection: connection.execute(_SQL["quarantine"], values))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
         """List all users' memories ordered by id, starting behind `after`."""

@@ -17,10 +17,12 @@ import structlog
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionUnreadable
-from dragoman.core.stream import Cursor
+from dragoman.core.stream import Cursor, Piece
 from dragoman.ports.cluster import Node, PendingCommand, SessionClaim, SessionUpdate
+from dragoman.stores.checksums import verified_events
 from dragoman.stores.decoding import decode_events
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bigints, Texts
@@ -272,9 +274,14 @@ class LeaseRenewer:
 
 
 def _decode_update(session: Row, events: Sequence[Row], pieces: Sequence[Row]) -> SessionUpdate:
-    _, session_id, seq, created_at, node_id, _, is_running, *_ = session
+    _, session_id, seq, created_at, node_id, _, is_running, _, _, known_seq = session
+    unreadable: SessionUnreadable | None = None
+    decoded: list[LoggedEvent] = []
+    decoded_pieces: list[Piece] = []
     try:
-        decoded, unreadable = decode_events(session_id, (row[2:6] for row in events)), None
+        stored = ((*row[2:5], *row[8:10]) for row in events)
+        decoded = decode_events(session_id, verified_events(session_id, stored, known_seq + 1, seq - known_seq))
+        decoded_pieces = [decode_piece(session_id, row[2:]) for row in pieces]
     except SessionUnreadable as error:  # other sessions are not affected
         decoded, unreadable = [], error
     return SessionUpdate(
@@ -284,7 +291,7 @@ def _decode_update(session: Row, events: Sequence[Row], pieces: Sequence[Row]) -
         node_id=node_id,
         is_running=bool(is_running),
         events=decoded,
-        pieces=[] if unreadable else [decode_piece(row[1:]) for row in pieces],
+        pieces=decoded_pieces,
         unreadable=unreadable,
     )
 

@@ -10,10 +10,20 @@ from psycopg import Connection
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
-from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
+from dragoman.stores.checksums import (
+    decode_verified_state,
+    decode_verified_states,
+    piece_checksum,
+    require_last_event,
+    require_no_quarantine,
+    verified_events,
+    verified_kept,
+)
+from dragoman.stores.decoding import ReportUnreadable, decode_events, log_unreadable
 from dragoman.stores.lookups import LAST_CHARACTER
 from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
@@ -66,26 +76,41 @@ class PostgresLog:
         rows = await self._rows("load", session=session_id)
         if not rows:
             return None
+        _, last, is_running, quarantine, _, settings_checksum, _, head, settings, head_checksum = rows[0]
+        require_no_quarantine(session_id, quarantine)
+        state = decode_verified_state((session_id, head, settings, head_checksum, settings_checksum))
+        if not is_running:
+            require_last_event(state, last)
+        stored = ((*row[1:4], *row[7:10:2]) for row in rows if row[0] == _EVENT)
         return Snapshot(
-            head=decode_state(session_id, rows[0][3], rows[0][4]),
-            events=decode_events(session_id, (row[1:5] for row in rows if row[0] == _EVENT)),
-            pieces=[decode_piece(row) for row in rows if row[0] == _PIECE],
+            head=state,
+            events=decode_events(session_id, verified_events(session_id, stored, state.seq + 1, last - state.seq)),
+            pieces=[decode_piece(session_id, (*row[1:8], row[9])) for row in rows if row[0] == _PIECE],
         )
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
         """Return the first `limit` events that follow event `after`, oldest first."""
-        return decode_events(session_id, await self._rows("events", session=session_id, after=after, limit=limit))
+        rows = await self._rows("events", session=session_id, after=after, limit=limit)
+        if not rows:
+            return []
+        count = max(0, min(limit, rows[0][0] - after))
+        return decode_events(session_id, verified_events(session_id, _found(rows), after + 1, count))
 
     async def events_before(self, session_id: SessionId, before: int, limit: int) -> Sequence[LoggedEvent]:
         """Return the last `limit` events that precede event `before`, oldest first."""
         rows = await self._rows("events_before", session=session_id, before=before, limit=limit)
-        return decode_events(session_id, reversed(rows))
+        if not rows:
+            return []
+        last = min(rows[0][0], before - 1)
+        count = max(0, min(limit, last))
+        stored = reversed(_found(rows))
+        return decode_events(session_id, verified_events(session_id, stored, last - count + 1, count))
 
     async def kept(self, session_id: SessionId, below: str, after: str | None, limit: int) -> Mapping[str, bytes]:
         """Return a session's kept values whose keys begin with `below` and follow `after`, in order of their keys."""
         up_to = below + LAST_CHARACTER
         rows = await self._rows("kept", session=session_id, below=below, up_to=up_to, after=after or "", limit=limit)
-        return dict(rows)
+        return verified_kept(session_id, rows)
 
     async def kept_size(self, session_id: SessionId) -> int:
         """Return the total size of a session's kept values in bytes, without their keys."""
@@ -107,7 +132,7 @@ class PostgresLog:
                 rows = await self._rows("page", owner=owner, limit=missing)
             else:
                 rows = await self._rows("page_from", owner=owner, limit=missing, **position)
-            decoded = decode_states(row[1:] for row in rows)
+            decoded = decode_verified_states(row[1:] for row in rows)
             states += decoded.states
             for error in decoded.unreadable:
                 self._report_unreadable(error)
@@ -213,9 +238,16 @@ def _find_messages(session_id: SessionId, ids: Collection[str], connection: Conn
     return {names[place - 1]: seq for place, seq in rows}
 
 
-def decode_piece(row: Row) -> Piece:
-    """Decode a piece as `load` returns it."""
-    _, after, place, message_id, kind, block, loop, text = row
+def _found(rows: Sequence[Row]) -> list[Row]:
+    """The events in rows that begin with the number of the session's last event."""
+    return [row[1:] for row in rows if row[1] is not None]
+
+
+def decode_piece(session_id: SessionId, row: Row) -> Piece:
+    """Decode a piece as `load` returns it, with its checksum. Raises SessionUnreadable if it was altered."""
+    after, place, message_id, kind, block, loop, text, checksum = row
+    if checksum is not None and checksum != piece_checksum(session_id, after, place, message_id, block, text):
+        raise SessionUnreadable(session_id, f"piece {after}.{place}: the stored data was altered: its checksum differs")
     return Piece(after, place, MessageId(message_id), block, kind, decode_text(text), LoopId(loop))
 
 

@@ -14,7 +14,7 @@ from dragoman.core import events
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
-from dragoman.stores.decoding import decode_states
+from dragoman.stores.checksums import decode_verified_states
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, searchable, text_in
 from dragoman.stores.postgres.statements import statements
 
@@ -34,7 +34,7 @@ def find_recent_sessions(
 ) -> tuple[RecentSessions, list[SessionUnreadable]]:
     """Return a page of an owner's sessions as `SessionIndex.recent` does, and the errors of those left out."""
     values = {"owner": owner, "limit": limit, "offset": offset}
-    states, unreadable = decode_states(connection.execute(_SQL["recent"], values))
+    states, unreadable = decode_verified_states(connection.execute(_SQL["recent"], values, binary=True))
     (total,) = connection.execute(_SQL["count"], {"owner": owner}).fetchone() or (0,)
     return RecentSessions(states=states, total=total), unreadable
 
@@ -58,7 +58,7 @@ def search_sessions(
                     if wanted in searchable(text_in(events.decode(payload))):
                         found.add(session_id)
     page = {"owner": owner, "sessions": list(found), "limit": limit, "offset": offset}
-    states, unreadable = decode_states(connection.execute(_SQL["recent_of"], page))
+    states, unreadable = decode_verified_states(connection.execute(_SQL["recent_of"], page, binary=True))
     return RecentSessions(states=states, total=len(found), is_partial=read >= MAX_SEARCHED_EVENTS), unreadable
 
 

@@ -20,7 +20,7 @@ SWEEP_BATCH_ROWS = 256
 _INSERT_SESSION = (
     "INSERT OR IGNORE INTO sessions VALUES ("
     "max((SELECT ifnull(max(number), 0) FROM sessions), (SELECT ifnull(max(number), 0) FROM deleted)) + 1,"
-    " ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
+    " ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, NULL)"
 )
 """The number of a deleted session is not reused while rows of it remain."""
 _LAST_SEQ_OF_BATCH = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"

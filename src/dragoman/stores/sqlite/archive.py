@@ -24,13 +24,20 @@ class SqliteArchive:
         self._read = database.read
 
     async def count(self) -> int:
-        """Count the sessions."""
-        row = await self._read(lambda connection: connection.execute("SELECT count(*) FROM sessions").fetchone())
+        """Count the sessions that are not in quarantine."""
+        row = await self._read(
+            lambda connection: connection.execute("SELECT count(*) FROM sessions WHERE quarantine IS NULL").fetchone()
+        )
         return int(row[0])
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """List sessions ordered by id, starting behind `after`."""
+        """List sessions that are not in quarantine, ordered by id, starting behind `after`."""
         return await self._read(partial(_sessions, after, limit))
+
+    async def quarantine(self, session_id: SessionId, reason: str) -> None:
+        """Put a damaged session into quarantine."""
+        statement = "UPDATE sessions SET quarantine = ?, is_unlisted = 1, is_running = 0 WHERE session_id = ?"
+        await self._run(lambda connection: connection.execute(statement, (reason, session_id)))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
         """List all users' memories ordered by id, starting behind `after`."""
@@ -63,7 +70,7 @@ class SqliteArchive:
 def _sessions(after: SessionId | None, limit: int, connection: sqlite3.Connection) -> list[ArchivedSession]:
     rows = connection.execute(
         "SELECT session_id, sessions.owner, name FROM sessions LEFT JOIN names USING (session_id)"
-        " WHERE session_id > ? ORDER BY session_id LIMIT ?",
+        " WHERE session_id > ? AND quarantine IS NULL ORDER BY session_id LIMIT ?",
         (after or "", limit),
     ).fetchall()
     return [

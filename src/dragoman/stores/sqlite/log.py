@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.refusals import SessionUnreadable, StoreUnavailable
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.ports.log import Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.checksums import (
@@ -19,8 +19,10 @@ from dragoman.stores.checksums import (
     STATE_COLUMNS,
     decode_verified_state,
     decode_verified_states,
-    kept_checksum,
+    require_last_event,
+    require_no_quarantine,
     verified_events,
+    verified_kept,
 )
 from dragoman.stores.decoding import (
     DecodedStates,
@@ -234,16 +236,16 @@ def _claim(connection: sqlite3.Connection) -> int:
 
 def _load(session_id: SessionId, connection: sqlite3.Connection) -> Snapshot | None:
     row = connection.execute(
-        f"SELECT number, seq, is_running, {STATE_COLUMNS} FROM sessions WHERE session_id = ?",  # noqa: S608  # ours
+        f"SELECT number, seq, is_running, quarantine, {STATE_COLUMNS} FROM sessions WHERE session_id = ?",  # noqa: S608  # ours
         (session_id,),
     ).fetchone()
     if row is None:
         return None
-    number, last, is_running, *stored = row
+    number, last, is_running, quarantine, *stored = row
+    require_no_quarantine(session_id, quarantine)
     state = decode_verified_state(stored)
     if not is_running:
-        if state.seq != last:
-            raise SessionUnreadable(session_id, f"state: it is of event {state.seq}, the log ends with {last}")
+        require_last_event(state, last)
         return Snapshot(head=state, events=(), pieces=())
     rows = connection.execute(f"{_SELECT_EVENTS} AND seq > ? ORDER BY seq", (number, state.seq))
     verified = verified_events(session_id, rows, state.seq + 1, last - state.seq)
@@ -351,9 +353,4 @@ def _kept(
         " WHERE session_id = ? AND key >= ? AND key <= ? AND key > ? ORDER BY key LIMIT ?",
         (session_id, below, below + LAST_CHARACTER, after or "", limit),
     ).fetchall()
-    for key, value, checksum in rows:
-        if checksum != kept_checksum(session_id, key, value):
-            raise SessionUnreadable(
-                session_id, f"kept value {key!r}: the stored data was altered: its checksum differs"
-            )
-    return {key: value for key, value, _ in rows}
+    return verified_kept(session_id, rows)

@@ -60,7 +60,7 @@ class PieceTable:
                 message_id, block = piece.message_id, piece.index
                 self._blocks(session_id).setdefault((message_id, block), []).append(row)
                 after, place, text = piece.after, piece.place, piece.text
-                checksum = piece_checksum(session_id, after, place, message_id, block, text)
+                checksum = piece_checksum(session_id, after, place, message_id, block, text.encode())
                 new.append((row, session_id, after, place, message_id, block, piece.kind, piece.loop, text, checksum))
         self._last_row = row
         if new:
@@ -150,6 +150,6 @@ def _decode_piece(session_id: SessionId, row: tuple[Any, ...] | None) -> Piece:
     if row is None:
         raise SessionUnreadable(session_id, "a piece is missing")
     after, place, message_id, block, kind, loop, text, checksum = row
-    if checksum is not None and checksum != piece_checksum(session_id, after, place, message_id, block, text):
+    if checksum is not None and checksum != piece_checksum(session_id, after, place, message_id, block, text.encode()):
         raise SessionUnreadable(session_id, f"piece {after}.{place}: the stored data was altered: its checksum differs")
     return Piece(after, place, MessageId(message_id), block, kind, text, LoopId(loop))

@@ -1,13 +1,16 @@
 -- name: count
-SELECT count(*) FROM sessions
+SELECT count(*) FROM sessions WHERE quarantine IS NULL
 
 -- name: sessions
 SELECT sessions.session_id, sessions.owner, names.name FROM sessions LEFT JOIN names USING (session_id)
-WHERE session_id > %(after)s ORDER BY session_id LIMIT %(limit)s
+WHERE session_id > %(after)s AND quarantine IS NULL ORDER BY session_id LIMIT %(limit)s
 
 -- name: idempotency_records
 SELECT owner, key, fingerprint, session_id, run_id, at, lasts FROM once WHERE session_id = ANY (%(sessions)s)
 ORDER BY at, key
+
+-- name: quarantine
+UPDATE sessions SET quarantine = %(reason)s, is_unlisted = true, is_running = false WHERE session_id = %(session)s
 
 -- name: memories
 SELECT * FROM memories WHERE id > %(after)s ORDER BY id LIMIT %(limit)s

@@ -82,19 +82,19 @@ WITH known AS MATERIALIZED (
     FROM unnest(%(session)s, %(seq)s, %(pieces)s) AS given (session_id, seq, pieces) JOIN sessions USING (session_id)
 )
 SELECT 0 AS part, session_id, last AS a, created_at AS b, node AS c, '' AS d, is_running::int::bigint AS e, '' AS f,
-    ''::bytea AS g
+    ''::bytea AS g, seq AS checksum
 FROM known
 UNION ALL
-SELECT 1, session_id, new.seq, new.at, new.run_id, new.payload, 0, '', ''
+SELECT 1, session_id, new.seq, new.at, new.run_id, '', 0, '', convert_to(new.payload, 'UTF8'), new.checksum
 FROM known CROSS JOIN LATERAL (
-    SELECT seq, at, run_id, payload FROM events
+    SELECT seq, at, run_id, payload, checksum FROM events
     WHERE events.session_id = known.session_id AND events.seq > known.seq ORDER BY events.seq OFFSET 0
 ) AS new
 WHERE known.last > known.seq
 UNION ALL
-SELECT 2, session_id, new.after, new.place, new.message_id, new.kind, new.block, new.loop, new.text
+SELECT 2, session_id, new.after, new.place, new.message_id, new.kind, new.block, new.loop, new.text, new.checksum
 FROM known CROSS JOIN LATERAL (
-    SELECT after, place, message_id, kind, block, loop, text FROM pieces
+    SELECT after, place, message_id, kind, block, loop, text, checksum FROM pieces
     WHERE pieces.session_id = known.session_id AND (after, place) > (known.seq, known.pieces) ORDER BY after, place
     OFFSET 0
 ) AS new

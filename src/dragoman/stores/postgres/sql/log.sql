@@ -29,10 +29,11 @@ DELETE FROM sessions WHERE session_id = ANY (%(session)s)
 -- decides. Only what passed is written.
 WITH given AS (
     SELECT * FROM unnest(
-        %(session)s, %(after)s, %(epoch)s, %(grown)s, %(updated_at)s, %(head)s, %(settings)s, %(is_pinned)s,
-        %(is_unlisted)s, %(expires_at)s
+        %(session)s, %(after)s, %(epoch)s, %(grown)s, %(updated_at)s, %(head)s, %(head_checksum)s, %(settings)s,
+        %(settings_checksum)s, %(is_pinned)s, %(is_unlisted)s, %(expires_at)s
     ) AS given (
-        session_id, after, epoch, grown, updated_at, head, settings, is_pinned, is_unlisted, expires_at
+        session_id, after, epoch, grown, updated_at, head, head_checksum, settings, settings_checksum, is_pinned,
+        is_unlisted, expires_at
     )
 ), locked AS MATERIALIZED (
     SELECT session_id, seq, epoch FROM sessions WHERE session_id = ANY (%(session)s)
@@ -49,16 +50,19 @@ WITH given AS (
         rest_seq = CASE WHEN passed.head IS NULL THEN sessions.rest_seq ELSE passed.after + passed.grown END,
         updated_at = coalesce(passed.updated_at, sessions.updated_at),
         head = coalesce(passed.head, sessions.head),
+        head_checksum = coalesce(passed.head_checksum, sessions.head_checksum),
         settings = coalesce(passed.settings, sessions.settings),
+        settings_checksum = coalesce(passed.settings_checksum, sessions.settings_checksum),
         is_pinned = CASE WHEN passed.settings IS NULL THEN sessions.is_pinned ELSE passed.is_pinned = 1 END,
         is_unlisted = CASE WHEN passed.head IS NULL THEN sessions.is_unlisted ELSE passed.is_unlisted = 1 END,
         expires_at = CASE WHEN passed.head IS NULL THEN sessions.expires_at ELSE passed.expires_at END
     FROM passed WHERE sessions.session_id = passed.session_id
 ), written AS (
-    INSERT INTO events (session_id, seq, run_id, at, type, payload)
+    INSERT INTO events (session_id, seq, run_id, at, type, payload, checksum)
     SELECT given.* FROM unnest(
-        %(event_session)s, %(event_seq)s, %(event_run)s, %(event_at)s, %(event_type)s, %(event_payload)s
-    ) AS given (session_id, seq, run_id, at, type, payload) JOIN passed USING (session_id)
+        %(event_session)s, %(event_seq)s, %(event_run)s, %(event_at)s, %(event_type)s, %(event_payload)s,
+        %(event_checksum)s
+    ) AS given (session_id, seq, run_id, at, type, payload, checksum) JOIN passed USING (session_id)
 ), closed AS (
     DELETE FROM pieces
     USING passed
@@ -67,11 +71,11 @@ WITH given AS (
     WHERE pieces.session_id = given.session_id
         AND pieces.message_id = given.message_id AND pieces.block = given.block
 ), opened AS (
-    INSERT INTO pieces (session_id, after, place, message_id, block, kind, loop, text)
+    INSERT INTO pieces (session_id, after, place, message_id, block, kind, loop, text, checksum)
     SELECT given.* FROM unnest(
         %(piece_session)s, %(piece_after)s, %(piece_place)s, %(piece_message)s, %(piece_block)s, %(piece_kind)s,
-        %(piece_loop)s, %(piece_text)s
-    ) AS given (session_id, after, place, message_id, block, kind, loop, text) JOIN passed USING (session_id)
+        %(piece_loop)s, %(piece_text)s, %(piece_checksum)s
+    ) AS given (session_id, after, place, message_id, block, kind, loop, text, checksum) JOIN passed USING (session_id)
 ), runs_begun AS (
     INSERT INTO runs (run_id, session_id, owner, first_seq)
     SELECT given.* FROM unnest(%(run)s, %(run_session)s, %(run_owner)s, %(run_seq)s)
@@ -102,11 +106,11 @@ WITH given AS (
     SELECT session_id FROM given JOIN locked USING (session_id)
     WHERE locked.seq = given.after AND locked.epoch = given.epoch AND locked.is_running
 ), opened AS (
-    INSERT INTO pieces (session_id, after, place, message_id, block, kind, loop, text)
+    INSERT INTO pieces (session_id, after, place, message_id, block, kind, loop, text, checksum)
     SELECT given.* FROM unnest(
         %(piece_session)s, %(piece_after)s, %(piece_place)s, %(piece_message)s, %(piece_block)s, %(piece_kind)s,
-        %(piece_loop)s, %(piece_text)s
-    ) AS given (session_id, after, place, message_id, block, kind, loop, text) JOIN passed USING (session_id)
+        %(piece_loop)s, %(piece_text)s, %(piece_checksum)s
+    ) AS given (session_id, after, place, message_id, block, kind, loop, text, checksum) JOIN passed USING (session_id)
 )
 SELECT session_id FROM passed
 
@@ -146,15 +150,15 @@ SELECT session_id, agent FROM forgetting
 DELETE FROM forgetting WHERE session_id = %(session)s AND agent = %(agent)s RETURNING 1
 
 -- name: keep
-INSERT INTO kept (session_id, key, value)
-SELECT %(session)s, key, value FROM unnest(%(key)s, %(value)s) AS given (key, value)
-ON CONFLICT (session_id, key) DO UPDATE SET value = excluded.value
+INSERT INTO kept (session_id, key, value, checksum)
+SELECT %(session)s, key, value, checksum FROM unnest(%(key)s, %(value)s, %(checksum)s) AS given (key, value, checksum)
+ON CONFLICT (session_id, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum
 
 -- name: drop_kept
 DELETE FROM kept WHERE session_id = %(session)s AND key = ANY (%(key)s)
 
 -- name: kept
-SELECT key, value FROM kept
+SELECT key, value, checksum FROM kept
 WHERE session_id = %(session)s AND key >= %(below)s AND key <= %(up_to)s AND key > %(after)s ORDER BY key LIMIT %(limit)s
 
 -- name: kept_size
@@ -166,37 +170,52 @@ SELECT 1 FROM sessions WHERE session_id = %(session)s FOR UPDATE
 -- name: load
 -- One statement, so that all of it is of one moment.
 WITH found AS (SELECT * FROM sessions WHERE session_id = %(session)s)
-SELECT 0 AS part, 0::bigint AS a, 0::bigint AS b, head AS c, settings AS d, 0::bigint AS e, '' AS f, ''::bytea AS g
+SELECT 0 AS part, seq AS a, is_running::int::bigint AS b, quarantine AS c, '' AS d, settings_checksum AS e, '' AS f,
+    convert_to(head, 'UTF8') AS g, convert_to(settings, 'UTF8') AS h, head_checksum AS checksum
 FROM found
 UNION ALL
-SELECT 1, events.seq, events.at, events.run_id, events.payload, 0, '', ''
+SELECT 1, events.seq, events.at, events.run_id, '', 0, '', convert_to(events.payload, 'UTF8'), '', events.checksum
 FROM found JOIN events ON events.session_id = found.session_id AND events.seq > found.rest_seq
 WHERE found.is_running
 UNION ALL
-SELECT 2, pieces.after, pieces.place, pieces.message_id, pieces.kind, pieces.block, pieces.loop, pieces.text
+SELECT 2, pieces.after, pieces.place, pieces.message_id, pieces.kind, pieces.block, pieces.loop, pieces.text, '',
+    pieces.checksum
 FROM found JOIN pieces ON pieces.session_id = found.session_id
 WHERE found.is_running
 ORDER BY part, a, b
 
 -- name: events
-SELECT seq, at, run_id, payload FROM events
-WHERE session_id = %(session)s AND seq > %(after)s ORDER BY seq LIMIT %(limit)s
+-- With the number of the session's last event, of the same moment, so that missing events are noticed.
+SELECT sessions.seq, found.* FROM sessions LEFT JOIN LATERAL (
+    SELECT seq, at, run_id, convert_to(payload, 'UTF8'), checksum FROM events
+    WHERE session_id = %(session)s AND seq > %(after)s ORDER BY seq LIMIT %(limit)s
+) AS found ON true
+WHERE session_id = %(session)s
 
 -- name: events_before
-SELECT seq, at, run_id, payload FROM events
-WHERE session_id = %(session)s AND seq < %(before)s ORDER BY seq DESC LIMIT %(limit)s
+SELECT sessions.seq, found.* FROM sessions LEFT JOIN LATERAL (
+    SELECT seq, at, run_id, convert_to(payload, 'UTF8'), checksum FROM events
+    WHERE session_id = %(session)s AND seq < %(before)s ORDER BY seq DESC LIMIT %(limit)s
+) AS found ON true
+WHERE session_id = %(session)s
 
 -- name: page
-SELECT created_at, session_id, head, settings FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
+SELECT created_at, session_id, convert_to(head, 'UTF8') AS head, convert_to(settings, 'UTF8') AS settings, head_checksum,
+    settings_checksum
+FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: page_from
-SELECT created_at, session_id, head, settings FROM sessions
+SELECT created_at, session_id, convert_to(head, 'UTF8') AS head, convert_to(settings, 'UTF8') AS settings, head_checksum,
+    settings_checksum
+FROM sessions
 WHERE owner = %(owner)s AND NOT is_unlisted AND (created_at, session_id) < (%(at)s, %(session)s)
 ORDER BY created_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: recent
-SELECT session_id, head, settings FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
+SELECT session_id, convert_to(head, 'UTF8') AS head, convert_to(settings, 'UTF8') AS settings, head_checksum,
+    settings_checksum
+FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
 
 -- name: find_owner
@@ -216,7 +235,9 @@ WHERE owner = %(owner)s AND NOT is_unlisted AND type IN ('message_added', 'block
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s
 
 -- name: recent_of
-SELECT session_id, head, settings FROM sessions
+SELECT session_id, convert_to(head, 'UTF8') AS head, convert_to(settings, 'UTF8') AS settings, head_checksum,
+    settings_checksum
+FROM sessions
 WHERE owner = %(owner)s AND NOT is_unlisted AND session_id = ANY (%(sessions)s)
 ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
 
