@@ -69,6 +69,7 @@ class Context:
         self.answers: Sequence[Sequence[str]] = ()
         self.time_zone = zone_of_call(arguments or {}, run.time_zone)
         self.elapsed_s = 0.0
+        self.is_settled = False
         self.keep, self.kept = run.keep, run.kept
 
     def attach(self, private: Json) -> None:

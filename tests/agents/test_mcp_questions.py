@@ -165,6 +165,25 @@ async def test_nobody_is_asked_while_another_users_call_could_be_the_one_that_as
     assert calls_of(tmp_path) == 3
 
 
+async def test_a_question_that_nobody_will_answer_keeps_no_other_user_from_being_asked(
+    clerk: AgentHarness, tmp_path: Path
+) -> None:
+    denied, left, stopped, deleted = [await clerk.session() for _ in range(4)]
+    for session in (denied, left, stopped, deleted):
+        assert await session.send_and_wait("book") == "tool_use", "the one before has ended"
+        if session is denied:
+            await session.deny()
+        elif session is left:
+            await session.send_and_wait("plain")
+        elif session is stopped:
+            await clerk.engine.stop_run(await session.live())
+        else:
+            await clerk.engine.delete(await session.live())
+    last = await asked(clerk, "book")
+    assert json.loads(await answer(last, "2"))["content"]["seats"] == 2
+    assert calls_of(tmp_path) == 5
+
+
 async def test_what_a_stopped_call_asks_reaches_nobody_and_later_calls_can_ask_again(tmp_path: Path) -> None:
     async with started(older(tmp_path)) as server:
         stopped = asyncio.create_task(run(server, "wait"))

@@ -38,6 +38,7 @@ class Context:
         self.answers: Sequence[Sequence[str]] = ()
         self.time_zone = "UTC"
         self.elapsed_s = 0.0
+        self.is_settled = False
         self.attached: Json = None
 
     def attach(self, private: Json) -> None:

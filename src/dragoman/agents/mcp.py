@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import structlog
 
@@ -38,6 +38,8 @@ RETRY_DELAY_S = 5.0
 MAX_RETRY_DELAY_S = 60.0
 MAX_CONNECTIONS = 64
 """Maximum number of connections to a server for users with headers of their own, unless more are in use."""
+ABANDON_TIMEOUT_S = 2.0
+"""How long a call may take to end after its question was closed. Then it is cancelled."""
 SESSION_TERMINATED = "Session terminated"
 """The SDK's message for an HTTP server that no longer knows the session. Such a call had no effect."""
 
@@ -85,6 +87,14 @@ DEFAULTS = McpOptions(
 )
 
 
+class _WaitingCall(NamedTuple):
+    """A call that waits on the server for an answer of the user, and its context in our session."""
+
+    connection: Connection
+    call: ServerCall
+    context: ToolContext
+
+
 class McpServer:
     """The tools of an MCP server, as an entry of an agent's `tools`. Created by `stdio` or `http`.
 
@@ -109,8 +119,7 @@ class McpServer:
         self._has_changed = asyncio.Event()
         """Set when the list of tools has to be read again."""
         self._refresh_task: asyncio.Task[None] | None = None
-        self._waiting_calls: dict[CallId, tuple[Connection, ServerCall]] = {}
-        """The calls that wait on the server for an answer of the user."""
+        self._waiting_calls: dict[CallId, _WaitingCall] = {}
 
     @classmethod
     def stdio(
@@ -211,8 +220,8 @@ class McpServer:
                 self._refresh_task.cancel()
                 await asyncio.wait([self._refresh_task])
             self._tools = ()
-            for _, call in self._waiting_calls.values():
-                call.task.cancel()
+            for waiting in self._waiting_calls.values():
+                waiting.call.task.cancel()
             await self._disconnect()
 
     async def _load_tools(self) -> None:
@@ -260,6 +269,7 @@ class McpServer:
         from mcp_types import CONNECTION_CLOSED
 
         headers = {} if self._user_headers is None else self._user_headers(context)
+        await self._close_abandoned_calls()
         waiting = self._waiting_calls.get(context.call_id)
         if waiting is None and context.answers and not may_repeat:
             raise ToolFailed(
@@ -268,13 +278,13 @@ class McpServer:
             )
         for is_last_try in (False, True):
             try:
-                connection = await self._ensure_connected(headers) if waiting is None else waiting[0]
+                connection = await self._ensure_connected(headers) if waiting is None else waiting.connection
             except Exception as error:  # as in `start`; the next call tries again
                 raise ToolFailed(f"cannot reach the MCP server {self.label}: {reason_of(error)}") from error
             try:
                 if waiting is not None:
-                    waiting[1].answer(context.answers)
-                    return await self._result(*waiting, context)
+                    waiting.call.answer(context.answers)
+                    return await self._result(connection, waiting.call, context)
                 can_ask = not (context.metadata.headless or self._options["internal"])
                 call = connection.start_call(name, arguments, can_ask=can_ask, first_answers=context.answers)
                 return await self._result(connection, call, context)
@@ -305,12 +315,22 @@ class McpServer:
             return to_tool_result(await call.result())
         except Deferred:
             if call_id not in self._waiting_calls:
-                self._waiting_calls[call_id] = (connection, call)
+                self._waiting_calls[call_id] = _WaitingCall(connection, call, context)
                 call.task.add_done_callback(forget)
             raise
         except asyncio.CancelledError:
             call.task.cancel()
             raise
+
+    async def _close_abandoned_calls(self) -> None:
+        """End the calls whose question nobody will answer: open calls may keep the server from asking others."""
+        abandoned = [each.call for each in self._waiting_calls.values() if each.context.is_settled]
+        for call in abandoned:
+            call.abandon()
+        if abandoned:
+            _, left = await asyncio.wait([each.task for each in abandoned], timeout=ABANDON_TIMEOUT_S)
+            for task in left:
+                task.cancel()
 
     def _server_tool(self, tool: "Tool") -> ServerTool:
         idempotent = self._options["idempotent"]

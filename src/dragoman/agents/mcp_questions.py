@@ -105,6 +105,14 @@ class ServerCall:
                 raise Deferred("question", questions_for(self.form, str(error))) from error
             self.form = None
 
+    def abandon(self) -> None:
+        """Close what the server asks, now and later: nobody will answer."""
+        from mcp_types import ElicitResult
+
+        self._can_ask = False
+        if self.is_asking and not self._response.done():
+            self._response.set_result(ElicitResult(action="cancel"))
+
     async def result(self) -> "CallToolResult":
         """The call's result.
 

@@ -96,6 +96,10 @@ class ToolContext(Protocol):
     def elapsed_s(self) -> float:
         """Seconds since the call was made, as of this start of the tool: more than 0 after a crash or an answer."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the call has its result, or its session was deleted: then nobody can answer it any more."""
+
     def attach(self, private: Json) -> None:
         """Store a private value with the call's result, as `ToolMessage.private`. It replaces an earlier one."""
 

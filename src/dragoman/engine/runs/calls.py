@@ -113,11 +113,17 @@ class CallContext:
         self._time_zone = zone_of_call(call.input, run.time_zone)
         now = run.live.state.updated_at  # the mark that the tool starts has just been logged
         self.elapsed_s = (now - (opened.opened_at or now)).total_seconds()
+        self._live = run.live
 
     @property
     def time_zone(self) -> str:
         """The IANA zone of the call's event."""
         return self._time_zone
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody can answer the call any more."""
+        return self._live.failure is not None or self.call_id not in self._live.state.calls
 
     def attach(self, private: Json) -> None:
         """Store a private value with the call's result."""
