@@ -44,6 +44,7 @@ FEATURES: dict[ClientProtocol, frozenset[c.Feature]] = {
     "blade": EVERYTHING - {"client tools"},
     "openai": EVERYTHING,
     "a2a": frozenset({"permissions", "questions", "sub-agents", "stop", "rejoin"}),
+    "run-service": EVERYTHING - {"history"},
 }
 OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
     "aap": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
@@ -58,6 +59,7 @@ OBSERVABLE: dict[ClientProtocol, frozenset[type]] = {
     ),
     "openai": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
     "a2a": frozenset({c.ObservedPrompt, c.ObservedText}),
+    "run-service": frozenset({c.ObservedPrompt, c.ObservedText, c.ObservedThinking, c.ObservedCall, c.ObservedResult}),
 }
 
 

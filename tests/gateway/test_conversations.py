@@ -25,6 +25,7 @@ PLAYED: dict[ClientProtocol, tuple[str, ...]] = {
     "blade": ("a permission, granted",),
     "openai": ("a tool of the server",),
     "a2a": ("a question, answered with an option and with free text", "a run that is stopped"),
+    "run-service": ("a tool of the application, twice in a run", "a permission, denied with a reason and without"),
 }
 """The conversations that are played, by the protocol of the remote agent."""
 FEATURES = EVERYTHING - {"delete"}

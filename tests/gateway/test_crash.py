@@ -62,6 +62,7 @@ async def remote(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sock
         ("openai", "before", 4),
         ("blade", "before", 2),
         ("a2a", "after", 2),
+        ("run-service", "before", 3),
     ],
 )
 async def test_a_server_that_dies_at_any_commit_takes_the_remote_run_up_again(

@@ -11,7 +11,7 @@ from tests.conversations import call, script
 from tests.servers import SocketServer
 from tests.terminal.pseudo_terminal import CTRL_C, CTRL_D, at_terminal, in_pipe
 
-ALL = ["aap", "ag-ui", "agentscope", "blade", "openai", "a2a"]
+ALL = ["aap", "ag-ui", "agentscope", "blade", "openai", "a2a", "run-service"]
 STAMP = script(call("stamp", text="x"), {"say": "so: {result}"})
 SLOW = script({"say": ["one", " moment"]}, {"wait_ms": 600_000}, {"say": "two"})
 """The text is split, so that the echo of the input does not look like the answer."""

@@ -95,7 +95,7 @@ def dev(agents: tuple[str, ...], no_open: bool, **flags: FlagValue) -> None:
 
 # --- client commands --------------------------------------------------------------------------------------------------
 
-PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a"])
+PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a", "run-service"])
 
 
 @commands.command(short_help="Talk to an agent in the terminal.")

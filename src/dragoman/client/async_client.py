@@ -62,7 +62,7 @@ class AsyncClient:
         url: the server's address, such as `http://127.0.0.1:8000`. A path is where the protocol is mounted; without
             one the client uses the protocol's default path on a Dragoman server.
         key: the API key, sent as a bearer token.
-        protocol: `aap`, `ag-ui`, `agentscope`, `blade`, `openai`, `openai-chat` or `a2a`.
+        protocol: `aap`, `ag-ui`, `agentscope`, `blade`, `openai`, `openai-chat`, `a2a` or `run-service`.
         timeouts: time limits.
     """
 

@@ -89,7 +89,7 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     sequence: int = -1
     """Over Blade: the newest event of the session before the newest turn was sent."""
     last_response_id: str = ""
-    """The newest response over OpenAI's API, or task over A2A, that this client has seen."""
+    """The newest response over OpenAI's API, task over A2A or run over the run service that this client has seen."""
     emitted_lengths: dict[str, int] = {}
     """Characters emitted so far of that task, by artifact."""
     tool_names: dict[str, str] = {}

@@ -21,10 +21,12 @@ from dragoman.client.events import Agent, Event, Message, SessionInfo
 from dragoman.client.openai import OpenAiCodec
 from dragoman.client.openai_chat import OpenAiChatCodec
 from dragoman.client.openai_transport import OpenAiTransport
+from dragoman.client.run_service import RunServiceCodec
+from dragoman.client.run_service_transport import RunServiceTransport
 
 Checkpoint = Callable[[], Awaitable[None]]
 """Called when a handle has what `take_up` needs beyond what it had when the turn began."""
-ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a"]
+ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a", "run-service"]
 
 
 class Transport(Protocol):
@@ -234,6 +236,9 @@ def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeou
         case "a2a":
             agents = A2aCodec(path)
             return A2aTransport(ServerConnection(origin, key, agents, timeouts), agents)
+        case "run-service":
+            service = RunServiceCodec(path) if path else RunServiceCodec()
+            return RunServiceTransport(ServerConnection(origin, key, service, timeouts), service)
         case _:
             raise ClientError(f"expected a protocol ({', '.join(get_args(ClientProtocol))}), got {protocol!r}")
     return HttpTransport(ServerConnection(origin, key, codec, timeouts), codec)

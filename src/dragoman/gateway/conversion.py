@@ -110,14 +110,21 @@ def to_user_input(messages: Sequence[Message]) -> UserInput:
     return UserInput(text="\n\n".join(filter(None, texts)), images=tuple(images))
 
 
-def with_transcript(history: Sequence[remote.Message], user_input: UserInput) -> UserInput:
-    """A message that begins with the conversation so far, for servers that cannot be given a history."""
+def with_transcript(
+    history: Sequence[remote.Message], user_input: UserInput, *, max_chars: int | None = None
+) -> UserInput:
+    """A message that begins with the conversation so far, for servers that cannot be given a history.
+
+    Of a conversation that is too long for `max_chars` the beginning is left out.
+    """
     spoken = (message for message in history if message.role in ("user", "assistant") and message.text)
     lines = [f"{message.role}: {message.text}" for message in spoken]
-    if not lines:
-        return user_input
-    text = "\n\n".join(("The conversation so far:", *lines, "The new message:", user_input.text))
-    return msgspec.structs.replace(user_input, text=text)
+    while lines:
+        text = "\n\n".join(("The conversation so far:", *lines, "The new message:", user_input.text))
+        if max_chars is None or len(text) <= max_chars:
+            return msgspec.structs.replace(user_input, text=text)
+        del lines[0]
+    return user_input
 
 
 def to_answer(pending: remote.Pending, answer: ToolMessage | Decision) -> remote.Answer:

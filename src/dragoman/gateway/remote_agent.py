@@ -38,8 +38,8 @@ class RemoteAgent(FrameworkAgent):
     """An agent that runs on another server.
 
     Args:
-        protocol: what the server speaks: `aap`, `ag-ui`, `agentscope`, `blade`, `openai` (Responses), `openai-chat`
-            or `a2a`.
+        protocol: what the server speaks: `aap`, `ag-ui`, `agentscope`, `blade`, `openai` (Responses),
+            `openai-chat`, `a2a` or `run-service`.
         url: where: for AG-UI the agent's endpoint, for A2A its address or that of its card, else the server's address,
             with a path if the protocol is not mounted where Dragoman mounts it.
         agent: the agent's name on that server; by default its first one.

@@ -26,6 +26,8 @@ _SEED_ENCODERS: Mapping[str, Callable[[Iterable[remote.Message]], list[JsonObjec
     "openai-chat": to_seed_messages,
 }
 """The protocols in which each turn repeats the history, unless the server is known to keep it."""
+_MAX_MESSAGE_CHARS: Mapping[str, int] = {"run-service": 10_000}
+"""How long a message may be, by protocol."""
 
 
 class RemoteHistory:
@@ -79,7 +81,9 @@ class RemoteHistory:
 
     def with_transcript(self, history: Sequence[Message], user_input: UserInput) -> UserInput:
         """A new session's first message."""
-        return with_transcript(to_history(history), user_input) if self.needs_transcript else user_input
+        if not self.needs_transcript:
+            return user_input
+        return with_transcript(to_history(history), user_input, max_chars=_MAX_MESSAGE_CHARS.get(self._protocol))
 
     async def new_session(self, history: Sequence[Message], attempt: int) -> SessionHandle:
         """Begin a remote session with what our user sees, as far as that is not in its first message.

@@ -29,6 +29,7 @@ TITLES: Mapping[ClientProtocol, str] = {
     "openai": "OpenAI Responses",
     "openai-chat": "Chat Completions",
     "a2a": "A2A",
+    "run-service": "the run service",
 }
 _STATUS = {"closed": "available", "half_open": "probing", "open": "unavailable"}
 
