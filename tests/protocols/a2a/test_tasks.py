@@ -309,6 +309,27 @@ async def test_a_list_reads_a_limited_number_of_events_and_of_the_sessions_used_
     assert await listed(contextId="early") == [early]
 
 
+@requirement("a2a:task:list")
+async def test_a_list_that_is_read_again_shows_every_change(app_server: AppServer, alice: A2aClient) -> None:
+    context = str(uuid4())
+
+    async def listed() -> list[str]:
+        return [state_of(each) for each in (await alice.list(contextId=context))["tasks"]]
+
+    asking = await alice.send("ask me", contextId=context)
+    assert await listed() == await listed() == ["input-required"]
+    await alice.send("staging", contextId=context, taskId=asking["id"])
+    assert await listed() == ["completed"]
+    working = await alice.send(SLOW, contextId=context, more={"configuration": {"returnImmediately": True}})
+    assert await listed() == ["working", "completed"]
+    await alice.cancel(working["id"])
+    assert await listed() == ["canceled", "completed"]
+    await app_server.aap_client("alice").request("DELETE", f"/sessions/{context}")
+    assert await listed() == []
+    await alice.send("hello", contextId=context)
+    assert await listed() == ["completed"]
+
+
 @requirement("a2a:task:other-protocols", "a2a:task:deleted")
 async def test_a_turn_of_another_protocol_is_a_task_until_its_session_is_deleted(
     app_server: AppServer, alice: A2aClient

@@ -6,8 +6,9 @@ the same message again     ──► the task that it began
 """
 
 import hashlib
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.question_text import answers_from_text
 from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, InvalidCursor, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
@@ -50,6 +52,8 @@ MAX_ATTEMPTS = 5
 """How often something is tried again that other requests change at the same moment."""
 MAX_LISTED_SESSIONS = 1000
 """How many of its owner's sessions a list of tasks covers: those used last, pinned ones first."""
+MAX_REMEMBERED_LISTS = 2000
+"""Of how many logs the tasks are remembered, for all owners: clients read lists page by page, and poll them."""
 MAX_LISTED_EVENTS = 50_000
 """How many events of their logs a list of tasks reads, newest sessions first."""
 
@@ -85,6 +89,8 @@ class Tasks:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._listed: OrderedDict[tuple[SessionId, datetime, int, int], list[_ListedTask]] = OrderedDict()
+        """The tasks of logs that were read for lists, by their sessions, their lengths and where reading began."""
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -281,14 +287,14 @@ class Tasks:
         if since is not None and since.tzinfo is None:
             raise InvalidParams("an RFC 3339 time with its offset was expected", "statusTimestampAfter")
         unread = MAX_LISTED_EVENTS
-        async with aclosing(self._sessions(owner, spec, request.context_id, since)) as sessions:
-            async for session in sessions:
-                after = max(0, session.state.seq - unread)
-                unread -= session.state.seq - after
-                tasks = await self._tasks_of(session, after)
+        for state in await self._states(owner, spec, request.context_id, since):
+            after = max(0, state.seq - unread)
+            unread -= state.seq - after
+            with suppress(SessionNotFound):  # it was deleted meanwhile
+                tasks = await self._tasks_of(state, after)
                 found += [each for each in tasks if since is None or each.changed_at > since]
-                if not unread:
-                    break
+            if not unread:
+                break
         if request.status not in ("", "TASK_STATE_UNSPECIFIED"):
             found = [each for each in found if each.state == request.status]
         found.sort(reverse=True)
@@ -308,24 +314,37 @@ class Tasks:
             total_size=len(found),
         )
 
-    async def _sessions(
+    async def _states(
         self, owner: UserId, spec: AgentSpec, context_id: str, since: datetime | None
-    ) -> AsyncGenerator[SessionView]:
+    ) -> Sequence[SessionState]:
         """The owner's sessions with an agent that may have tasks whose status is newer than `since`."""
-        if context_id:
-            with suppress(SessionNotFound):
-                async with self._engine.session(owner, context_id) as session:
-                    if session.state.agent == spec.name:
-                        yield session
-            return
-        for state in (await self._engine.recent(owner, "", 0, MAX_LISTED_SESSIONS)).states:
-            if state.agent == spec.name and (since is None or state.updated_at > since):
-                with suppress(SessionNotFound):
-                    async with self._engine.session(owner, state.session_id) as session:
-                        yield session
+        if not context_id:
+            states = (await self._engine.recent(owner, "", 0, MAX_LISTED_SESSIONS)).states
+            return [each for each in states if each.agent == spec.name and (since is None or each.updated_at > since)]
+        try:
+            state = (await self._engine.find_session(owner, context_id)).state
+        except SessionNotFound:
+            return []
+        return [state] if state.agent == spec.name else []
 
-    async def _tasks_of(self, session: SessionView, after: int) -> list[_ListedTask]:
-        """The tasks of a session that began after event `after`."""
+    async def _tasks_of(self, state: SessionState, after: int) -> list[_ListedTask]:
+        """The tasks of a session that began after event `after`. A log that has not grown is not read again."""
+        key = (state.session_id, state.created_at, state.seq, after)
+        found = self._listed.pop(key, None)
+        is_at_rest = found is not None
+        if found is None:
+            async with self._engine.session(state.owner, state.session_id) as session:
+                seq = session.state.seq
+                await session.until_durable(seq)
+                found = await self._read_tasks(session, after)
+                is_at_rest = seq == key[2] and session.state.run is None
+        if is_at_rest:
+            self._listed[key] = found  # as the newest
+            if len(self._listed) > MAX_REMEMBERED_LISTS:
+                self._listed.popitem(last=False)
+        return found
+
+    async def _read_tasks(self, session: SessionView, after: int) -> list[_ListedTask]:
         folds: dict[RunId, TaskFold] = {}
         started: list[TaskFold] = []
         for logged in await self._engine.history.events(session, after):
