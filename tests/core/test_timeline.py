@@ -85,6 +85,7 @@ def test_a_timeline_has_the_runs_of_a_turn_its_steps_calls_and_waits_and_nothing
         runs=[
             RunSpan(
                 run_id=FIRST,
+                first_seq=1,
                 protocol="blade",
                 started_at=second(1),
                 ended_at=second(6),
@@ -93,6 +94,7 @@ def test_a_timeline_has_the_runs_of_a_turn_its_steps_calls_and_waits_and_nothing
             ),
             RunSpan(
                 run_id=SECOND,
+                first_seq=8,
                 protocol="ag-ui",
                 started_at=second(8),
                 resumed_at=[second(10)],
@@ -122,6 +124,7 @@ def test_a_timeline_has_the_runs_of_a_turn_its_steps_calls_and_waits_and_nothing
                 kind="permission",
                 loop=ROOT,
                 message_id=STEP,
+                first_seq=4,
                 opened_at=second(4),
                 started_at=second(9),
                 waits=[WaitSpan(kind="permission", started_at=second(4), ended_at=second(7), granted=True)],

@@ -40,6 +40,7 @@ class RunSpan(msgspec.Struct, kw_only=True):
     """A run. Without `ended_at` it goes on. `resumed_at`: when other processes continued it after a restart."""
 
     run_id: RunId
+    first_seq: int
     protocol: ProtocolName
     started_at: datetime
     resumed_at: list[datetime] = msgspec.field(default_factory=list)
@@ -81,6 +82,7 @@ class CallSpan(msgspec.Struct, kw_only=True):
     kind: CallKind
     loop: LoopId
     message_id: MessageId
+    first_seq: int
     opened_at: datetime
     started_at: datetime | None = None
     waits: list[WaitSpan] = msgspec.field(default_factory=list)
@@ -111,7 +113,7 @@ def _run_spans(events: Sequence[LoggedEvent]) -> list[RunSpan]:
     for logged in events:
         match logged.event:
             case RunStarted(run_id=run_id, protocol=protocol):
-                runs[run_id] = RunSpan(run_id=run_id, protocol=protocol, started_at=logged.at)
+                runs[run_id] = RunSpan(run_id=run_id, first_seq=logged.seq, protocol=protocol, started_at=logged.at)
             case RunResumed(run_id=run_id) if run_id in runs:
                 runs[run_id].resumed_at.append(logged.at)
             case RunStopped(run_id=run_id) as stopped if run_id in runs:
@@ -144,7 +146,9 @@ def _call_spans(events: Sequence[LoggedEvent]) -> list[CallSpan]:
         at = logged.at
         match logged.event:
             case CallOpened(call=call, kind=kind, loop=loop, message_id=message_id):
-                span = CallSpan(call=call, kind=kind, loop=loop, message_id=message_id, opened_at=at)
+                span = CallSpan(
+                    call=call, kind=kind, loop=loop, message_id=message_id, first_seq=logged.seq, opened_at=at
+                )
                 calls[call.call_id] = span
                 if kind in ("client", "permission", "question"):
                     span.waits.append(WaitSpan(kind=kind, started_at=at))

@@ -2,7 +2,9 @@
 import { signal } from "@preact/signals";
 
 export const PAGES = ["conversations", "lens", "memories", "keys", "schedules", "attachments", "health"] as const;
-export type Place = (typeof PAGES)[number];
+/** Pages that are reached from others, and not from the navigation. */
+const DETAILS = ["run"] as const;
+export type Place = (typeof PAGES | typeof DETAILS)[number];
 
 export interface Address {
     place: Place;
@@ -14,7 +16,7 @@ export interface Address {
 
 export function read(hash: string): Address {
     const [first = "", second = "", third = ""] = hash.replace(/^#\/?/, "").split("/");
-    const place = PAGES.find((each) => each === first) ?? "conversations";
+    const place = [...PAGES, ...DETAILS].find((each) => each === first) ?? "conversations";
     return { place, id: decoded(second), detail: decoded(third) };
 }
 

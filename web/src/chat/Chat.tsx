@@ -16,7 +16,7 @@ import { draftOf } from "./drafts";
 import { Feed } from "./Feed";
 import { Header } from "./Header";
 import { sessions } from "./list";
-import { AnswerFoot, TurnView } from "./Turn";
+import { AnswerFoot, InspectLink, TurnView } from "./Turn";
 import { isMessage, type Turn } from "./wire";
 
 /** Dialogs, menus and searches close or clear on Escape. */
@@ -79,10 +79,10 @@ function Turns() {
     );
 }
 
-const isAnswer = (entry: Entry | undefined): entry is Entry => entry?.turn.peek().role === "assistant";
+const isAnswer = (entry: Entry | undefined): boolean => entry?.turn.peek().role === "assistant";
 
 /** Whether the turn continues an answer: another step of the agent, or the user's reply to its question. */
-const continuesAnswer = (entry: Entry | undefined): entry is Entry => {
+const continuesAnswer = (entry: Entry | undefined): boolean => {
     const turn = entry?.turn.peek();
     return turn?.role === "assistant" || (turn?.role === "user" && !isMessage(turn));
 };
@@ -94,7 +94,7 @@ function Item({ entry, before, after }: { entry: Entry; before: Entry | undefine
     if (!isAnswer(entry)) {
         return (
             <TurnView entry={entry} isNewest={isNewest}>
-                {isNewest && <RetryFoot />}
+                {isNewest && <RetryFoot run={entry.turn.value.chat_run_id} />}
             </TurnView>
         );
     }
@@ -120,11 +120,12 @@ function AnswerEnd({ entry, isNewest }: { entry: Entry; isNewest: boolean }) {
 }
 
 /** Below a message whose run ended without output. */
-function RetryFoot() {
+function RetryFoot({ run }: { run: string | null | undefined }) {
     if (useConversation().isRunning.value) return null;
     return (
         <div class="answer-foot">
             <Retry />
+            <InspectLink run={run} />
         </div>
     );
 }

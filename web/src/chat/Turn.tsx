@@ -1,5 +1,6 @@
 /** One turn of a conversation. */
 import type { ComponentChildren } from "preact";
+import { to } from "../browser/router";
 import { act } from "../cards/act";
 import { Bridge } from "../cards/Bridge";
 import { ToolCard } from "../cards/ToolCard";
@@ -247,6 +248,22 @@ function EndNotice({ isFailed = false, isNewest = false, text, code }: NoticePro
     );
 }
 
+/** The way to what a run did, step by step. Chats that only take an answer have no run. */
+export function InspectLink({ run }: { run: string | null | undefined }) {
+    const { id } = useConversation();
+    if (!run?.startsWith("chat_")) return null;
+    return (
+        <a
+            class="button plain small icon-only"
+            href={to("run", id, run)}
+            aria-label={t("run.open")}
+            title={t("run.open")}
+        >
+            <Icon name="timeline" />
+        </a>
+    );
+}
+
 /** The totals of an answer, and its actions. */
 export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; children?: ComponentChildren }) {
     const sum = (of: (turn: Turn) => number): number => turns.reduce((total, turn) => total + of(turn), 0);
@@ -262,6 +279,7 @@ export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; childr
         <div class="answer-foot">
             {text && <CopyButton text={text} label={t("chat.copy-answer")} />}
             {children}
+            <InspectLink run={turns.findLast((turn) => turn.chat_run_id)?.chat_run_id} />
             <span class="answer-facts">
                 <Time at={turns[0]?.started_at} />
                 {turns[0]?.model && <span>{turns[0].model}</span>}

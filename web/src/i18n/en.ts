@@ -11,6 +11,7 @@ export const en = {
     "nav.schedules": "Scheduled tasks",
     "nav.attachments": "Attachments",
     "nav.health": "Server health",
+    "nav.run": "Run inspector",
 
     "theme.label": "Theme: {theme}",
     "theme.auto": "system",

@@ -13,6 +13,7 @@ export const zh: Record<keyof typeof en, string> = {
     "nav.schedules": "定时任务",
     "nav.attachments": "附件",
     "nav.health": "服务器状态",
+    "nav.run": "运行检查器",
 
     "theme.label": "主题：{theme}",
     "theme.auto": "跟随系统",

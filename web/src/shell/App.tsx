@@ -16,6 +16,7 @@ const PARTS: Record<Place, ReturnType<typeof later>> = {
     schedules: later(() => import("../pages/schedules")),
     attachments: later(() => import("../pages/attachments")),
     health: later(() => import("../pages/health")),
+    run: later(() => import("../pages/run")),
 };
 
 export function App() {

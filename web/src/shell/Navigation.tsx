@@ -3,10 +3,10 @@ import { key, useKey } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
-import { address, go, PAGES, to, type Place } from "../browser/router";
+import { address, go, PAGES, to } from "../browser/router";
 import { nextTheme, theme, type Theme } from "./theme";
 
-const ICONS: Record<Place, IconName> = {
+const ICONS: Record<(typeof PAGES)[number], IconName> = {
     conversations: "chat",
     lens: "lens",
     memories: "memory",

@@ -30,6 +30,7 @@ def to_model_input(given: StepInput) -> wire.ModelInput:
 def _run(run: RunSpan) -> wire.TimelineRun:
     return wire.TimelineRun(
         chat_run_id=chat.public_run_id(run.run_id),
+        sequence=run.first_seq,
         protocol=run.protocol,
         started_at=run.started_at,
         resumed_at=run.resumed_at,
@@ -46,6 +47,7 @@ def _step(step: StepSpan) -> wire.TimelineStep:
         turn_id=chat.public_turn_id(step.message_id),
         loop_id=chat.public_loop_id(step.loop),
         parent_fork_tool_call_id=_parent(step.loop),
+        sequence=step.first_seq,
         started_at=step.started_at,
         ended_at=step.ended_at,
         status=step.status,
@@ -63,6 +65,7 @@ def _call(span: CallSpan) -> wire.TimelineCall:
         turn_id=chat.public_turn_id(span.message_id),
         loop_id=chat.public_loop_id(span.loop),
         parent_fork_tool_call_id=_parent(span.loop),
+        sequence=span.first_seq,
         kind=span.kind,
         arguments=arguments_of(span.call)[1],
         opened_at=span.opened_at,

@@ -14,6 +14,7 @@ class TimelineRun(msgspec.Struct, frozen=True, kw_only=True):
     """A chat. Without `ended_at` it goes on."""
 
     chat_run_id: str
+    sequence: int
     protocol: str
     started_at: datetime
     resumed_at: list[datetime]
@@ -31,6 +32,7 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     turn_id: str
     loop_id: str
     parent_fork_tool_call_id: str | None
+    sequence: int
     started_at: datetime
     ended_at: datetime | None
     status: MessageStatus | None
@@ -57,6 +59,7 @@ class TimelineCall(msgspec.Struct, frozen=True, kw_only=True):
     turn_id: str
     loop_id: str
     parent_fork_tool_call_id: str | None
+    sequence: int
     kind: CallKind
     arguments: Json
     opened_at: datetime
@@ -69,7 +72,7 @@ class TimelineCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTimeline(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn did and when."""
+    """What a turn did and when. `sequence` orders runs, steps and calls by their begin."""
 
     runs: list[TimelineRun]
     steps: list[TimelineStep]
