@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help run test check ready static format bench lock docs clean clients console
+.PHONY: help run test check ready static format bench lock docs pictures clean clients console
 .DELETE_ON_ERROR:
 
 help: ## list the commands
@@ -65,6 +65,9 @@ lock: $(INSTALLED)-venv ## update requirements/ (ARGS=--upgrade selects the newe
 
 docs: $(INSTALLED)-run $(INSTALLED)-docs $(INSTALLED)-dragoman ## build the documentation site in build/site
 	$(BIN)/python tools/docs_site.py
+
+pictures: $(INSTALLED)-test $(INSTALLED)-docs $(INSTALLED)-dragoman console ## make the pictures of docs/pictures with Chromium
+	$(BIN)/python -m tools.pictures $(ARGS)
 
 console: $(INSTALLED)-venv ## build the web console if it has changed, with its own Node
 	@$(MAKE) --silent --no-print-directory $(CONSOLE) || \
