@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
 # pip prints errors only; the rest is in the log. In a terminal it also shows the steps of a build, on standard output.
 QUIET := --quiet --progress-bar off --log $(VENV)/install.log
-CLIENTS := tests/protocols/a2a/clients tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/aisdk/clients tests/protocols/blade/clients tests/protocols/mcp/clients tests/protocols/openai/clients
+CLIENTS := tests/identity/clients tests/protocols/a2a/clients tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/aisdk/clients tests/protocols/blade/clients tests/protocols/mcp/clients tests/protocols/openai/clients
 CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
 

@@ -138,6 +138,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_default_scopes: Annotated[
         tuple[Literal["read", "use", "admin"], ...], doc("scopes that every valid token grants, such as `use`")
     ] = ()
+    oidc_client_id: Annotated[
+        str | None, doc("the console's name at the provider, a public client; not set: the console takes only keys")
+    ] = None
+    oidc_login_scope: Annotated[str, doc("scopes that the console asks the provider for, separated by spaces")] = (
+        "openid"
+    )
+    oidc_login_parameters: Annotated[
+        tuple[str, ...],
+        doc("further parameters of the console's login, each `NAME=VALUE`, such as `audience=dragoman`"),
+    ] = ()
     oidc_leeway_s: Annotated[
         float, doc("by how much the provider's clock may differ from the server's", ge=0, le=300)
     ] = 30.0

@@ -1,5 +1,6 @@
 import { render } from "preact";
 import { takeKeyFromAddress } from "./api/key";
+import { completeLogin } from "./api/login";
 import { App } from "./shell/App";
 import "./styles/index.css";
 
@@ -7,4 +8,4 @@ takeKeyFromAddress();
 addEventListener("hashchange", takeKeyFromAddress);
 
 const root = document.getElementById("app");
-if (root !== null) render(<App />, root);
+if (root !== null) void completeLogin().then(() => render(<App />, root));

@@ -10,12 +10,15 @@ import mimetypes
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from dragoman.asgi.security import App, Message, Receive, Send
+from dragoman.core.content import JsonObject
+from dragoman.protocols.kit.body import json_response
 
 FOLDER = Path(__file__).parent.parent / "console"
 _ASSET_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.[a-z0-9]+")
@@ -39,24 +42,44 @@ _NOT_BUILT = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Dra
 """
 
 
+class ConsoleLogin(Protocol):
+    """How users of the console log in at the identity provider."""
+
+    async def provider(self) -> JsonObject | None:
+        """What the console needs to know about the provider; None if users cannot log in."""
+
+    @property
+    def token_origin(self) -> str:
+        """The origin that the console asks for tokens."""
+
+
 class WebConsole:
     """The console's files."""
 
-    def __init__(self, fallback: App, *, folder: Path = FOLDER, frame_ancestors: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        fallback: App,
+        *,
+        folder: Path = FOLDER,
+        frame_ancestors: Iterable[str] = (),
+        login: ConsoleLogin | None = None,
+    ) -> None:
         """Serve the built files.
 
         Args:
             fallback: the app that gets requests to `/` that do not accept HTML.
             folder: where the built files are.
             frame_ancestors: origins of pages that may show the console in a frame.
+            login: how users log in; None if they only can use keys.
         """
+        self._login = login
         self._fallback = fallback
         self._folder = folder
         ancestors = " ".join(["'self'", *(host for host in frame_ancestors if host != "*")])
         self._page_policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self';"
-            " connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none';"
-            f" frame-ancestors {ancestors}"
+            " frame-src 'self'; base-uri 'none'; form-action 'none'; object-src 'none';"
+            f" frame-ancestors {ancestors}; connect-src 'self'"
         )
         self._card_policy = f"{_CARD_POLICY}; frame-ancestors {ancestors}"
 
@@ -67,6 +90,7 @@ class WebConsole:
             Route("/icon.svg", self.icon),
             Route("/favicon.ico", self.icon),  # browsers request it for pages without an icon, such as /docs
             Route("/card.html", self.card),
+            Route("/login.json", self.login),
             Route("/assets/{name}", self.asset),
         ]
 
@@ -76,7 +100,8 @@ class WebConsole:
         if request.method not in ("GET", "HEAD") or "text/html" not in request.headers.get("accept", ""):
             await self._fallback(scope, receive, send)
             return
-        response = await self._revalidated_file(request, "index.html", self._page_policy)
+        policy = self._page_policy if self._login is None else f"{self._page_policy} {self._login.token_origin}"
+        response = await self._revalidated_file(request, "index.html", policy)
         if response is None:
             response = Response(
                 _NOT_BUILT,
@@ -94,6 +119,10 @@ class WebConsole:
     async def card(self, request: Request) -> Response:
         """Serve the empty frame that shows a tool's card."""
         return await self._revalidated_file(request, "card.html", self._card_policy) or _not_found()
+
+    async def login(self, _: Request) -> Response:
+        """Describe the identity provider. Not a 404 without one, because browsers report that as an error."""
+        return json_response({"provider": None if self._login is None else await self._login.provider()})
 
     async def asset(self, request: Request) -> Response:
         """Serve a script, a style sheet or an image. Their names contain a hash of their content."""

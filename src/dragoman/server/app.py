@@ -50,7 +50,7 @@ from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import SECRETS_KEY, check_key_files
 from dragoman.server.logging import SECRETS
-from dragoman.server.oidc import make_token_verifier, open_issuer
+from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from dragoman.server.readiness import Readiness
 from dragoman.server.stores import Stores, open_stores, watch_for_changes
@@ -309,7 +309,7 @@ class Application:
         )
         routes = [route for protocol in self._protocols for route in protocol.routes]
         if settings.console:
-            routes = _with_console(routes, settings.cors_origins)
+            routes = _with_console(routes, settings.cors_origins, ProviderLogin.from_settings(settings, self._issuer))
         self._path_router.set_routes([*routes, *ops.routes()])
 
     def _extra_status(self, reason: str | None) -> Mapping[str, str]:
@@ -373,11 +373,13 @@ def build_openapi(routes: Sequence[openapi.Route]) -> JsonObject:
     return openapi.document("Dragoman", VERSION, routes, description=description)
 
 
-def _with_console(routes: Sequence[BaseRoute], frame_ancestors: Sequence[str]) -> list[BaseRoute]:
+def _with_console(
+    routes: Sequence[BaseRoute], frame_ancestors: Sequence[str], login: ProviderLogin | None
+) -> list[BaseRoute]:
     """Add the web console. A protocol that has a route at `/` still gets the requests there that ask for no page."""
     at_root = [route for route in routes if isinstance(route, Route) and route.path == "/"]
     fallback = at_root[0].app if at_root else ops_endpoints.not_found
-    console = WebConsole(fallback, frame_ancestors=frame_ancestors)
+    console = WebConsole(fallback, frame_ancestors=frame_ancestors, login=login)
     return [*(route for route in routes if route not in at_root), *console.routes()]
 
 

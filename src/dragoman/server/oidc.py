@@ -6,7 +6,9 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from dragoman.core.content import JsonObject
 from dragoman.core.principal import Scope
+from dragoman.core.refusals import IssuerUnavailable
 from dragoman.identity.issuer import Issuer
 from dragoman.ports.environment import Clock
 from dragoman.ports.identity import TokenVerifier
@@ -34,6 +36,45 @@ async def open_issuer(settings: Settings, stack: AsyncExitStack) -> Issuer | Non
     stack.push_async_callback(issuer.close)
     issuer.start()
     return issuer
+
+
+class ProviderLogin:
+    """The console's login at the provider; a `ConsoleLogin`."""
+
+    def __init__(self, issuer: Issuer, settings: Settings, client_id: str) -> None:
+        self._issuer = issuer
+        self._settings = settings
+        self._client_id = client_id
+
+    @classmethod
+    def from_settings(cls, settings: Settings, issuer: Issuer | None) -> "ProviderLogin | None":
+        """The login that the settings name, if they do."""
+        if issuer is None or settings.oidc_client_id is None:
+            return None
+        return cls(issuer, settings, settings.oidc_client_id)
+
+    async def provider(self) -> JsonObject | None:
+        """The provider's addresses and the console's requests; None while the provider does not answer."""
+        try:
+            metadata = await self._issuer.load_metadata()
+        except IssuerUnavailable:
+            return None
+        return {
+            "issuer": metadata.issuer,
+            "client_id": self._client_id,
+            "scope": self._settings.oidc_login_scope,
+            "authorization_endpoint": metadata.authorization_endpoint,
+            "token_endpoint": metadata.token_endpoint,
+            "end_session_endpoint": metadata.end_session_endpoint,
+            "parameters": dict(each.split("=", 1) for each in self._settings.oidc_login_parameters),
+        }
+
+    @property
+    def token_origin(self) -> str:
+        """The origin of the token endpoint; until that is known, the issuer's."""
+        metadata = self._issuer.metadata
+        parts = urlsplit(self._issuer.url if metadata is None else metadata.token_endpoint)
+        return f"{parts.scheme}://{parts.netloc}"
 
 
 def make_token_verifier(settings: Settings, issuer: Issuer | None, clock: Clock) -> TokenVerifier | None:
@@ -83,6 +124,9 @@ def _check(settings: Settings) -> None:
             f"setting oidc_algorithms: expected some of {', '.join(sorted(ASYMMETRIC_ALGORITHMS))},"
             f" got {', '.join(sorted(unknown)) or 'none'}"
         )
+    for each in settings.oidc_login_parameters:
+        if "=" not in each:
+            raise SettingsError(f"setting oidc_login_parameters: expected NAME=VALUE, got {each!r}")
     for each in settings.oidc_scope_map:
         value, _, scope = each.rpartition("=")
         if not value or scope not in get_args(Scope):

@@ -1,7 +1,8 @@
 /** HTTP requests to this server. Paths are relative to the page, so that the server may be mounted under a prefix. */
 import { signal } from "@preact/signals";
 import { ApiError, errorOf } from "./errors";
-import { key } from "./key";
+import { credential } from "./key";
+import { renewLogin } from "./login";
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 export type Query = Readonly<Record<string, string | number | boolean | null | undefined>>;
@@ -28,9 +29,10 @@ export function url(path: string, query: Query = {}): string {
 
 /** Sends a request and returns the raw response, for streams and files.
  *  @throws ApiError when there is no response or its status is not a success. */
-export async function ask(method: Method, path: string, options: Options = {}): Promise<Response> {
+export async function ask(method: Method, path: string, options: Options = {}, isRepeated = false): Promise<Response> {
+    const sent = credential();
     const headers = new Headers(options.headers);
-    if (key.value !== null) headers.set("authorization", `Bearer ${key.value}`);
+    if (sent !== null) headers.set("authorization", `Bearer ${sent}`);
     let body: BodyInit | null = null;
     if (options.body instanceof FormData || options.body instanceof Blob) body = options.body;
     else if (options.body !== undefined) {
@@ -52,7 +54,10 @@ export async function ask(method: Method, path: string, options: Options = {}): 
         throw new ApiError("");
     }
     if (response.ok) return response;
-    if (response.status === 401) isKeyRefused.value = true;
+    if (response.status === 401) {
+        if (!isRepeated && (await renewLogin(sent))) return await ask(method, path, options, true);
+        isKeyRefused.value = true;
+    }
     throw await errorOf(response);
 }
 

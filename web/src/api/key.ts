@@ -4,11 +4,23 @@ import { store, readStored } from "../browser/storage";
 
 const IN_ADDRESS = /^#\/?key=([\w.~-]+)$/;
 
+/** Changes when another user may be signed in, so that what was loaded before is discarded. */
 export const key = signal<string | null>(readStored("key"));
 
+let newest = key.value;
+
+/** What requests send: the key, or the newest token of the login that began with it. */
+export const credential = (): string | null => newest;
+
 export function useKey(next: string | null): void {
-    store("key", next);
+    renewKey(next);
     key.value = next;
+}
+
+/** Replaces a token by a later one of the same user. */
+export function renewKey(next: string | null): void {
+    store("key", next);
+    newest = next;
 }
 
 /** Removes the key from an address such as `/#key=sk-…` and stores it, before other code reads the address. */

@@ -3,7 +3,8 @@ import { signal } from "@preact/signals";
 import { io, type Socket } from "socket.io-client";
 import { isKeyRefused } from "../api/client";
 import { ApiError } from "../api/errors";
-import { key } from "../api/key";
+import { credential, key } from "../api/key";
+import { renewLogin } from "../api/login";
 import { type ChatEnd, bare, type Patch, type Session, type TurnEvent } from "./wire";
 
 export interface Notice {
@@ -42,6 +43,8 @@ const NO_KEY = "none";
 export const isConnected = signal(true);
 
 let connection: Socket | null = null;
+/** What the connection was opened with. */
+let sent: string | null = null;
 const listeners = new Map<string, Listener>();
 const watchers = new Set<(change: Updated) => void>();
 
@@ -51,7 +54,10 @@ function connect(): Socket {
     connection = io(base.origin, {
         path: `${base.pathname}socket.io/`,
         transports: ["websocket", "polling"],
-        auth: (resolve) => resolve({ token: key.value ?? NO_KEY, sdk: "dragoman-console" }),
+        auth: (resolve) => {
+            sent = credential();
+            resolve({ token: sent ?? NO_KEY, sdk: "dragoman-console" });
+        },
         reconnectionDelay: 300,
         reconnectionDelayMax: 4_000,
     });
@@ -59,10 +65,14 @@ function connect(): Socket {
         isConnected.value = true;
         for (const each of listeners.values()) each.connected();
     });
-    connection.on("disconnect", () => (isConnected.value = false));
+    connection.on("disconnect", (reason) => {
+        isConnected.value = false;
+        // The server closes it when the key is revoked or the token has expired. The library does not try again then.
+        if (reason === "io server disconnect") void reconnect(connection);
+    });
     connection.on("connect_error", (error) => {
         isConnected.value = false;
-        if (error.message === "Unauthorized") isKeyRefused.value = true;
+        if (error.message === "Unauthorized") void reconnect(connection);
     });
     connection.on("chat:start", (event: { session_id: string }) => of(event)?.chatStart());
     connection.on("turn:start", (event: TurnEvent) => of(event)?.turnStart(event));
@@ -72,6 +82,12 @@ function connect(): Socket {
     connection.on("system:notification", (event: Notice) => of(event)?.notice(event));
     connection.on("session:updated", (event: Updated) => watchers.forEach((each) => each(event)));
     return connection;
+}
+
+/** Connects again with a newer token, or asks for another key if there is none. */
+async function reconnect(closed: Socket | null): Promise<void> {
+    if (!(await renewLogin(sent))) isKeyRefused.value = true;
+    else if (connection === closed) closed?.connect();
 }
 
 key.subscribe(() => {

@@ -43,6 +43,10 @@ export const en = {
     "key.wrong": "The server rejected this key.",
     "key.use": "Continue",
     "key.forget": "Sign out",
+    "login.title": "Welcome",
+    "login.why": "You log in at {provider}, and come back here.",
+    "login.begin": "Log in",
+    "login.failed": "The login did not succeed: {reason}",
 
     "error.offline": "Cannot reach the server.",
     "error.status": "The server responded with status {status}.",

@@ -45,6 +45,10 @@ export const zh: Record<keyof typeof en, string> = {
     "key.wrong": "服务器拒绝了此密钥。",
     "key.use": "继续",
     "key.forget": "退出登录",
+    "login.title": "欢迎",
+    "login.why": "您将在 {provider} 登录，然后返回此处。",
+    "login.begin": "登录",
+    "login.failed": "登录未成功：{reason}",
 
     "error.offline": "无法连接到服务器。",
     "error.status": "服务器返回状态码 {status}。",

@@ -1,6 +1,6 @@
 /** Blade's socket for the lens: a session's events as raw packets. */
 import { io, type Socket } from "socket.io-client";
-import { key } from "../api/key";
+import { credential } from "../api/key";
 import type { State } from "./follow";
 import { bladeFrame } from "./blade";
 import type { Frame } from "./frames";
@@ -25,7 +25,7 @@ export class BladeSocket {
         const base = new URL("./", document.baseURI);
         this.socket = io(base.origin, {
             path: `${base.pathname}socket.io/`,
-            auth: { token: key.value ?? "-" },
+            auth: (resolve) => resolve({ token: credential() ?? "-" }),
             forceNew: true,
             reconnectionDelayMax: 8_000,
         });

@@ -10,6 +10,7 @@ import { TextField } from "../components/Field";
 import { Failed } from "../components/Empty";
 import { Loading } from "../components/Spinner";
 import { t } from "../i18n";
+import { LoginButton } from "./LoginButton";
 
 const WHO = "/api/auth/me";
 
@@ -48,6 +49,7 @@ function KeyForm({ onKey }: { onKey: () => void }) {
     return (
         <div class="page">
             <form class="page-body key-form stack" onSubmit={submit}>
+                <LoginButton />
                 <h1>{t("key.title")}</h1>
                 <p class="soft">{t("key.why")}</p>
                 <TextField

@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
-import { key, useKey } from "../api/key";
+import { key } from "../api/key";
+import { signOut } from "../api/login";
 import { Button, IconButton } from "../components/Button";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
@@ -17,10 +18,10 @@ const ICONS: Record<(typeof PAGES)[number], IconName> = {
 };
 const THEMES: Record<Theme, IconName> = { auto: "theme", light: "sun", dark: "moon" };
 
-/** Signs out and returns to the start page. */
-function signOut(): void {
-    useKey(null);
+/** Returns to the start page and signs out. */
+function leave(): void {
     go("conversations");
+    signOut();
 }
 
 export function Navigation() {
@@ -61,7 +62,7 @@ export function Navigation() {
                 >
                     {t("language.switch")}
                 </Button>
-                {key.value !== null && <IconButton icon="leave" label={t("key.forget")} onClick={signOut} />}
+                {key.value !== null && <IconButton icon="leave" label={t("key.forget")} onClick={leave} />}
             </div>
         </header>
     );
