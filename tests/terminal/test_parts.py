@@ -129,6 +129,20 @@ def test_a_typed_line_becomes_an_answer(pending: Pending, lines: list[str], answ
     assert Prompter(lambda _: None, lambda _: next(typed), allows_all=False).collect_answers([pending]) == (answer,)
 
 
+def test_no_argument_can_make_one_call_look_like_another() -> None:
+    """The names of arguments are the model's, and so, after an injection, an attacker's."""
+    call = Permission(call_id="c1", name="pay", arguments={"a\n\nAllow this call?  look(": "x\ny", "amount": 5})
+    shown, prompts = list[str](), list[str]()
+
+    def read(prompt: str) -> str:
+        prompts.append(prompt)
+        return "y"
+
+    Prompter(shown.extend, read, allows_all=False).collect_answers([call])
+    assert shown == [r'Allow this call?  pay("a\n\nAllow this call?  look("="x\ny", amount=5)']
+    assert prompts == ["pay: [y]es, [n]o, [a]lways: "], "the call may have scrolled away"
+
+
 def test_a_tool_that_is_always_allowed_is_not_asked_about_again() -> None:
     typed = iter(["a"])
     prompter = Prompter(lambda _: None, lambda _: next(typed), allows_all=False)

@@ -48,9 +48,16 @@ def as_json(value: Json) -> str:
 
 
 def call_line(name: str, arguments: JsonObject) -> str:
-    """A call in the notation of code. It is never cut, because a person may have to decide on it."""
-    formatted = ", ".join(f"{strip_control_characters(key)}={as_json(value)}" for key, value in arguments.items())
-    return f"{strip_control_characters(name)}({formatted})"
+    """A call in the notation of code, on one line. It is never cut, because a person may have to decide on it."""
+    formatted = ", ".join(
+        f"{key if key.isidentifier() else as_json(key)}={as_json(value)}" for key, value in arguments.items()
+    )
+    return f"{on_one_line(name)}({formatted})"
+
+
+def on_one_line(text: str) -> str:
+    """A text without line breaks, so that it cannot look like lines of this program."""
+    return " ".join(strip_control_characters(text).split())
 
 
 def result_lines(result: ToolResult) -> list[str]:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from dragoman.client import Allow, Choice, ClientCall, Deny, Permission, Question, Result
 from dragoman.client.events import Answer, Pending, QuestionItem
-from dragoman.terminal.formatting import call_line, strip_control_characters
+from dragoman.terminal.formatting import call_line, on_one_line, shorten, strip_control_characters
 
 YES = {"y", "yes", "j", "ja", "是", "好"}
 NO = {"n", "no", "nein", "不", "否"}
@@ -60,7 +60,9 @@ class Prompter:
         if self._allows_all or permission.name in self._always_allowed_tools:
             return Allow(call_id=permission.call_id)
         self._show_lines([f"Allow this call?  {call_line(permission.name, permission.arguments)}"])
-        while (decision := self._read_line("[y]es, [n]o, [a]lways: ").casefold()) not in YES | NO | ALWAYS:
+        # Long arguments may have moved the call off the screen, and their end may look like another call.
+        prompt = f"{shorten(on_one_line(permission.name))}: [y]es, [n]o, [a]lways: "
+        while (decision := self._read_line(prompt).casefold()) not in YES | NO | ALWAYS:
             pass
         if decision in NO:
             return Deny(call_id=permission.call_id, reason=self._read_line("reason, or an empty line for none: "))
