@@ -3,10 +3,12 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import LiteralString, NamedTuple
 
 import pytest
 
@@ -14,7 +16,10 @@ from dragoman.core.events import SettingsChange, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.principal import CALLER
 from dragoman.core.refusals import LimitReached
+from dragoman.ports.log import SessionStore
+from dragoman.server.stores import open_postgres
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, FairThreads
+from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.strategies import NOON
@@ -32,23 +37,58 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-async def found(store: SqliteLog, text: str, owner: UserId = ANN) -> list[SessionId]:
+class Searched(NamedTuple):
+    """A store, and what its index still has to do, and contains."""
+
+    store: SessionStore
+    behind: Callable[[], Awaitable[int]]
+    size: Callable[[], Awaitable[int]]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def searched(request: pytest.FixtureRequest) -> Iterator[Searched]:
+    if request.param == "sqlite":
+        database: Database = request.getfixturevalue("database")
+        behind = (
+            "SELECT count(*) FROM sessions LEFT JOIN search_sessions ON session = number"
+            " WHERE owner = 'ann' AND sessions.seq > ifnull(search_sessions.seq, 0)"
+        )
+        size = "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)"
+
+        async def count(statement: str) -> int:
+            return int((await database.read(lambda connection: connection.execute(statement).fetchone()))[0])
+
+        yield Searched(SqliteLog(database), partial(count, behind), partial(count, size))
+        return
+    with closing(open_postgres(request.getfixturevalue("postgres_url"))) as shared:
+        in_postgres: dict[str, LiteralString] = {
+            "behind": "SELECT 1 - count(*) + (SELECT count(*) FROM search_behind) FROM search_users"
+            " WHERE owner = 'ann' AND is_listed",
+            "size": "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)",
+        }
+
+        async def count_in_postgres(name: str) -> int:
+            row = await shared.read(lambda connection: connection.execute(in_postgres[name]).fetchone())
+            assert row is not None
+            return int(row[0])
+
+        log = PostgresLog(shared)
+        yield Searched(log, partial(count_in_postgres, "behind"), partial(count_in_postgres, "size"))
+
+
+async def found(store: SessionStore, text: str, owner: UserId = ANN) -> list[SessionId]:
     return [state.session_id for state in (await store.recent(owner, text, 0, 100)).states]
 
 
-async def until_indexed(database: Database, owner: UserId = ANN) -> None:
-    """Wait until all of a user's sessions are in the index."""
-    behind = (
-        "SELECT 1 FROM sessions LEFT JOIN search_sessions ON session = number"
-        " WHERE owner = ? AND sessions.seq > ifnull(search_sessions.seq, 0)"
-    )
+async def until_indexed(searched: Searched) -> None:
+    """Wait until all of Ann's sessions are in the index."""
     async with asyncio.timeout(DEADLINE_S):
-        while await database.read(lambda connection: connection.execute(behind, (owner,)).fetchone()):  # noqa: ASYNC110  # the indexer tells nobody
+        while await searched.behind():  # noqa: ASYNC110  # the indexer tells nobody
             await asyncio.sleep(0.001)
 
 
-async def test_a_search_finds_the_same_before_and_after_its_texts_are_indexed(database: Database) -> None:
-    store = SqliteLog(database)
+async def test_a_search_finds_the_same_before_and_after_its_texts_are_indexed(searched: Searched) -> None:
+    store = searched.store
     texts = ["Grüße aus 杭州", 'say "hi" AND bye', "a\0b nul", "It is 100 % sure", "x" * 50_000 + " needle"]
     made = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 6)]
     other = await new_session_in(store, 9, owner=BOB)
@@ -72,40 +112,47 @@ async def test_a_search_finds_the_same_before_and_after_its_texts_are_indexed(da
     }
     expected = {text: [session_id(number) for number in numbers] for text, numbers in queries.items()}
     assert {text: await found(store, text) for text in queries} == expected
-    await until_indexed(database)
+    await until_indexed(searched)
     assert {text: await found(store, text) for text in queries} == expected
     assert await found(store, "needle", BOB) == [other.session_id]
 
 
-async def test_what_changes_after_indexing_is_found_as_it_is_now(database: Database) -> None:
-    store = SqliteLog(database)
+async def test_what_changes_after_indexing_is_found_as_it_is_now(searched: Searched) -> None:
+    store = searched.store
     writer = await new_session_in(store)
     first = SettingsChanged(change=SettingsChange(title="first title"))
     assert await commit_accepted(store, writer.append(first), writer.text_events("one text")) == [True, True]
     assert await found(store, "one text") == [writer.session_id]
-    await until_indexed(database)
+    await until_indexed(searched)
     second = SettingsChanged(change=SettingsChange(title="second title"))
     assert await commit_accepted(store, writer.append(second), writer.text_events("another")) == [True, True]
     for _ in range(2):
         for text in ("one text", "another", "second title"):
             assert await found(store, text) == [writer.session_id]
         assert await found(store, "first title") == []
-        await until_indexed(database)
+        await until_indexed(searched)
     await store.delete(writer.session_id)
     assert await found(store, "one text") == []
 
 
-async def test_a_deleted_session_leaves_nothing_in_the_index(database: Database) -> None:
+async def test_a_deleted_session_leaves_nothing_in_the_index(searched: Searched) -> None:
+    store = searched.store
+    writer = await new_session_in(store)
+    assert await commit_accepted(store, writer.text_events("a secret text")) == [True]
+    assert await found(store, "secret") == [writer.session_id]
+    await until_indexed(searched)
+    await store.delete(writer.session_id)
+    async with asyncio.timeout(DEADLINE_S):
+        while await searched.size():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_the_index_of_texts_is_whole_after_a_deletion(database: Database) -> None:
     store = SqliteLog(database)
     writer = await new_session_in(store)
     assert await commit_accepted(store, writer.text_events("a secret text")) == [True]
     assert await found(store, "secret") == [writer.session_id]
-    await until_indexed(database)
     await store.delete(writer.session_id)
-    count = "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)"
-    async with asyncio.timeout(DEADLINE_S):
-        while (await database.read(lambda connection: connection.execute(count).fetchone()))[0]:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
     await database.writer.run(
         lambda connection: connection.execute(
             "INSERT INTO search_trigrams (search_trigrams) VALUES ('integrity-check')"

@@ -29,6 +29,7 @@ from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
 from dragoman.stores.postgres.arrays import Bytes
 from dragoman.stores.postgres.database import Database
+from dragoman.stores.postgres.search_index import SearchIndexer
 from dragoman.stores.postgres.session_search import find_recent_sessions, search_sessions
 from dragoman.stores.postgres.statements import statements
 from dragoman.stores.times import from_us, to_us
@@ -47,6 +48,7 @@ class PostgresLog:
     def __init__(self, database: Database, report_unreadable: ReportUnreadable = log_unreadable) -> None:
         self._database = database
         self._report_unreadable = report_unreadable
+        self._indexer = SearchIndexer(database)
         self._write_log = database.write_log
         self._read = database.read
 
@@ -145,7 +147,9 @@ class PostgresLog:
         """Return an owner's sessions, pinned ones first, then by time of last change, then by time of creation."""
         if text:
             search = partial(search_sessions, owner, text, offset, limit)
-            recent, unreadable = await self._database.search(search)
+            recent, unreadable, is_index_behind = await self._database.search(search)
+            if is_index_behind:
+                self._indexer.request(owner)
         else:
             recent, unreadable = await self._read(partial(find_recent_sessions, owner, offset, limit))
         for error in unreadable:

@@ -5,7 +5,7 @@ Users who never search cost nothing. A batch is small, because commits wait for 
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -15,18 +15,15 @@ from dragoman.core.ids import UserId
 from dragoman.core.principal import CALLER
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.lookups import searchable, text_in
+from dragoman.stores.search_batches import COMMIT_CHARS, SEPARATOR, commits
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.session_search import DOCUMENT_ID_BITS
 
 READ_SESSIONS = 1024
 READ_CHARS = 1024 * 1024
 """Bounds of what is read at a time."""
-COMMIT_SESSIONS = 32
-COMMIT_CHARS = 16 * 1024
-"""Bounds of what one transaction indexes: a few milliseconds."""
 MAX_EVENTS_OF_RUN = 256
 """A session is indexed between its runs; one whose run has more events than that, also during the run."""
-_SEPARATOR = "\x1f"
 _BEHIND = (
     "SELECT number, session_id, ifnull(search_sessions.seq, 0),"
     " iif(json_valid(settings), json_extract(settings, '$.title'), NULL), sessions.seq"
@@ -70,7 +67,7 @@ class SearchIndexer:
             while self._owners:
                 owner = next(iter(self._owners))
                 while batch := await self._database.search(partial(_next_batch, owner)):
-                    for part in _commits(batch):
+                    for part in commits(batch):
                         await self._database.writer.run(partial(_write, owner, part))
                 self._owners.pop(owner)
 
@@ -91,25 +88,12 @@ def _next_batch(owner: UserId, connection: sqlite3.Connection) -> list[_Addition
             if chars > COMMIT_CHARS:
                 seq = event_seq  # the next batch continues there
                 break
-        text = searchable(_SEPARATOR.join(texts))
+        text = searchable(SEPARATOR.join(texts))
         batch.append(_Addition(number, session_id, seq, searchable(title or ""), text))
         remaining_chars -= chars
         if remaining_chars <= 0:
             break
     return batch
-
-
-def _commits(batch: Sequence[_Addition]) -> Iterator[list[_Addition]]:
-    part: list[_Addition] = []
-    chars = 0
-    for each in batch:
-        part.append(each)
-        chars += len(each.text)
-        if chars >= COMMIT_CHARS or len(part) == COMMIT_SESSIONS:
-            yield part
-            part, chars = [], 0
-    if part:
-        yield part
 
 
 def _write(owner: UserId, batch: Sequence[_Addition], connection: sqlite3.Connection) -> None:

@@ -13,9 +13,8 @@ from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.log import RecentSessions
 from dragoman.stores.checksums import STATE_COLUMNS, decode_verified_states
 from dragoman.stores.lookups import MAX_SEARCHED_EVENTS, searchable, text_in
+from dragoman.stores.search_batches import MAX_SEARCH_TRIGRAMS, distinct_trigrams
 
-MAX_SEARCH_TRIGRAMS = 32
-"""Trigrams of a query that are looked up; the texts that have them are compared with all of it."""
 DOCUMENT_ID_BITS = 32
 """The ids of a user's texts are the user's number, followed by that many bits."""
 _ORDER = "ORDER BY ifnull(json_extract(settings, '$.pinned'), 0) DESC, updated_at DESC, session_id DESC"
@@ -89,9 +88,7 @@ def _indexed_matches(owner: UserId, wanted: str, connection: sqlite3.Connection)
 
 def _trigrams(wanted: str) -> list[str]:
     """The trigrams of a query, quoted for the index."""
-    starts = range(len(wanted) - 2)
-    distinct = dict.fromkeys(wanted[start : start + 3] for start in starts)
-    return ['"' + trigram.replace('"', '""') + '"' for trigram in [*distinct][:MAX_SEARCH_TRIGRAMS]]
+    return ['"' + each.replace('"', '""') + '"' for each in distinct_trigrams(wanted)[:MAX_SEARCH_TRIGRAMS]]
 
 
 def _new_matches(owner: UserId, wanted: str, connection: sqlite3.Connection) -> tuple[set[int], int]:

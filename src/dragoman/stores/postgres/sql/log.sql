@@ -136,6 +136,8 @@ WITH gone AS (DELETE FROM sessions WHERE session_id = %(session)s RETURNING sess
     once_gone AS (DELETE FROM once WHERE session_id = %(session)s),
     shares_gone AS (DELETE FROM shares WHERE session_id = %(session)s),
     kept_gone AS (DELETE FROM kept WHERE session_id = %(session)s),
+    indexed_gone AS (DELETE FROM search_sessions WHERE session_id = %(session)s),
+    texts_gone AS (DELETE FROM search_texts WHERE session_id = %(session)s),
     to_forget AS (
         INSERT INTO forgetting (session_id, agent)
         SELECT session_id, agent FROM gone, unnest(%(agent)s) AS given (agent)
@@ -224,22 +226,15 @@ SELECT owner FROM sessions WHERE session_id = %(session)s
 -- name: count
 SELECT count(*) FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
 
--- name: settings_of_owner
-SELECT session_id, settings FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
+-- name: matching
+SELECT session_id FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted AND session_id = ANY (%(sessions)s)
+ORDER BY is_pinned DESC, updated_at DESC, session_id DESC
 
--- name: search
--- Letters beyond ASCII have several forms in other cases: texts with such letters are all returned.
-SELECT session_id, payload FROM sessions JOIN events USING (session_id)
-WHERE owner = %(owner)s AND NOT is_unlisted AND type IN ('message_added', 'block_closed')
-    AND (octet_length(payload) > char_length(payload) OR position(%(text)s IN lower(payload COLLATE "C")) > 0)
-ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s
-
--- name: recent_of
+-- name: states
 SELECT session_id, convert_to(head, 'UTF8') AS head, convert_to(settings, 'UTF8') AS settings, head_checksum,
     settings_checksum
-FROM sessions
-WHERE owner = %(owner)s AND NOT is_unlisted AND session_id = ANY (%(sessions)s)
-ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET %(offset)s
+FROM sessions WHERE session_id = ANY (%(sessions)s)
+ORDER BY is_pinned DESC, updated_at DESC, session_id DESC
 
 -- name: unfinished_sessions
 SELECT session_id FROM sessions WHERE is_running
