@@ -1,23 +1,14 @@
 """The client over A2A: with this server, and with the official SDK's server, which lacks our extensions."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 import pytest
-import uvicorn
 from a2a.helpers import new_task_from_user_message, new_text_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
-from a2a.server.request_handlers import DefaultRequestHandler
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
-from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
+from a2a.server.tasks import TaskUpdater
+from a2a.types import Role
 
 from dragoman.client import (
     AsyncClient,
@@ -33,10 +24,9 @@ from dragoman.client import (
     Unsupported,
 )
 from dragoman.client.a2a import A2aCodec
-from tests.asgi_client import DEADLINE_S
+from tests.client.a2a_server import running_a2a_server
 from tests.client.cutting_proxy import cutting_proxy
 from tests.conversations import call, calls, script
-from tests.servers import NotifyingServer
 
 STAMP = script({"say": "Wait. "}, call("stamp", text="x"), {"say": "so: {result}"})
 FOREVER = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
@@ -140,38 +130,11 @@ class Scripted(AgentExecutor):
         raise AssertionError("nothing is cancelled here")
 
 
-async def old_card(request: Request) -> JSONResponse:
-    """The card of an agent that speaks 0.3 alone."""
-    capabilities = {"streaming": True}
-    address = {"url": "http://elsewhere.example/rpc", "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0"}
-    return JSONResponse({"name": "scripted", "version": "1", "capabilities": capabilities, **address})
-
-
 @pytest.fixture(scope="module")
 async def official() -> AsyncIterator[str]:
-    """The address of the official server, which knows no keys."""
-    card = AgentCard(
-        name="scripted",
-        description="does what it reads",
-        version="1",
-        supported_interfaces=[
-            AgentInterface(url="http://elsewhere.example/rpc", protocol_binding="JSONRPC", protocol_version="1.0")
-        ],
-        capabilities=AgentCapabilities(streaming=True),
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
-        skills=[AgentSkill(id="talk", name="talk", description="talks", tags=["talk"])],
-    )
-    handler = DefaultRequestHandler(Scripted(), InMemoryTaskStore(), card)
-    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=True)]
-    app: Any = Starlette(routes=[*routes, Route("/old/.well-known/agent-card.json", old_card)])
-    server = NotifyingServer(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server._serve())
-    async with asyncio.timeout(DEADLINE_S):
-        await server.listening.wait()
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    await serving
+    """The address of the official server."""
+    async with running_a2a_server(Scripted()) as url:
+        yield url
 
 
 @pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])

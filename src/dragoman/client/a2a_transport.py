@@ -195,7 +195,11 @@ class A2aTransport:
                 if error.code != str(UNSUPPORTED_OPERATION) or not turn.task_id:
                     raise  # else the task has ended or waits, so that there is nothing to follow
         while not turn.is_over:
-            for event in turn.feed_task(await self._connection.send(self._codec.task(card, turn.task_id))):
+            try:
+                task = await self._connection.send(self._codec.task(card, turn.task_id))
+            except NotFound as error:
+                raise Unreachable(f"the server has lost the task: {error}") from error
+            for event in turn.feed_task(task):
                 yield event
             if not turn.is_over:
                 await asyncio.sleep(POLL_INTERVAL_S)
