@@ -266,6 +266,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["cancel", "continue"],
         doc("what happens to a run of a 2026-07-28 MCP call when its client disconnects and nobody else is watching"),
     ] = "cancel"
+    mcp_authorization: Annotated[
+        bool, doc("tell MCP hosts to get their tokens from `oidc_issuer`; needs `public_url`")
+    ] = False
     mcp_resources: Annotated[bool, doc("show the user's conversations as MCP resources")] = True
     ai_sdk: Annotated[bool, doc("serve the AI SDK")] = True
     ai_sdk_path: Annotated[str, doc("path of the AI SDK")] = "/ai-sdk"

@@ -25,6 +25,24 @@ REQUIREMENTS = (
     # --- keys ---------------------------------------------------------------------------------------------------------
     Requirement("mcp:auth:keys", "Every message wants a bearer key; calls want the scope `use`", "mcp §2"),
     Requirement("mcp:auth:discovery", "Where hosts look for an authorization server is a 404 in JSON", "mcp §2"),
+    Requirement(
+        "mcp:auth:metadata",
+        "With an issuer, the protected resource's metadata name the resource, the issuer and the scopes",
+        "RFC 9728 §2, §3.1; MCP 2025-11-25 Authorization",
+    ),
+    Requirement(
+        "mcp:auth:challenge",
+        "With an issuer, 401 and 403 name the metadata and the scopes",
+        "RFC 9728 §5.1; MCP 2025-11-25 Authorization",
+    ),
+    Requirement(
+        "mcp:auth:audience",
+        "Tokens are accepted only if they were issued for this endpoint",
+        "RFC 8707 §2; MCP 2025-11-25 Authorization",
+    ),
+    Requirement(
+        "mcp:auth:official-client", "The official client gets a token by itself", "package mcp 2.3, mcp.client.auth"
+    ),
     Requirement("mcp:auth:keyless", "Without keys, foreign origins and hosts are refused", "Streamable HTTP, security"),
     # --- versions with sessions ---------------------------------------------------------------------------------------
     Requirement("mcp:old:initialize", "The version that the client wishes, or the newest with sessions", "2025-11-25"),

@@ -12,6 +12,7 @@ from dragoman.core.refusals import IssuerUnavailable
 from dragoman.identity.issuer import Issuer
 from dragoman.ports.environment import Clock
 from dragoman.ports.identity import TokenVerifier
+from dragoman.protocols.mcp.options import Authorization
 from dragoman.settings import Settings, SettingsError, is_loopback
 
 ASYMMETRIC_ALGORITHMS = frozenset(
@@ -28,6 +29,7 @@ async def open_issuer(settings: Settings, stack: AsyncExitStack) -> Issuer | Non
     Raises:
         SettingsError: a setting is wrong, or would make the server accept anybody's tokens.
     """
+    _check_mcp(settings)
     if settings.oidc_issuer is None:
         return None
     _check(settings)
@@ -77,6 +79,17 @@ class ProviderLogin:
         return f"{parts.scheme}://{parts.netloc}"
 
 
+def mcp_authorization(settings: Settings) -> Authorization | None:
+    """Where MCP hosts get tokens, if the settings say that they may."""
+    if not settings.mcp_authorization or settings.oidc_issuer is None or settings.public_url is None:
+        return None
+    scopes: tuple[str, ...] = ()
+    if settings.oidc_scopes_claim == "scope":  # otherwise tokens name roles or groups, which hosts cannot ask for
+        values = (each.rpartition("=") for each in settings.oidc_scope_map)
+        scopes = tuple(value for value, _, scope in values if scope != "admin")
+    return Authorization(settings.public_url.rstrip("/") + settings.mcp_path, settings.oidc_issuer, scopes)
+
+
 def make_token_verifier(settings: Settings, issuer: Issuer | None, clock: Clock) -> TokenVerifier | None:
     """The verifier of the provider's tokens; None without a provider.
 
@@ -92,8 +105,9 @@ def make_token_verifier(settings: Settings, issuer: Issuer | None, clock: Clock)
             "oidc_issuer is set, but the library for tokens is not installed: pip install 'dragoman[oidc]', or in a"
             " checkout make run EXTRAS=oidc"
         ) from error
+    authorization = mcp_authorization(settings)
     rules = TokenRules(
-        audiences=settings.oidc_audience,
+        audiences=(*settings.oidc_audience, *(() if authorization is None else (authorization.resource,))),
         algorithms=settings.oidc_algorithms,
         user_claim=settings.oidc_user_claim,
         scopes_claim=settings.oidc_scopes_claim,
@@ -102,6 +116,13 @@ def make_token_verifier(settings: Settings, issuer: Issuer | None, clock: Clock)
         leeway_s=settings.oidc_leeway_s,
     )
     return TokenService(issuer, rules, clock)
+
+
+def _check_mcp(settings: Settings) -> None:
+    if settings.mcp_authorization:
+        for name in ("oidc_issuer", "public_url"):
+            if getattr(settings, name) is None:
+                raise SettingsError(f"setting mcp_authorization: needs {name} too")
 
 
 def _check(settings: Settings) -> None:
@@ -113,7 +134,7 @@ def _check(settings: Settings) -> None:
             raise SettingsError(
                 f"setting {name}: expected an https:// URL, or http:// on a loopback address, got {url!r}"
             )
-    if not settings.oidc_audience:
+    if not settings.oidc_audience and not settings.mcp_authorization:
         raise SettingsError(
             "setting oidc_audience: needed with oidc_issuer, so that tokens for other applications of the provider"
             " are rejected"

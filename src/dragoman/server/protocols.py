@@ -24,6 +24,7 @@ from dragoman.protocols.kit import openapi
 from dragoman.server.access_control import AccessControl, reserve_for_user
 from dragoman.server.key_files import LINKS_KEY
 from dragoman.server.lazy_import import lazy_imports
+from dragoman.server.oidc import mcp_authorization
 from dragoman.settings import Settings
 from dragoman.stores.encryption import load_or_create_key
 
@@ -209,6 +210,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             on_disconnect=settings.mcp_disconnect,
             resources=settings.mcp_resources,
             public_url=settings.public_url,
+            authorization=mcp_authorization(settings),
         ),
         load_or_create_key(settings.folder / LINKS_KEY),
         admit_stream=access.admit_stream,

@@ -4,7 +4,7 @@ The code of a row is that of JSON-RPC. What a model can act on, such as an unkno
 result of a call (`is_for_model`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.kit import errors as kit
 from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError, bearer_challenge
 from dragoman.protocols.mcp import wire
+from dragoman.protocols.mcp.options import Authorization
 
 REALM = 'realm="dragoman"'
 
@@ -128,14 +129,20 @@ def in_new_version(error: ErrorResponse) -> ErrorResponse:
     return error._replace(code=str(code), status=_NEW_STATUSES.get(code, error.status))
 
 
-def headers_for(error: ErrorResponse) -> Mapping[str, str]:
-    """The headers of an error. There is no authorization server, so none is named."""
-    if error.status == 401:
-        return {**error.headers, "WWW-Authenticate": bearer_challenge(error, REALM)}
+def headers_for(error: ErrorResponse, authorization: Authorization | None) -> Mapping[str, str]:
+    """The headers of an error. They say where a host gets a token, if there is an authorization server."""
+    if error.status not in (401, 403):
+        return error.headers
+    parameters = [REALM]
+    scopes: Sequence[str] = ("use",) if error.status == 403 else ()
     if error.status == 403:
-        challenge = bearer_challenge(error, REALM, 'error="insufficient_scope"', 'scope="use"')
-        return {**error.headers, "WWW-Authenticate": challenge}
-    return error.headers
+        parameters.append('error="insufficient_scope"')
+    if authorization is not None:
+        parameters.append(f'resource_metadata="{authorization.metadata_url}"')
+        scopes = authorization.scopes
+    if scopes:
+        parameters.append(f'scope="{" ".join(scopes)}"')
+    return {**error.headers, "WWW-Authenticate": bearer_challenge(error, *parameters)}
 
 
 def error_message(error: ErrorResponse, request_id: wire.RequestId | None) -> wire.ErrorMessage:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,7 +37,7 @@ from dragoman.protocols.mcp.errors import (
     UnknownMethod,
     UnsupportedVersion,
 )
-from dragoman.protocols.mcp.options import McpOptions
+from dragoman.protocols.mcp.options import METADATA_PATH, Authorization, McpOptions
 from dragoman.protocols.mcp.resources import Resources
 from dragoman.protocols.mcp.tasks import Tasks
 from dragoman.protocols.mcp.tokens import SessionTokens, parse_event_id
@@ -47,14 +48,14 @@ from dragoman.protocols.mcp.wire import MethodRequest
 TOOLS_PER_PAGE = 100
 RETRY_MS = 1000
 """After which a client with a broken stream reconnects."""
+METADATA_PATHS = (METADATA_PATH, METADATA_PATH + "/{rest:path}")
+"""Where hosts look after a 401 for what says where they get tokens."""
 DISCOVERY_PATHS = (
-    ".well-known/oauth-protected-resource",
-    ".well-known/oauth-protected-resource/{rest:path}",
     ".well-known/oauth-authorization-server",
     ".well-known/oauth-authorization-server/{rest:path}",
     ".well-known/openid-configuration",
 )
-"""Where hosts look for an authorization server after a 401. There is none; a page in HTML there would confuse them."""
+"""Where hosts look for an authorization server. This server is none; a page in HTML there would confuse them."""
 
 
 class Exchange(NamedTuple):
@@ -69,7 +70,7 @@ _EXCHANGE: ContextVar[Exchange] = ContextVar("exchange", default=Exchange())  # 
 
 def all_paths(path: str) -> tuple[str, ...]:
     """Patterns for every path of the protocol, in Starlette's notation."""
-    return (path, f"{path}/{{rest:path}}", *(f"/{each}" for each in DISCOVERY_PATHS), "/register")
+    return (path, f"{path}/{{rest:path}}", *(f"/{each}" for each in (*METADATA_PATHS, *DISCOVERY_PATHS)), "/register")
 
 
 def app(
@@ -84,7 +85,8 @@ def app(
     turns = Turns(engine, options)
     calls, tasks = Calls(engine, options, turns, admit_stream), Tasks(engine, options, turns)
     handlers = _Handlers(engine, options, SessionTokens(key), calls, tasks)
-    protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=_write_error)
+    write_error = partial(_write_error, options.authorization)
+    protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=write_error)
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         _EXCHANGE.set(Exchange())
@@ -93,10 +95,12 @@ def app(
     return respond
 
 
-def _write_error(error: ErrorResponse) -> Response:
+def _write_error(authorization: Authorization | None, error: ErrorResponse) -> Response:
     exchange = _EXCHANGE.get()
     error = errors.in_new_version(error) if exchange.is_new else error
-    return json_response(errors.error_message(error, exchange.request_id), error.status, errors.headers_for(error))
+    return json_response(
+        errors.error_message(error, exchange.request_id), error.status, errors.headers_for(error, authorization)
+    )
 
 
 Method = Callable[[MethodRequest], Awaitable[JsonObject]]
@@ -145,9 +149,17 @@ class _Handlers(Handlers):
 
         return [
             *routes,
+            *(Route("GET", path, self.resource_metadata, is_open=True) for path in METADATA_PATHS),
             *(Route("GET", path, nothing, is_open=True) for path in DISCOVERY_PATHS),
             Route("POST", "register", nothing, is_open=True),
         ]
+
+    async def resource_metadata(self, request: Request) -> Response:
+        """Say where hosts get tokens, if there is an authorization server."""
+        authorization, rest = self._options.authorization, request.path_params.get("rest", "")
+        if authorization is None or not authorization.describes(f"/{rest}" if rest else ""):
+            raise UnknownPath
+        return json_response(authorization.metadata)
 
     @endpoint("POST", "/", **_POST)
     @endpoint("POST", "/{agent}", **_POST)
