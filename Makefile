@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: help run test check ready static format bench lock docs pictures clean clients console
+.PHONY: help run test check ready static format bench lock docs pictures release clean clients console
 .DELETE_ON_ERROR:
 
 help: ## list the commands
@@ -68,6 +68,9 @@ docs: $(INSTALLED)-run $(INSTALLED)-docs $(INSTALLED)-dragoman ## build the docu
 
 pictures: $(INSTALLED)-test $(INSTALLED)-docs $(INSTALLED)-dragoman console ## make the pictures of docs/pictures with Chromium
 	$(BIN)/python -m tools.pictures $(ARGS)
+
+release: $(INSTALLED)-run $(INSTALLED)-release $(INSTALLED)-dragoman console ## build and check a release in dist/ (ARGS=--tag tags the commit)
+	$(BIN)/python tools/release.py $(ARGS)
 
 console: $(INSTALLED)-venv ## build the web console if it has changed, with its own Node
 	@$(MAKE) --silent --no-print-directory $(CONSOLE) || \
