@@ -230,6 +230,14 @@ function useEscape(conversation: Conversation): void {
     }, [conversation]);
 }
 
+function editNewest({ entries, versions }: Conversation): void {
+    const newest = entries
+        .peek()
+        .findLast((each) => isMessage(each.turn.peek()))
+        ?.turn.peek();
+    if (newest !== undefined && versions.isOpen && versions.canRepeat(newest)) versions.edit(newest);
+}
+
 function Foot() {
     const conversation = useConversation();
     const detail = conversation.detail.value;
@@ -248,6 +256,7 @@ function Foot() {
                 isStopping={conversation.isStopping.value}
                 onSend={(parts) => conversation.say(parts)}
                 onStop={() => void conversation.stop().catch(showError)}
+                onEdit={() => editNewest(conversation)}
             />
         </div>
     );

@@ -33,12 +33,14 @@ interface Props {
     /** Resolves when the server has accepted the message. Only then is the draft cleared. */
     onSend: (parts: Part[]) => Promise<void>;
     onStop: () => void;
+    /** The up arrow in an empty field: edits the newest message. */
+    onEdit?: () => void;
 }
 
 /** Moves the focus to the composer, when what had it goes away. */
 export const focusComposer = (): void => document.querySelector<HTMLElement>(".composer textarea")?.focus();
 
-export function Composer({ draft, placeholder, isRunning, isStopping, onSend, onStop }: Props) {
+export function Composer({ draft, placeholder, isRunning, isStopping, onSend, onStop, onEdit }: Props) {
     const { text, attached } = draft;
     const area = useRef<HTMLTextAreaElement>(null);
     const chooser = useRef<HTMLInputElement>(null);
@@ -85,6 +87,10 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         else attached.value = next;
     };
     const onKeyDown = (event: KeyboardEvent): void => {
+        if (event.key === "ArrowUp" && isEmpty && !event.isComposing && onEdit !== undefined) {
+            event.preventDefault();
+            onEdit();
+        }
         // Enter that confirms an input method's suggestion does not send the message.
         if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
         event.preventDefault();

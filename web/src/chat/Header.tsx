@@ -7,7 +7,8 @@ import { TextField } from "../components/Field";
 import type { IconName } from "../components/Icon";
 import { Icon } from "../components/Icon";
 import { showMessage, showError } from "../components/Toast";
-import { t } from "../i18n";
+import { language, t } from "../i18n";
+import { useCommands } from "../browser/commands";
 import { go, to } from "../browser/router";
 import { useConversation } from "./context";
 import { sessions } from "./list";
@@ -42,6 +43,35 @@ export function Header() {
         await conversation.compact();
         showMessage(t("chat.compact-done"));
     };
+    const isOwner = detail?.viewer_role === "owner";
+    const items: readonly MenuItem[] = [
+        ["edit", t("chat.rename"), () => (isRenaming.value = true)],
+        [
+            "pin",
+            t(detail?.is_pinned ? "chat.unpin" : "chat.pin"),
+            () => doing(conversation.change("/pin", { pinned: !detail?.is_pinned })),
+        ],
+        [
+            "memory",
+            t(detail?.memory_enabled ? "chat.memory-off" : "chat.memory-on"),
+            () => doing(conversation.change("/memory", { memory_enabled: !detail?.memory_enabled })),
+        ],
+        ["share", t("chat.share"), () => (isSharing.value = true)],
+        ["fold", t("chat.compact"), () => doing(compact())],
+        ["trash", t("chat.delete"), () => void remove().catch(showError)],
+    ];
+    useCommands(
+        [
+            ...(isOwner ? items : []).map(([icon, label, run]) => ({ id: `chat ${icon}`, icon, label, run })),
+            {
+                id: "chat lens",
+                icon: "lens",
+                label: t("chat.open-lens"),
+                run: () => go("lens", conversation.id),
+            },
+        ],
+        [conversation, detail, language.value],
+    );
     return (
         <header class="chat-head">
             <a class="button plain icon-only back" href={to("conversations")} aria-label={t("chat.back")}>
@@ -62,26 +92,7 @@ export function Header() {
             >
                 <Icon name="lens" />
             </a>
-            {detail?.viewer_role === "owner" && (
-                <Menu
-                    items={[
-                        ["edit", t("chat.rename"), () => (isRenaming.value = true)],
-                        [
-                            "pin",
-                            t(detail.is_pinned ? "chat.unpin" : "chat.pin"),
-                            () => doing(conversation.change("/pin", { pinned: !detail.is_pinned })),
-                        ],
-                        [
-                            "memory",
-                            t(detail.memory_enabled ? "chat.memory-off" : "chat.memory-on"),
-                            () => doing(conversation.change("/memory", { memory_enabled: !detail.memory_enabled })),
-                        ],
-                        ["share", t("chat.share"), () => (isSharing.value = true)],
-                        ["fold", t("chat.compact"), () => doing(compact())],
-                        ["trash", t("chat.delete"), () => void remove().catch(showError)],
-                    ]}
-                />
-            )}
+            {isOwner && <Menu items={items} />}
             {isSharing.value && <Share onClose={() => (isSharing.value = false)} />}
             {isRenaming.value && (
                 <Rename

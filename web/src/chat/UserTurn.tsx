@@ -84,7 +84,8 @@ function Alternatives({ turn }: { turn: Turn }) {
     if (at < 0) return null;
     const go = (step: number): void => {
         const other = all[at + step];
-        if (other !== undefined) void versions.show(other.checkpoint_id).catch(showError);
+        if (other === undefined) return;
+        void versions.show(other.checkpoint_id).then(() => focusAlternatives(other.turn_id, step), showError);
     };
     const isOpen = versions.isOpen;
     return (
@@ -108,6 +109,15 @@ function Alternatives({ turn }: { turn: Turn }) {
             />
         </span>
     );
+}
+
+/** Moves the focus to the same arrow of the version that is shown now, or to the other one if it was the last. */
+function focusAlternatives(turnId: string, step: number): void {
+    requestAnimationFrame(() => {
+        const row = `[data-row="${CSS.escape(turnId)}"] .alternatives button`;
+        const arrow = document.querySelector<HTMLElement>(`${row}:${step < 0 ? "first" : "last"}-child:enabled`);
+        (arrow ?? document.querySelector<HTMLElement>(`${row}:enabled`))?.focus();
+    });
 }
 
 /** Edits a message in its place. Enter sends it, Escape leaves it as it was. */

@@ -69,6 +69,7 @@ export class Conversation implements Listener {
     private frame: { animationFrame: number; timer: number } | null = null;
     private newer = new Set<string>();
     private loads = 0;
+    private loading: Promise<void> = Promise.resolve();
     /** The reload in progress after an event was missed: one, however many patches reveal the gap. */
     private reloading: Promise<void> | null = null;
     private ends = 0;
@@ -137,7 +138,16 @@ export class Conversation implements Listener {
         void this.load();
     }
 
+    /** Fetches everything again. Resolves when it is shown, also if another fetch, begun meanwhile, shows it. */
     async load(): Promise<void> {
+        this.loading = this.fetch();
+        for (let latest: Promise<void> | null = null; latest !== this.loading;) {
+            latest = this.loading;
+            await latest;
+        }
+    }
+
+    private async fetch(): Promise<void> {
         const load = ++this.loads;
         try {
             const known = this.describe();

@@ -5,6 +5,7 @@ import { t } from "../i18n";
 import { KeyGate } from "./KeyGate";
 import { Navigation } from "./Navigation";
 import { later } from "./Part";
+import { Shortcuts } from "./Shortcuts";
 import { keepPageOnDrop } from "../browser/files";
 import { address, type Place } from "../browser/router";
 
@@ -40,6 +41,7 @@ export function App() {
             </div>
             <Confirmation />
             <Toasts />
+            <Shortcuts />
         </>
     );
 }

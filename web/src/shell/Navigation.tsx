@@ -5,17 +5,10 @@ import { Button, IconButton } from "../components/Button";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
 import { address, go, PAGES, to } from "../browser/router";
+import { openHelp } from "./Shortcuts";
+import { ICONS } from "./icons";
 import { nextTheme, theme, type Theme } from "./theme";
 
-const ICONS: Record<(typeof PAGES)[number], IconName> = {
-    conversations: "chat",
-    lens: "lens",
-    memories: "memory",
-    keys: "key",
-    schedules: "clock",
-    attachments: "attach",
-    health: "health",
-};
 const THEMES: Record<Theme, IconName> = { auto: "theme", light: "sun", dark: "moon" };
 
 /** Returns to the start page and signs out. */
@@ -62,6 +55,7 @@ export function Navigation() {
                 >
                     {t("language.switch")}
                 </Button>
+                <IconButton icon="help" label={t("shortcuts.title")} onClick={openHelp} />
                 {key.value !== null && <IconButton icon="leave" label={t("key.forget")} onClick={leave} />}
             </div>
         </header>
