@@ -1,4 +1,4 @@
-"""The example page in a real browser: `examples/ag-ui-web`, with index.html and chat.js as they stand there."""
+"""The example page in a real browser: `examples/ag-ui-web`, with index.html and chat.jsx as they stand there."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -9,21 +9,24 @@ import pytest
 
 from tests.browser import Page, browser, web_site
 from tests.conversations import call, script
-from tests.nodejs import bundle
+from tests.nodejs import bundle, require_package
 from tests.protocols.agui.official_clients import CLIENTS
 from tests.requirements import requirement
 from tests.servers import SocketServer
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ag-ui-web"
 HELLO = "Hello! I am the rehearsal agent."
-READY = "document.readyState === 'complete' && document.querySelector('#say')?.onsubmit"
+REACT = Path(__file__).parents[1] / "aisdk" / "clients"
+CONNECTED = "!!document.querySelector('#send:not(:disabled)')"
 
 
 @pytest.fixture(scope="module")
 async def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page, built as its README says, with the packages that the tests have."""
     folder = tmp_path_factory.mktemp("page")
-    await bundle(EXAMPLE / "chat.js", folder / "dist" / "chat.js", CLIENTS, "--alias:@ag-ui/client=ag-ui-1")
+    react = [f"--alias:{name}={require_package(REACT, name)}" for name in ("react", "react-dom")]
+    options = ("--jsx=automatic", "--alias:@ag-ui/client=ag-ui-1", *react)
+    await bundle(EXAMPLE / "chat.jsx", folder / "dist" / "chat.js", CLIENTS, *options)
     shutil.copy(EXAMPLE / "index.html", folder)
     return folder
 
@@ -43,21 +46,17 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
 
 async def open_page(page: Page, url: str, server: SocketServer) -> None:
     """Load the page and fill in its form."""
-    await page.go(url, READY)
-    await fill_in_form(page, server)
-
-
-async def reload_page(page: Page, server: SocketServer) -> None:
-    """Load it again as a person does, which breaks off what it was reading."""
-    await page.run("(window.isOld = true, location.reload())")
-    await page.until(f"!window.isOld && {READY}")
-    await fill_in_form(page, server)
-
-
-async def fill_in_form(page: Page, server: SocketServer) -> None:
+    await page.go(url, "!!document.querySelector('#settings')")
     for name, value in (("server", server.connection.url), ("agent", "rehearsal"), ("key", server.key("alice"))):
         await page.run(f"document.getElementById('{name}').value = '{value}'")
     await page.run("document.getElementById('settings').requestSubmit()")
+    await page.until(CONNECTED)
+
+
+async def reload_page(page: Page) -> None:
+    """Load it again as a person does, which breaks off what it was reading."""
+    await page.run("(window.isOld = true, location.reload())")
+    await page.until("!window.isOld && !!document.querySelector('#log')")
 
 
 async def say(page: Page, text: str) -> None:
@@ -82,11 +81,11 @@ async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     await wait_for_message(page, "assistant", "so: The page is rgb(1, 2, 3) now.")
     assert await page.run("document.body.style.background") == "rgb(1, 2, 3)"
     await say(page, script(call("stamp", text="x"), {"say": "Then: {result}"}))
-    await page.until("document.querySelector('.interrupt button')")
+    await page.until("!!document.querySelector('.interrupt button')")
     await page.run("document.querySelector('.interrupt button').click()")
     await wait_for_message(page, "assistant", "Then: stamped x")
     await say(page, "ask me")
-    await page.until("document.querySelector('.interrupt input')")
+    await page.until("!!document.querySelector('.interrupt input')")
     await page.run("document.querySelector('.interrupt input').value = 'neither'")
     await page.run("document.querySelector('.interrupt button').click()")
     await wait_for_message(page, "assistant", "You chose neither.")
@@ -99,12 +98,12 @@ async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     await wait_for_message(page, "error", "The agent failed")
     await say(page, script({"emit": {"count": 60, "text": "w{i} ", "every_ms": 20}}))
     await page.until("document.getElementById('log').textContent.includes('w5 ')")
-    await reload_page(page, socket_server)
+    await reload_page(page)
     await wait_for_message(page, "assistant", "".join(f"w{place} " for place in range(60)))
     assert await page.run("document.querySelectorAll('.error').length") == 0
     await page.until("!document.getElementById('send').disabled")
     before = await page.run("document.getElementById('log').textContent")
-    await reload_page(page, socket_server)
+    await reload_page(page)
     await wait_for_message(page, "assistant", "The sum is 3.")
     await page.until("!document.getElementById('send').disabled")
     after = await page.run("document.getElementById('log').textContent")
