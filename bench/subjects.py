@@ -63,21 +63,22 @@ class Baseline:
 
 
 class Dragoman:
-    """Dragoman on its own data folder, with keys, the rehearsal agent and the benchmark's agents.
+    """Dragoman on its own data folder, with keys, the rehearsal agent and the agents of a file of the benchmark.
 
     All settings have their defaults, including `synchronous=FULL`, except for the limits per user.
     """
 
     name = "dragoman"
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, agents: str = "agents.py") -> None:
         self._workspace = workspace
+        self._agents = agents
         self.folder, self.key = workspace.data()
         self.start()
 
     def start(self) -> None:
         """Start the server on the data folder, or restart it after `stop`."""
-        command = [*_PROGRAM, "serve", str(BENCH_FOLDER / "agents.py"), "--rehearsal", "--data", str(self.folder)]
+        command = [*_PROGRAM, "serve", str(BENCH_FOLDER / self._agents), "--rehearsal", "--data", str(self.folder)]
         command += ["--port", "0", "--max-runs-per-user", "0", "--max-streams-per-user", "0"]
         self.server = process.start(command, cores={self._workspace.server_core}, log=self.folder / "server.log")
         self.client = Client(self.server, "/aap/v3", self.key)

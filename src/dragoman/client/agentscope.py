@@ -72,7 +72,7 @@ class _WireEvent(msgspec.Struct, frozen=True):
     id: str | None = None
     sequence_number: int | None = None
     type: str | None = None
-    error: JsonObject | None = None
+    error: JsonObject | str | None = None
     msg_id: str | None = None
     index: int | None = None
     delta: bool | None = False
@@ -256,9 +256,11 @@ class AgentScopeTurn:
                 return self._on_message(event)
             case "content":
                 return self._on_content(event)
-        if event.error is not None:  # the published runtime refuses with status 200 and a single frame
-            raise _to_refusal(200, {"error": event.error}, frame.data)
-        return ()
+        if event.error is None:
+            return ()
+        if self._response_id:  # the published runtime ends a response that fails with a frame of its own, and no status
+            return self._on_response(msgspec.structs.replace(event, object="response", status="failed"))
+        raise _to_refusal(200, {"error": event.error}, frame.data)  # it also refuses with status 200
 
     def _on_message(self, event: _WireEvent) -> Sequence[Event]:
         kind = event.type or "message"
@@ -339,7 +341,7 @@ class AgentScopeTurn:
         if event.status == "canceled":
             reason = "cancelled"
         elif event.status != "completed":
-            error = event.error or {}
+            error = event.error if isinstance(event.error, dict) else {"message": event.error}
             problem = Problem(str(error.get("code") or ""), str(error.get("message") or "the response failed"))
             reason = STOP_REASONS.get(problem.code, "error")
         self._handle.pending = pending
