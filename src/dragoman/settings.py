@@ -183,6 +183,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     kept_value_bytes: Annotated[int, doc("largest value that an agent keeps with a session", ge=1)] = 16 * 1024 * 1024
     kept_bytes: Annotated[int, doc("all values that an agent keeps with one session", ge=0)] = 256 * 1024 * 1024
+    retention_days: Annotated[
+        int,
+        doc(
+            "delete sessions this many days after their last change; 0 for never; `dragoman users set` for a user",
+            ge=0,
+        ),
+    ] = 0
     max_runs_per_user: Annotated[int, doc("concurrent runs per user; 0 for no limit", ge=0)] = 1000
     max_streams_per_user: Annotated[int, doc("open streams per user; 0 for no limit", ge=0)] = 10_000
     requests_per_minute: Annotated[

@@ -318,16 +318,17 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     assert run("keys", "create", "--name", "laptop", *data).returncode == 0
     both = run("users", "set", "ann", "--timezone", "Europe/Berlin", "--locale", "de", *data)
-    assert (both.returncode, both.stdout) == (0, "ann: time zone Europe/Berlin, locale de\n")
-    back = run("users", "set", "ann", "--timezone", "", *data)
-    assert (back.returncode, back.stdout) == (0, "ann: time zone -, locale de\n")
+    assert (both.returncode, both.stdout) == (0, "ann: time zone Europe/Berlin, locale de, retention days -\n")
+    back = run("users", "set", "ann", "--timezone", "", "--retention-days", "30", *data)
+    assert (back.returncode, back.stdout) == (0, "ann: time zone -, locale de, retention days 30\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("users", "set", "ann"), 2, "expected --timezone ZONE, --locale TAG or both"),
+        (("users", "set", "ann"), 2, "expected --timezone ZONE, --locale TAG, --retention-days DAYS or several"),
         (("users", "set", "ann", "--locale", "de"), 1, "contains no data: "),
+        (("users", "set", "ann", "--retention-days", "-1"), 2, "expected a number of days, got '-1'"),
         (("keys", "create"), 2, "Missing option '--name'"),
         (("keys", "create", "--name", ""), 1, "a key's name has 1 to 200 printable characters"),
         (("keys", "create", "--name", "x", "--scopes", "root"), 1, "scopes are read, use, admin; got root"),

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from dragoman.core.events import Lifetime, SettingsChange
-from dragoman.core.ids import SessionId
-from dragoman.core.inputs import Decision, Result
+from dragoman.core.ids import SessionId, UserId
+from dragoman.core.inputs import Create, Decision, Result
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.tools import ToolSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import CLUSTER_GRACE_S, ExpiredSessions
-from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
@@ -161,6 +161,28 @@ async def test_what_expired_while_no_server_ran_is_deleted_after_the_start(world
     await expired.start()
     await wait_until_gone(engine, live)
     await expired.close()
+
+
+async def test_sessions_are_deleted_when_their_retention_ends(any_world: World) -> None:
+    engine = await any_world.start()
+    bob, carl = UserId("bob"), UserId("carl")
+    expired = ExpiredSessions(engine, 30, lambda: {bob: 0, carl: 1})
+    old, used, kept, short = [
+        (await engine.create(owner, Create(protocol="test", agent="player"))).state.session_id
+        for owner in (ANN, ANN, bob, carl)
+    ]
+
+    async def owners() -> list[UserId | None]:
+        return [await any_world.store.find_owner(each) for each in (old, used, kept, short)]
+
+    any_world.clock.move(2 * 86400)
+    await expired.enforce_retention()
+    assert await owners() == [ANN, ANN, bob, None]
+    any_world.clock.move(20 * 86400)
+    await play(engine, to_live_session(await engine.find_session(ANN, used)), "hi")
+    any_world.clock.move(9 * 86400)
+    await expired.enforce_retention()
+    assert await owners() == [None, ANN, bob, None]
 
 
 @pytest.mark.parametrize("granted", [True, False])

@@ -623,6 +623,23 @@ class StoreContract:
         assert await commit_accepted(store, writers[3].append(stopped(4))) == [True]
         assert [*await store.expired_sessions(NOON, 10)] == [(session_id(4), BOB)]
 
+    async def test_sessions_at_rest_are_listed_by_their_last_change(self, store: SessionStore) -> None:
+        epoch = await store.claim_epoch()
+        for number, owner in ((1, ANN), (2, BOB), (3, ANN), (4, BOB)):
+            at = NOON + timedelta(days=number)
+            writer = SessionWriter(number, epoch=epoch, owner=owner, at=at)
+            assert await commit_accepted(store, writer.new()) == [True]
+            if number == 4:
+                assert await commit_accepted(store, writer.append(started(4))) == [True]
+        last = NOON + timedelta(days=10)
+        assert [*await store.idle_sessions(NOON + timedelta(days=2), 10)] == [
+            (session_id(1), ANN),
+            (session_id(2), BOB),
+        ]
+        assert [*await store.idle_sessions(last, 1)] == [(session_id(1), ANN)]
+        assert [*await store.idle_sessions(last, 10, only=ANN)] == [(session_id(1), ANN), (session_id(3), ANN)]
+        assert [*await store.idle_sessions(last, 10, except_for=[ANN])] == [(session_id(2), BOB)], "one is running"
+
     async def test_sessions_are_found_by_their_title_and_by_what_was_said_in_whatever_case(
         self, store: SessionStore
     ) -> None:

@@ -10,7 +10,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.server.backup import BackupError, Manifest, restore_backup, write_backup
 from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
-from dragoman.server.stores import is_database_url, open_postgres, open_snapshot, open_stores_at
+from dragoman.server.stores import compact, is_database_url, open_postgres, open_snapshot, open_stores_at
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
 from dragoman.stores.sqlite.database import Database
@@ -76,6 +76,17 @@ def restore_database(settings: Settings, file: Path, progress: Progress) -> Mani
     """
     with _reporting_errors(f"cannot restore into the data folder {settings.folder}"):
         return asyncio.run(restore_backup(settings, file, progress))
+
+
+def compact_database(settings: Settings) -> tuple[int, int]:
+    """Give the space of deleted data back. Returns the database's size in bytes before and after.
+
+    Raises:
+        DatabaseCommandError: a server uses the database, or it cannot be compacted.
+    """
+    _require_data(settings)
+    with _reporting_errors(f"cannot use the data folder {settings.folder}"):
+        return compact(settings)
 
 
 def _require_data(settings: Settings) -> None:

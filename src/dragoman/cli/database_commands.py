@@ -1,4 +1,4 @@
-"""Commands that work on a whole database: `migrate`, `check`, `backup`, `restore` and `copy`."""
+"""Commands that work on a whole database: `migrate`, `check`, `backup`, `restore`, `compact` and `copy`."""
 
 from pathlib import Path
 
@@ -90,6 +90,25 @@ def restore(file: Path, **flags: FlagValue) -> None:
     except DatabaseCommandError as error:
         raise CliError(str(error)) from error
     click.echo(f"restored from {file} of {manifest.created_at:%Y-%m-%d %H:%M} UTC: {manifest}")
+
+
+@click.command(short_help="Give the space of deleted sessions back.")
+@settings_flags("data", "database")
+def compact(**flags: FlagValue) -> None:
+    """Give the space of deleted sessions back to the file system.
+
+    No server may use the database. It needs free space for a second copy of the database while it runs.
+    """
+    settings = load_settings(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, compact_database
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        before, after = compact_database(settings)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    click.echo(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now")
 
 
 def _print_progress(step: str, done: int, total: int) -> None:

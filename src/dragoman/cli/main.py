@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dragoman.cli.database_commands import backup, check, copy, migrate, restore
+from dragoman.cli.database_commands import backup, check, compact, copy, migrate, restore
 from dragoman.cli.help import ProgramGroup, SettingsCommand
 from dragoman.cli.options import CliError, CliUsageError, F, FlagValue, load_settings, settings_flags
 from dragoman.settings import Settings, format_settings
@@ -359,17 +359,28 @@ def users() -> None:
 @click.argument("user")
 @click.option("--timezone", metavar="ZONE", help="IANA time zone of the user's events, such as Europe/Berlin")
 @click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
+@click.option("--retention-days", metavar="DAYS", help="delete sessions this long after their last change; 0 for never")
 @settings_flags("data", "database")
-def users_set(user: str, timezone: str | None, locale: str | None, **flags: FlagValue) -> None:
-    """Set a user's time zone, locale or both. An empty value removes it."""
+def users_set(
+    user: str, timezone: str | None, locale: str | None, retention_days: str | None, **flags: FlagValue
+) -> None:
+    """Set a user's time zone, locale and retention of sessions, or some of them. An empty value removes it."""
     from dragoman.server.admin_socket import SetUser
 
-    if timezone is None and locale is None:
-        raise CliUsageError("expected --timezone ZONE, --locale TAG or both")
+    if timezone is None and locale is None and retention_days is None:
+        raise CliUsageError("expected --timezone ZONE, --locale TAG, --retention-days DAYS or several")
+    if retention_days and not (retention_days.isascii() and retention_days.isdecimal()):
+        raise CliUsageError(f"--retention-days: expected a number of days, got {retention_days!r}")
     given = {"time_zone": timezone, "locale": locale}
-    request = SetUser(user=user, **{name: value or None for name, value in given.items() if value is not None})
+    changed: dict[str, Any] = {name: value or None for name, value in given.items() if value is not None}
+    if retention_days is not None:
+        changed["retention_days"] = int(retention_days) if retention_days else None
+    request = SetUser(user=user, **changed)
     profile = _send_admin_request(load_settings(flags).settings, request).profile
-    click.echo(f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}")
+    days = "-" if profile.retention_days is None else profile.retention_days
+    click.echo(
+        f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}, retention days {days}"
+    )
 
 
 def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # avoids an import that slows `serve`
@@ -422,5 +433,5 @@ def config_show(**flags: FlagValue) -> None:
     click.echo(format_settings(load_settings(flags)))
 
 
-for command in (backup, restore, check, copy, migrate):
+for command in (backup, restore, check, compact, copy, migrate):
     commands.add_command(command)

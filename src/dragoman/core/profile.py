@@ -1,4 +1,4 @@
-"""User profiles: the time zone and locale of a user, for all agents and protocols (shared rules, 6). Pure."""
+"""User profiles: time zone and locale for all agents and protocols (shared rules, 6); retention of sessions. Pure."""
 
 import re
 
@@ -10,6 +10,8 @@ from dragoman.core.time_zones import is_zone
 
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
+MAX_RETENTION_DAYS = 36_500
+
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A user's profile; None for what is not set."""
@@ -19,6 +21,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """An IANA name: the zone of events if neither the tool's caller nor the device names one."""
     locale: str | None = None
     """A language tag such as `de` or `zh-CN`."""
+    retention_days: int | None = None
+    """After how many days without change sessions are deleted; 0: never; None: as the server's setting says."""
 
 
 def validate(profile: Profile) -> Profile:
@@ -27,4 +31,6 @@ def validate(profile: Profile) -> Profile:
         raise Invalid(f"{profile.time_zone[:80]!r} is not an IANA time zone such as Europe/Berlin", path="timezone")
     if profile.locale is not None and _LOCALE.fullmatch(profile.locale) is None:
         raise Invalid(f"{profile.locale[:80]!r} is not a language tag such as de or zh-CN", path="locale")
+    if profile.retention_days is not None and not 0 <= profile.retention_days <= MAX_RETENTION_DAYS:
+        raise Invalid(f"expected 0 to {MAX_RETENTION_DAYS} days, got {profile.retention_days}", path="retention_days")
     return profile

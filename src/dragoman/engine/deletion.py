@@ -5,6 +5,7 @@ agent loses it.
 """
 
 from collections.abc import Callable, Collection
+from datetime import datetime
 
 import structlog
 
@@ -79,6 +80,14 @@ class Deletion:
         async with self._write_access.acquire(live):
             expires_at, is_used = live.state.expires_at(), live.reference_count > 1
             if expires_at is None or expires_at > self._clock.now() or is_used or admission.is_busy(live.state):
+                return False
+            await self._delete(live)
+        return True
+
+    async def delete_if_idle(self, live: LiveSession, by: datetime) -> bool:
+        """Delete a session that has not changed since then and is at rest. The caller must have its only reference."""
+        async with self._write_access.acquire(live):
+            if live.state.updated_at > by or live.reference_count > 1 or admission.is_busy(live.state):
                 return False
             await self._delete(live)
         return True

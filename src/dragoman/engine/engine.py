@@ -403,6 +403,15 @@ class Engine:
             await self._deletion.delete_unreadable(owner, session_id)
             return True
 
+    async def delete_if_idle(self, owner: UserId, session_id: SessionId, by: datetime) -> bool:
+        """Delete a session that has not changed since then, as `delete_if_expired` does."""
+        try:
+            async with self.session(owner, session_id) as session:
+                return await self._deletion.delete_if_idle(to_live_session(session), by)
+        except SessionUnreadable:
+            await self._deletion.delete_unreadable(owner, session_id)
+            return True
+
     async def delete_by_name(self, owner: UserId, name: str, *, reveals_foreign: bool = False) -> None:
         """Delete a session that `session` would find, even if its stored data cannot be decoded."""
         try:

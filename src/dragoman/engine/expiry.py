@@ -1,9 +1,13 @@
-"""Deletes sessions at the end of their lifetime: right after the answer, and later what a crash has left."""
+"""Deletes sessions at the end of their lifetime: right after the answer, and later what a crash has left.
+
+It also enforces the retention of sessions: the server's, and those of single users.
+"""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import count
 
 import structlog
 
@@ -18,15 +22,32 @@ CLUSTER_GRACE_S = 60.0
 """How much later another server's sessions expire: it may be about to use one, or still send its answer."""
 BATCH = 200
 """Sessions that are looked up at a time."""
+CHECKS_PER_RETENTION = 120
+"""How many checks there are for one enforcement of the retention: one per hour. Its search reads all sessions."""
+RETENTION_PAUSE_S = 1.0
+"""Pause after a batch of old sessions, so that deleting many does not delay other work."""
 
 log = structlog.get_logger(__name__)
 
 
 class ExpiredSessions:
-    """Deletes expired sessions."""
+    """Deletes expired sessions.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: deletes them.
+        retention_days: after how many days without change sessions are deleted; 0 for never.
+        retention_of_users: the same for single users.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        retention_days: int = 0,
+        retention_of_users: Callable[[], Mapping[UserId, int]] = dict,
+    ) -> None:
         self._engine = engine
+        self._retention_days = retention_days
+        self._retention_of_users = retention_of_users
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, *, run_timer: bool = True) -> None:
@@ -60,17 +81,45 @@ class ExpiredSessions:
             if len(expired) < BATCH or not any(deleted):
                 return
 
+    async def enforce_retention(self) -> None:
+        """Delete the sessions that have not changed for as many days as their owner's retention, in portions."""
+        of_users = self._retention_of_users()
+        for user, days in of_users.items():
+            await self._delete_idle(days, only=user)
+        await self._delete_idle(self._retention_days, except_for=of_users)
+
     # --- inside ---------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while True:
+        for number in count():
             try:
                 await self.tick()
+                if number % CHECKS_PER_RETENTION == 0:
+                    await self.enforce_retention()
             except Refused as refused:
                 log.warning("expired sessions were not deleted", reason=str(refused))
             except Exception:  # the root of a task
                 log.exception("expired sessions were not deleted")
             await asyncio.sleep(CHECK_INTERVAL_S)
+
+    async def _delete_idle(self, days: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()) -> None:
+        if not days:
+            return
+        by = self._engine.clock.now() - timedelta(days=days)
+        while True:
+            idle = await self._engine.index.idle_sessions(by, BATCH, only=only, except_for=except_for)
+            deleted = [await self._delete_if_idle(*each, by) for each in idle]
+            if any(deleted):
+                log.info("old sessions deleted", sessions=sum(deleted), retention_days=days)
+            if len(idle) < BATCH or not any(deleted):
+                return
+            await asyncio.sleep(RETENTION_PAUSE_S)
+
+    async def _delete_if_idle(self, session_id: SessionId, owner: UserId, by: datetime) -> bool:
+        try:
+            return await self._engine.delete_if_idle(owner, session_id, by)
+        except SessionNotFound:  # another server, or its owner, was faster
+            return True
 
     async def _delete(self, session_id: SessionId, owner: UserId) -> bool:
         try:

@@ -175,6 +175,18 @@ class SessionIndex(Protocol):
     async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
         """List sessions at rest that expired until then, with their owners, those first that expired first."""
 
+    async def idle_sessions(
+        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+    ) -> Sequence[tuple[SessionId, UserId]]:
+        """List sessions at rest that have not changed since then, with their owners, the oldest first.
+
+        Args:
+            by: the time of the last change, at the latest.
+            limit: maximum number of sessions.
+            only: one owner; None: all.
+            except_for: owners whose sessions are left out.
+        """
+
     async def find_by_name(self, owner: UserId, name: str) -> SessionId | None:
         """Find a session by the name that its owner's client gave it."""
 

@@ -59,6 +59,7 @@ class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_fi
     user: str
     time_zone: str | msgspec.UnsetType | None = msgspec.UNSET
     locale: str | msgspec.UnsetType | None = msgspec.UNSET
+    retention_days: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 Request = CreateKey | ListKeys | RevokeKey | SetUser
@@ -104,7 +105,7 @@ class KeyService(Protocol):
 class ProfileService(Protocol):
     """Manages the users' profiles."""
 
-    async def change(self, user: UserId, **settings: str | None) -> Profile:
+    async def change(self, user: UserId, **settings: str | int | None) -> Profile:
         """Change a profile."""
 
 
@@ -128,8 +129,8 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService) -
                 return Reply(keys=[to_key_info(key) for key in keys.all()])
             case RevokeKey():
                 return Reply(keys=[to_key_info(await keys.revoke(request.which))])
-            case SetUser(time_zone=time_zone, locale=locale):
-                given = {"time_zone": time_zone, "locale": locale}
+            case SetUser(time_zone=time_zone, locale=locale, retention_days=days):
+                given = {"time_zone": time_zone, "locale": locale, "retention_days": days}
                 settings = {name: value for name, value in given.items() if value is not msgspec.UNSET}
                 return Reply(profile=await profiles.change(UserId(request.user), **settings))
             case _:

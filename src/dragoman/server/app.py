@@ -264,7 +264,7 @@ class Application:
         stack.push_async_callback(self.engine.close)
         await self.schedules.start()
         stack.push_async_callback(self.schedules.close)
-        self.expired_sessions = ExpiredSessions(self.engine)
+        self.expired_sessions = ExpiredSessions(self.engine, self.settings.retention_days, self.profiles.retention_days)
         await self.expired_sessions.start()
         stack.push_async_callback(self.expired_sessions.close)
 

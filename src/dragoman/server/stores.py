@@ -28,6 +28,7 @@ from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite import health
 from dragoman.stores.sqlite.archive import SqliteArchive
+from dragoman.stores.sqlite.compact import compact as compact_sqlite
 from dragoman.stores.sqlite.database import Database, lock_folder
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
@@ -152,6 +153,19 @@ def _open_transaction(url: str, kind: "TransactionKind") -> "TransactionDatabase
     with _requiring_postgres_driver():
         from dragoman.stores.postgres.transaction import TransactionDatabase
     return TransactionDatabase(url, kind)
+
+
+def compact(settings: Settings) -> tuple[int, int]:
+    """Give the space of deleted data back. Returns the database's size in bytes before and after.
+
+    Raises:
+        StoreInUse, WrongVersion, SettingsError, StoreUnavailable: as in `open_stores`.
+    """
+    if settings.database is None:
+        return compact_sqlite(settings.folder)
+    with _requiring_postgres_driver():
+        from dragoman.stores.postgres.compact import compact as compact_postgres
+    return compact_postgres(settings.database)
 
 
 def open_blobs(folder: Path, address: str | None) -> BlobStore:

@@ -53,8 +53,14 @@ class ProfileService:
         """A user's profile; an empty one if the user has set nothing."""
         return self._cache.get(user) or Profile(user=user)
 
-    async def change(self, user: UserId, **settings: str | None) -> Profile:
-        """Set `time_zone`, `locale` or both; None clears a setting. Returns the new profile, which is durable.
+    def retention_days(self) -> dict[UserId, int]:
+        """The retention of the users' sessions in days, of those who have one of their own."""
+        return {each.user: each.retention_days for each in self._cache.values() if each.retention_days is not None}
+
+    async def change(self, user: UserId, **settings: str | int | None) -> Profile:
+        """Set `time_zone`, `locale`, `retention_days` or several; None clears a setting.
+
+        Returns the new profile, which is durable.
 
         Raises:
             Invalid: a value is invalid; nothing changed.

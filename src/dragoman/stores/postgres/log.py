@@ -27,7 +27,7 @@ from dragoman.stores.decoding import ReportUnreadable, decode_events, log_unread
 from dragoman.stores.lookups import LAST_CHARACTER
 from dragoman.stores.postgres import appends
 from dragoman.stores.postgres.appends import encode_text
-from dragoman.stores.postgres.arrays import Bytes
+from dragoman.stores.postgres.arrays import Bytes, Texts
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.search_index import SearchIndexer
 from dragoman.stores.postgres.session_search import find_recent_sessions, search_sessions
@@ -163,6 +163,14 @@ class PostgresLog:
     async def expired_sessions(self, by: datetime, limit: int) -> Sequence[tuple[SessionId, UserId]]:
         """List sessions at rest that expired until then, with their owners, those first that expired first."""
         rows = await self._rows("expired_sessions", by=to_us(by), limit=limit)
+        return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
+
+    async def idle_sessions(
+        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+    ) -> Sequence[tuple[SessionId, UserId]]:
+        """List sessions at rest that have not changed since then, with their owners, the oldest first."""
+        values: dict[str, object] = {"by": to_us(by), "limit": limit, "only": only, "excluded": Texts(except_for)}
+        rows = await self._database.search(lambda connection, _: _rows("idle_sessions", values, connection))
         return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:

@@ -243,6 +243,12 @@ SELECT session_id FROM sessions WHERE is_running
 SELECT session_id, owner FROM sessions WHERE expires_at <= %(by)s AND NOT is_running
 ORDER BY expires_at LIMIT %(limit)s
 
+-- name: idle_sessions
+SELECT session_id, owner FROM sessions
+WHERE NOT is_running AND updated_at <= %(by)s AND coalesce(owner = %(only)s::text, true)
+    AND owner <> ALL (%(excluded)s)
+ORDER BY updated_at LIMIT %(limit)s
+
 -- name: find_run
 SELECT session_id, owner, first_seq FROM runs WHERE run_id = %(run)s
 
