@@ -28,7 +28,8 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
         if requests := action_requests(interrupted.value):
             await _wait_for_permissions(run, calls, interrupted, requests, asked[interrupted.id])
             continue
-        questions = questions_for(interrupted.value, interrupted.response_schema)
+        schema = getattr(interrupted, "response_schema", None)  # since langgraph 1.2.12
+        questions = questions_for(interrupted.value, schema)
         inside = calls.waiting_inside(interrupted.id)
         if inside is not None:
             if inside.state != "waiting":
