@@ -9,6 +9,7 @@ from dragoman.core.content import AssistantMessage, Block, Message, ToolMessage
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
+    CallParked,
     CallSettled,
     LoggedEvent,
     MessageAdded,
@@ -23,6 +24,12 @@ class EarlierCall(NamedTuple):
 
     run_id: RunId | None
     opened: CallOpened
+
+    def parked(self, parked: CallParked) -> "EarlierCall":
+        """The call after it was parked: from then on it may be one that the user has to allow."""
+        if parked.kind not in (None, "permission"):
+            return self
+        return self._replace(opened=msgspec.structs.replace(self.opened, kind="permission"))
 
 
 _MESSAGE_EVENTS = frozenset({MessageAdded, MessageOpened, BlockClosed, CallOpened, MessageClosed, CallSettled})

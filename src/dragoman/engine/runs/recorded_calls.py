@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 
 from dragoman.core.agent import Needs, RecordedState
-from dragoman.core.answers import settle_call, settle_with_value
-from dragoman.core.content import Call, Json, ToolMessage
+from dragoman.core.answers import answer_text, settle_call, settle_with_value
+from dragoman.core.content import Call, Json, ToolMessage, text_of
 from dragoman.core.events import AnswerGiven, CallOutcome, CallParked, CallSettled, CallStarted, Event, WaitKind
 from dragoman.core.headless import cannot_ask, refusal_without_user
 from dragoman.core.ids import CallId, LoopId
@@ -112,13 +112,14 @@ class RecordedCall:
         return opened
 
     def _settled(self, opened: OpenCall, result: Json, outcome: CallOutcome, private: Json) -> CallSettled:
-        """The call's result. That of a client tool is marked, because the client knows it already."""
+        """The call's result. One that is what the application said itself is marked: it knows it already."""
         storable = self._run.storable_private(private)
         event = settle_with_value(opened, outcome, result, self._new_id, private=storable)
         answer = self._run.answers.get(self.call.call_id)
-        if opened.kind == "client" and answer is not None and answer.content == event.result.content:
-            return msgspec.structs.replace(event, by_client=True)
-        return event
+        if answer is None or opened.kind not in ("client", "question"):
+            return event
+        is_known = answer.content == event.result.content or answer_text(answer) == text_of(event.result.content)
+        return msgspec.structs.replace(event, by_client=True) if is_known else event
 
 
 def has_waiting(run: RecordingLoop) -> bool:

@@ -14,6 +14,7 @@ from dragoman.core.content import AssistantMessage, Json, Message, ToolMessage, 
 from dragoman.core.events import (
     AnswerGiven,
     CallOpened,
+    CallParked,
     CallSettled,
     LoggedEvent,
     MessageClosed,
@@ -248,14 +249,19 @@ class History:
         if not missing:
             return {}
         settled: set[CallId] = set()
+        parked: dict[CallId, CallParked] = {}
         calls: dict[CallId, EarlierCall] = {}
         async for page in self.newest_events(live, first_seq):
             for logged in reversed(page):
                 event = logged.event
                 if isinstance(event, CallSettled):
                     settled.add(event.result.call_id)
+                elif isinstance(event, CallParked):
+                    parked.setdefault(event.call_id, event)
                 elif isinstance(event, CallOpened) and event.call.call_id not in settled:
-                    calls[event.call.call_id] = EarlierCall(logged.run_id, event)
+                    call = EarlierCall(logged.run_id, event)
+                    newest = parked.get(event.call.call_id)
+                    calls[event.call.call_id] = call if newest is None else call.parked(newest)
                     if (parent := forking_call(event.loop)) is not None:
                         missing.add(parent)
             missing -= calls.keys()

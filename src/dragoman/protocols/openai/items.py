@@ -8,6 +8,7 @@ from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     AnswerGiven,
     CallOpened,
+    CallParked,
     CallSettled,
     LoggedEvent,
     MessageAdded,
@@ -50,6 +51,8 @@ class SessionItems:
                 current.sent.append(logged)  # a new message closed the call
             case CallOpened(call=call) as opened:
                 self._calls[call.call_id] = EarlierCall(logged.run_id, opened)
+            case CallParked(call_id=call_id) as parked if call_id in self._calls:
+                self._calls[call_id] = self._calls[call_id].parked(parked)
             case RunStarted(run_id=run_id):
                 current.run_id = run_id
                 current.events = ResponseEvents(

@@ -179,6 +179,7 @@ class ResponseEvents:
             case CallStarted(call_id=call_id) if call_id in self._calls and call_id not in self._open_calls:
                 self._open_mcp_call(call_id, self._calls[call_id])
             case CallParked(call_id=call_id) as parked if call_id in self._calls:
+                self._calls[call_id] = self._calls[call_id].parked(parked)
                 opened = self._calls[call_id].opened
                 call = asked_call(opened.call, parked.kind, parked.note)
                 asked = msgspec.structs.replace(opened, call=call, kind=parked.kind or "permission")
@@ -368,6 +369,8 @@ class ResponseEvents:
         known = self._calls.setdefault(call.call_id, EarlierCall(logged.run_id, opened))
         if opened.loop != ROOT and opened.kind not in ("client", "permission", "question"):
             return
+        if opened.recorded and opened.kind == "inline":
+            return  # it is shown when the agent starts it, lets it wait or settles it
         self._finish_item()
         if opened.kind == "question" and all(tool.name != ASK_USER_QUESTION for tool in self.fields.tools):
             self._say(opened.message_id, question_text(call.input))
