@@ -102,9 +102,13 @@ class Choose:
 
     selections: tuple[str, ...] = ()
     custom: str | None = None
+    name: str = "AskUserQuestion"
 
 
 Answer = Result | Allow | Deny | Choose
+
+QUESTIONS = frozenset({"AskUserQuestion", "choose"})
+"""The tools that ask the user: the server's own, and the one of the frameworks' agents (`tests/adapters/scenes.py`)."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,7 @@ def history_entries(step: Step) -> list[Observation]:
             return [*hidden, ObservedPrompt(text), *observed]
         case Answers(answers):
             results = [ObservedResult(each.name, each.text) for each in answers if isinstance(each, Result)]
-            chosen = [ObservedResult("AskUserQuestion", "") for each in answers if isinstance(each, Choose)]
+            chosen = [ObservedResult(each.name, "") for each in answers if isinstance(each, Choose)]
             return [*results, *chosen, *observed]
 
 
@@ -316,10 +320,14 @@ def comparable(observed: Iterable[Observation], observable: frozenset[type]) -> 
             result[-1] = ObservedText(last.text + each.text)
         elif isinstance(each, ObservedThinking) and isinstance(last, ObservedThinking):
             result[-1] = ObservedThinking(last.text + each.text)
-        elif isinstance(each, ObservedCall) and each.name in ("Agent", "AskUserQuestion"):
+        elif isinstance(each, ObservedCall) and each.name in QUESTIONS:
+            if last != ObservedCall("AskUserQuestion"):  # some protocols show a tool that asks, and its question
+                result.append(ObservedCall("AskUserQuestion"))
+        elif isinstance(each, ObservedCall) and each.name == "Agent":
             result.append(ObservedCall(each.name))
-        elif isinstance(each, ObservedResult) and each.name == "AskUserQuestion":
-            result.append(ObservedResult(each.name, ""))
+        elif isinstance(each, ObservedResult) and each.name in QUESTIONS:
+            if last != ObservedResult("AskUserQuestion", ""):
+                result.append(ObservedResult("AskUserQuestion", ""))
         else:
             result.append(each)
     return [

@@ -1,6 +1,7 @@
 """Chat models for tests of graphs: they stream scripted answers, or give them whole."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
@@ -79,8 +80,8 @@ def chunks_of(answer: AIMessage) -> Iterator[ChatGenerationChunk]:
         for block in answer.content:
             yield ChatGenerationChunk(message=AIMessageChunk(content=[block]))
     else:
-        for word in answer.content.split(" ") if answer.content else ():
-            yield ChatGenerationChunk(message=AIMessageChunk(content=f"{word} "))
+        for word in re.findall(r"\S+\s*|\s+", answer.content):
+            yield ChatGenerationChunk(message=AIMessageChunk(content=word))
     for index, call in enumerate(answer.tool_calls):
         arguments = json.dumps(call["args"])
         for part, name in ((arguments[:3], call["name"]), (arguments[3:], None)):

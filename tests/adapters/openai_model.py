@@ -67,6 +67,10 @@ class PlayedModel(Model):
         self.tools: list[list[str]] = []
         """The names of the tools and handoffs that each model call offered."""
 
+    def script_for(self, prompts: Sequence[str]) -> Script:
+        """The script of a turn, by the messages of the user up to its own."""
+        return self.scripts.get(prompts[-1], [[prompts[-1]]])
+
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         outputs = [event.item async for event in self.stream_response(*args, **kwargs) if is_done(event)]
         return ModelResponse(output=outputs, usage=_no_usage(), response_id=None)
@@ -79,7 +83,7 @@ class PlayedModel(Model):
         self.requests.append(items)
         self.tools.append([*(tool.name for tool in tools), *(each.tool_name for each in handoffs)])
         place = max(place for place, item in enumerate(items) if item.get("role") == "user")
-        script = self.scripts.get(_text(items[place]["content"]), [[_text(items[place]["content"])]])
+        script = self.script_for([_text(item["content"]) for item in items if item.get("role") == "user"])
         results = sum(str(item.get("type", "")).endswith("_output") for item in items[place:])
         number, calls = 0, 0
         while calls < results:

@@ -168,11 +168,6 @@ class Weather(BaseModel):
     degrees: int
 
 
-async def test_a_structured_output_is_the_answers_text() -> None:
-    async with talk({"hi": [['{"city": "Bern",', ' "degrees": 7}']]}, output_type=Weather) as it:
-        assert await it.say("hi") == ["user: hi", 'text: {"city": "Bern", "degrees": 7}', "step", "end: end_turn"]
-
-
 async def test_an_output_that_no_model_spoke_is_a_step_of_its_own() -> None:
     @function_tool
     def measure() -> Weather:

@@ -284,14 +284,6 @@ async def test_a_tool_that_requires_approval_waits_and_runs_when_it_is_granted(a
     assert executed == ["balance", "pay"]
 
 
-async def test_a_denied_call_does_not_run(world: World) -> None:
-    executed: list[str] = []
-    engine, live, _ = await talk(world, bank(executed))
-    log = await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=False, reason="too much"))
-    assert log == ["denied", "denied: Tool call denied: too much", "text: paid", "step", "end_turn"]
-    assert executed == ["balance"]
-
-
 async def test_a_tool_may_ask_for_approval_by_its_arguments_and_a_trusting_session_gives_it(world: World) -> None:
     agent = FrameworkAgent(scripted([call("pay", amount=90)], ["paid"]))
 

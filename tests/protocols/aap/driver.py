@@ -131,11 +131,11 @@ class AapDriver:
                 return grant(self._open[name])
             case Deny(name, reason):
                 return deny(self._open[name], reason)
-            case Choose(selections, custom):
+            case Choose(selections, custom, name):
                 chosen: dict[str, Json] = {"selections": list(selections)}
                 if custom is not None:
                     chosen["custom"] = custom
-                return result(self._open["AskUserQuestion"], json.dumps(chosen))
+                return result(self._open[name], json.dumps(chosen))
 
     def _complete_turn(self, frames: list[Frame]) -> Outcome:
         check_turn(frames, "delta" if self.mode == "none" else self.mode)

@@ -135,11 +135,11 @@ class AgentScopeDriver:
                 return [self._requests[name], approval(self._open[name], approve=True)]
             case Deny(name, reason):
                 return [self._requests[name], approval(self._open[name], approve=False, reason=reason)]
-            case Choose(selections, custom):
+            case Choose(selections, custom, name):
                 chosen: dict[str, Json] = {"selections": list(selections)}
                 if custom is not None:
                     chosen["custom"] = custom
-                return [output(self._open["AskUserQuestion"], json.dumps(chosen))]
+                return [output(self._open[name], json.dumps(chosen))]
 
     def _outcome(self, end: Event) -> Outcome:
         observed = [each for message in end["output"] for each in self._observed(message)]

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from tests.conversations import (
+    QUESTIONS,
     Allow,
     Answer,
     Choose,
@@ -155,10 +156,10 @@ class EndpointDriver:
                 return {"interruptId": self._open[name], "status": "cancelled"}
             case Deny(name, reason):
                 return self._resolved(name, {"approved": False, "reason": reason})
-            case Choose(_, custom) if custom is not None:
-                return self._resolved("AskUserQuestion", custom)
-            case Choose(selections):
-                return self._resolved("AskUserQuestion", {"selections": list(selections)})
+            case Choose(_, custom, name) if custom is not None:
+                return self._resolved(name, custom)
+            case Choose(selections, _, name):
+                return self._resolved(name, {"selections": list(selections)})
             case Result():
                 raise AssertionError("a result is a message")
 
@@ -216,7 +217,7 @@ class EndpointDriver:
                     yield ObservedCall(self._names[event["toolCallId"]], json.loads(arguments[event["toolCallId"]]))
                 case "TOOL_CALL_RESULT":
                     open_calls.discard(event["toolCallId"])
-                    if self._names[event["toolCallId"]] != "AskUserQuestion":  # what the person said is no news
+                    if self._names[event["toolCallId"]] not in QUESTIONS:  # what the person said is no news
                         yield ObservedResult(self._names[event["toolCallId"]], event["content"])
                 case "ACTIVITY_SNAPSHOT":
                     yield ObservedPlan(tuple(step["title"] for step in event["content"]["steps"]))

@@ -159,10 +159,10 @@ class RunServiceDriver:
                 return {"callId": self._open[name], "granted": False}
             case Deny(name, reason):
                 return {"call_id": self._open[name], "granted": False, "reason": reason}
-            case Choose(_, custom) if custom is not None:
-                return {"callId": self._open["AskUserQuestion"], "custom": custom}
-            case Choose(selections):
-                return {"callId": self._open["AskUserQuestion"], "selections": list(selections)}
+            case Choose(_, custom, name) if custom is not None:
+                return {"callId": self._open[name], "custom": custom}
+            case Choose(selections, _, name):
+                return {"callId": self._open[name], "selections": list(selections)}
 
     # --- what was observed --------------------------------------------------------------------------------------------
 

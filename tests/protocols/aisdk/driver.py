@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from tests.asgi_client import Stream
 from tests.conversations import (
+    QUESTIONS,
     Allow,
     Answer,
     Choose,
@@ -55,7 +56,7 @@ class AiSdkDriver:
         self._pages: Pages | None = None
         self._chat = f"chat {uuid4()}"
         self._tools: Json = None
-        self._clients: frozenset[str] = frozenset({"AskUserQuestion"})
+        self._clients: frozenset[str] = QUESTIONS
         self._names: dict[str, str] = {}
         self._reasons: dict[str, str | None] = {}
         self._running: Stream | None = None
@@ -113,8 +114,8 @@ class AiSdkDriver:
         return {"id": self._chat, "messages": messages, "tools": self._tools}
 
     def _give(self, message: Json, answer: Answer) -> None:
-        name = "AskUserQuestion" if isinstance(answer, Choose) else answer.name
-        part = next(each for each in message["parts"][::-1] if each["type"] == f"tool-{name}")
+        names = QUESTIONS if isinstance(answer, Choose) else {answer.name}
+        part = next(each for each in message["parts"][::-1] if each["type"].removeprefix("tool-") in names)
         match answer:
             case Result(_, text):
                 part |= {"state": "output-available", "output": text}
@@ -145,6 +146,8 @@ class AiSdkDriver:
                     yield ObservedThinking(chunk["delta"])
                 case "data-plan":
                     yield ObservedPlan(tuple(step["title"] for step in chunk["data"]["steps"]))
+                case "tool-input-available" if chunk["toolCallId"] in self._names:
+                    pass  # a page has one part for a call, which now waits
                 case "tool-input-available":
                     self._names[chunk["toolCallId"]] = chunk["toolName"]
                     yield ObservedCall(chunk["toolName"], chunk["input"])

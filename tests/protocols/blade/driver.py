@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from tests.conversations import (
     CANCELLED,
+    QUESTIONS,
     Allow,
     Answer,
     Answers,
@@ -30,7 +31,6 @@ from tests.protocols.blade.client import Event, RestClient, SocketClient, flat
 from tests.protocols.blade.patch_folding import FoldedTurns, of_seed
 
 Json = Any
-ASK = "AskUserQuestion"
 
 
 def url_of(server: Server) -> str:
@@ -152,8 +152,8 @@ class BladeDriver:
             case Deny(name, reason):
                 custom = {} if reason is None else {"0": reason}
                 return {"tool_call_id": self._questions[name][0], "selections": {"0": [2]}, "custom": custom}
-            case Choose(selections, custom):
-                call_id, arguments = self._questions[ASK]
+            case Choose(selections, custom, name):
+                call_id, arguments = self._questions[name]
                 labels = [option["label"] for option in arguments["questions"][0]["options"]]
                 chosen = [labels.index(each) for each in selections]
                 return {
@@ -213,8 +213,8 @@ class BladeDriver:
                 return [ObservedThinking(data["text_delta"])]
             case "add_content" if data["type"] == "plan_status":
                 return [planned(data["content"])]
-            case "tool_result" if self._names[data["tool_call_id"]] != ASK:
-                return [ObservedResult(self._names[data["tool_call_id"]], data["result"])]
+            case "tool_result" if self._names[data["tool_call_id"]] not in QUESTIONS:
+                return [ObservedResult(self._names[data["tool_call_id"]], text_of(data["result"]))]
         return []
 
     def _turn(self, turn: dict[str, Json]) -> list[Observation]:
@@ -234,13 +234,18 @@ class BladeDriver:
                 case "tool_use":
                     seen.append(ObservedCall(block["tool_name"], block["content"]))
                 case "tool_result":
-                    seen.append(ObservedResult(block["tool_name"], block["content"]))
+                    seen.append(ObservedResult(block["tool_name"], text_of(block["content"])))
         closed = [
             ObservedResult(call["tool_name"], CANCELLED)
             for call in turn["tool_calls"]
             if call["status"] == "cancelled" and not call["id"].startswith("perm_")
         ]
         return [*seen, *closed]
+
+
+def text_of(result: Json) -> str:
+    """A result as text; those of server tools may be any JSON."""
+    return result if isinstance(result, str) else json.dumps(result)
 
 
 def planned(content: Json) -> ObservedPlan:

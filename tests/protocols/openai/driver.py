@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from tests.conversations import (
+    QUESTIONS,
     Allow,
     Answer,
     Choose,
@@ -113,7 +114,8 @@ class OpenAiDriver:
                 chosen: dict[str, Json] = {"selections": list(selections)}
                 if custom is not None:
                     chosen["custom"] = custom
-                return output(self._open["AskUserQuestion"]["call_id"], json.dumps(chosen))
+                asked = next(self._open[name] for name in QUESTIONS if name in self._open)
+                return output(asked["call_id"], json.dumps(chosen))
 
     def _outcome(self, events: list[Event]) -> Outcome:
         response = events[-2]["response"]

@@ -1,0 +1,283 @@
+"""One table of scenes for all frameworks: the same log, and the same conversation over every protocol."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from dragoman.core.content import text_of
+from dragoman.core.events import MessageAdded
+from dragoman.core.inputs import Answer as CoreAnswer
+from dragoman.core.inputs import Choice, Decision, Submit
+from dragoman.core.inputs import Result as CoreResult
+from dragoman.core.tools import ToolSpec
+from dragoman.engine.engine import Engine
+from dragoman.engine.sessions.live_session import LiveSession
+from tests.adapters.log_shape import shape
+from tests.adapters.scenes import FRAMEWORKS, REJOINED, SCENES, Framework, Rewind, Scene
+from tests.adapters.scripted_agents import Effects, build
+from tests.conversations import (
+    Allow,
+    Answer,
+    Answers,
+    Choose,
+    Conversation,
+    Deny,
+    Feature,
+    Interruption,
+    Observation,
+    ObservedCall,
+    ObservedResult,
+    Prompt,
+    Result,
+    Server,
+    Setup,
+    Step,
+)
+from tests.conversations import play as conversation
+from tests.engine.world import (
+    DEADLINE_S,
+    PauseGate,
+    World,
+    answer_request,
+    open_session,
+    play,
+    running_world,
+    send,
+    user_request,
+    wait_for_end,
+)
+from tests.extent import IS_FULL
+from tests.protocols.a2a.driver import A2aDriver
+from tests.protocols.aap.client import AapClient
+from tests.protocols.aap.driver import AapDriver
+from tests.protocols.agentscope.driver import AgentScopeDriver
+from tests.protocols.agui.endpoint_driver import EndpointDriver
+from tests.protocols.agui.official_clients import OfficialClients, official_clients
+from tests.protocols.agui.run_service_driver import RunServiceDriver
+from tests.protocols.aisdk.driver import AiSdkDriver
+from tests.protocols.blade.driver import BladeDriver
+from tests.protocols.mcp.client import NEW
+from tests.protocols.mcp.driver import McpDriver
+from tests.protocols.openai.driver import OpenAiDriver
+from tests.servers import SocketServer, running_socket_server
+from tests.stores.simulated import SimulatedLog
+
+# --- in the log -------------------------------------------------------------------------------------------------------
+
+CASES = [
+    pytest.param(framework, scene, id=f"{framework}-{scene.name.replace(' ', '-')}")
+    for scene in SCENES
+    for framework in FRAMEWORKS
+    if scene.log_of(framework) is not None
+]
+
+
+@pytest.mark.parametrize(("framework", "scene"), CASES)
+async def test_a_scene_leaves_the_same_log_in_every_framework(framework: Framework, scene: Scene) -> None:
+    effects = Effects()
+    async with running_world(SimulatedLog()) as world:
+        world.agents["player"] = build(framework, effects, structured=scene.structured)
+        engine = await world.start()
+        tools = tuple(
+            ToolSpec(name=name, description="Paints.", parameters={"type": "object"}) for name in scene.client_tools
+        )
+        live = await open_session(engine, client_tools=tools)
+        for step in scene.steps:
+            await perform(engine, live, step, effects, world)
+        assert tuple(comparable(await lines(world, live))) == tuple(comparable(scene.log_of(framework) or ()))
+
+
+async def perform(engine: Engine, live: LiveSession, step: Step | Rewind, effects: Effects, world: World) -> None:
+    """Do what a user does in a step, and wait for the end of its run."""
+    if isinstance(step, Rewind):
+        before = [
+            logged.seq
+            for logged in await world.events(live.state.session_id)
+            if isinstance(logged.event, MessageAdded) and text_of(logged.event.message.content) == step.prompt
+        ]
+        await engine.rewind(live, before[-1])
+        return
+    if isinstance(step, Interruption):
+        await send(engine, live, step.input.text)
+        async with asyncio.timeout(DEADLINE_S):
+            await effects.pause.entered.wait()
+            while not live.state.open_messages:  # the words before the pause are not in the log yet
+                await live.next_commit()
+        await engine.stop_run(live, None)
+        await wait_for_end(live)
+        return
+    await play(engine, live, request_for(live, step.input))
+
+
+def request_for(live: LiveSession, given: Prompt | Answers) -> Submit:
+    if isinstance(given, Prompt):
+        return user_request(given.text)
+    waiting = {each.call.name: each.call.call_id for each in live.state.waiting_calls()}
+
+    def core(answer: Answer) -> CoreAnswer:
+        match answer:
+            case Allow(name):
+                return Decision(call_id=waiting[name], granted=True)
+            case Deny(name, reason):
+                return Decision(call_id=waiting[name], granted=False, reason=reason)
+            case Result(name, text):
+                return CoreResult(call_id=waiting[name], content=text)
+            case Choose():
+                (call_id,) = waiting.values()
+                return Choice(call_id=call_id, selections={"0": [1]})
+
+    return answer_request(*map(core, given.answers))
+
+
+async def lines(world: World, live: LiveSession) -> list[str]:
+    return shape(await world.events(live.state.session_id))
+
+
+def comparable(lines: Iterable[str]) -> Iterable[str]:
+    """The lines without stages and notes; those of calls side by side are sorted."""
+    shown = (
+        re.sub(r"^(waits: \w+ \w+|denied: \w+) .*", r"\1", line) for line in lines if not line.startswith("stage: ")
+    )
+    of_calls = ("starts: ", "waits: ", "done: ", "failed: ", "denied: ")
+    for is_call, group in groupby(shown, lambda line: line.startswith(of_calls)):
+        found = list(group)
+        yield from sorted(found) if is_call else found
+
+
+# --- over the protocols -----------------------------------------------------------------------------------------------
+
+
+def aap_client_of(server: Server) -> AapClient:
+    return AapClient(server.connection, server.key("alice"))
+
+
+class ResponsesDriver(OpenAiDriver):
+    """A client of Responses that may bring no tools, not even the one for questions."""
+
+    def __init__(self, *, brings_tools: bool = True) -> None:
+        super().__init__()
+        self._brings_tools = brings_tools
+
+    async def begin(self, setup: Setup) -> None:
+        await super().begin(setup)
+        self._tools = self._tools if self._brings_tools else []
+
+    async def history(self) -> list[Observation]:
+        """The history. Items have a call with its result, so what one step calls side by side is put in order."""
+        found: list[Observation] = []
+        for _, group in groupby(await super().history(), lambda each: isinstance(each, ObservedCall | ObservedResult)):
+            found += sorted(group, key=lambda each: isinstance(each, ObservedResult))
+        return found
+
+
+DRIVERS: Mapping[str, Callable[[OfficialClients], Any]] = {
+    "aap": lambda _: AapDriver("delta", aap_client_of),
+    "ag-ui": lambda clients: EndpointDriver(clients, "1"),
+    "run service": lambda _: RunServiceDriver(compares_history=True),
+    "agent api": lambda _: AgentScopeDriver(),
+    "blade": lambda _: BladeDriver(),
+    "responses": lambda _: ResponsesDriver(),
+    "ai sdk": lambda _: AiSdkDriver(),
+    "mcp": lambda _: McpDriver(NEW),
+    "a2a": lambda _: A2aDriver(),
+}
+NEEDS: Mapping[str, Feature] = {
+    "approval granted": "permissions",
+    "approval denied": "permissions",
+    "client tool": "client tools",
+    "question": "questions",
+    "stop": "stop",
+    "rejoined": "rejoin",
+}
+
+
+class ServedFramework:
+    """A server with an agent under the name that the drivers expect. One that is left lets its model go on."""
+
+    def __init__(self, server: SocketServer, effects: Effects) -> None:
+        self._server = server
+        self.connection: Any = server.connection
+        self.effects = effects
+
+    def key(self, name: str) -> str:
+        return self._server.key(name)
+
+    async def restart(self) -> None:
+        raise NotImplementedError("no scene restarts a server")
+
+    async def crash(self) -> None:
+        self.effects.pause.opened.set()
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[Framework, ServedFramework]]:
+    """A server for each framework that is installed."""
+    async with AsyncExitStack() as servers:
+        found = {}
+        for framework in FRAMEWORKS:
+            effects = Effects()
+            try:
+                agent = build(framework, effects, name="rehearsal")
+            except pytest.skip.Exception:
+                continue
+            folder = tmp_path_factory.mktemp(framework)
+            running = running_socket_server(folder, agents=[agent], rehearsal=False)
+            found[framework] = ServedFramework(await servers.enter_async_context(running), effects)
+        yield found
+
+
+@pytest.fixture(scope="module")
+async def clients() -> AsyncIterator[OfficialClients]:
+    async with official_clients() as official:
+        yield official
+
+
+PLAYED = [
+    pytest.param(framework, protocol, scene, id=f"{framework}-{protocol}-{scene.name}".replace(" ", "-"))
+    for place, framework in enumerate(FRAMEWORKS)
+    for number, protocol in enumerate(DRIVERS)
+    for third, scene in enumerate([*SCENES, REJOINED])
+    if scene.log_of(framework) is not None
+    and not scene.structured
+    and scene.name != "branch"  # each protocol has a way of its own, with tests of its own
+    and (IS_FULL or (place + number + third) % len(FRAMEWORKS) == 0)
+]
+"""Every scene over every protocol, with one framework each; with FULL=1, all of them."""
+
+
+@pytest.mark.parametrize(("framework", "protocol", "scene"), PLAYED)
+async def test_a_scene_is_the_same_conversation_live_replayed_and_in_the_history(
+    served: dict[Framework, ServedFramework],
+    clients: OfficialClients,
+    framework: Framework,
+    protocol: str,
+    scene: Scene,
+) -> None:
+    binds_tools = framework == "langgraph"  # graphs bind their tools themselves
+    driver = DRIVERS[protocol](clients)
+    if isinstance(driver, ResponsesDriver) and binds_tools:
+        driver = ResponsesDriver(brings_tools=False)
+        if scene.name == "question":
+            pytest.skip("without the application's tool for it, a question is text")
+    if scene.name in NEEDS and NEEDS[scene.name] not in driver.features:
+        pytest.skip(f"{protocol} has no {NEEDS[scene.name]}")
+    if framework not in served:
+        pytest.skip(f"{framework} is not installed")
+    server = served[framework]
+    server.effects.pause = PauseGate()
+    tools = Setup(client_tools=scene.client_tools)
+    if not binds_tools:
+        tools = Setup(
+            ("add", "boom", "choose")[: 2 if framework == "openai_agents" else 3], ("pay",), scene.client_tools
+        )
+    try:
+        steps = tuple(step for step in scene.steps if not isinstance(step, Rewind))
+        await conversation(Conversation(scene.name, steps, tools), driver, server)
+    finally:
+        if isinstance(driver, BladeDriver):
+            await driver.close()
