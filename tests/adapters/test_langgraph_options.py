@@ -228,7 +228,7 @@ async def test_a_graph_may_keep_its_own_checkpointer(tmp_path: Path, asks: bool)
             assert await session.send_and_wait(f"turn {turn}") == ("tool_use" if asks else "end_turn")
             if asks:
                 assert await session.allow() == "end_turn"
-        expected = ['assistant: let me see  add({"a":1,"b":2})', "tool: 3", "assistant: It is 3."]
+        expected = ['assistant: let me see add({"a":1,"b":2})', "tool: 3", "assistant: It is 3."]
         assert await lines_of(session) == ["user: turn 1", *expected, "user: turn 2", *expected]
         thread: Any = {"configurable": {"thread_id": session.id}}
         state = await create_agent(model, [add], checkpointer=saver).aget_state(thread)
