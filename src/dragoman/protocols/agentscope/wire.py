@@ -18,6 +18,8 @@ from dragoman.protocols.kit.errors import InvalidBody
 Role = Literal["user", "assistant", "system", "tool"]
 Name = Annotated[str, Meta(max_length=255)]
 """An id or a name that a client chooses."""
+LIST_LIMIT = 10_000
+"""Entries of a list in a request. The core's own limits are lower, but count what has been translated."""
 Id = Annotated[str, Meta(min_length=1)]
 
 
@@ -80,7 +82,7 @@ class MessageIn(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     role: Role | None = None
     id: Name | None = None
-    content: str | tuple[ContentIn, ...] | None = None
+    content: str | Annotated[tuple[ContentIn, ...], Meta(max_length=LIST_LIMIT)] | None = None
 
     @property
     def kind(self) -> str:
@@ -91,7 +93,7 @@ class MessageIn(msgspec.Struct, frozen=True, kw_only=True):
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The body of `POST /process`."""
 
-    input: Annotated[tuple[MessageIn, ...], Meta(min_length=1)]
+    input: Annotated[tuple[MessageIn, ...], Meta(min_length=1, max_length=LIST_LIMIT)]
     stream: bool = True
     model: Name | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -102,7 +104,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | Annotated[list[str], Meta(max_length=4)] | None = None
     n: Annotated[int, Meta(ge=1, le=5)] | None = 1
     seed: int | None = None
-    tools: tuple[JsonObject, ...] | None = None
+    tools: Annotated[tuple[JsonObject, ...], Meta(max_length=LIST_LIMIT)] | None = None
     session_id: Name | None = None
     user_id: Name | None = None
     id: Name | None = None

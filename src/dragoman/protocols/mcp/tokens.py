@@ -64,11 +64,6 @@ class EventPosition(msgspec.Struct, frozen=True, array_like=True):
     request_id: RequestId
     token: RequestId | None = None
 
-    @property
-    def cursor(self) -> Cursor:
-        """The position in the session's stream."""
-        return Cursor(self.seq, self.pieces)
-
 
 class EventIds:
     """Makes the event ids of one request's stream."""
