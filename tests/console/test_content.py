@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ WEB = Path(__file__).parents[2] / "web"
 FIRST_PAINT_BYTES = 200 * 1024
 MESSAGES = 5_000
 MAX_RENDERED_MESSAGES = 60
+STATIC_IMPORT = re.compile(r"(?:from|import)[\"'`]\./([\w-]+\.js)[\"'`]")
+"""A chunk that is loaded together with the one that names it; `import(…)` is not one."""
 
 
 def hostile(url: str) -> str:
@@ -37,6 +40,8 @@ def hostile(url: str) -> str:
             '[title](https://example.com "a\\" onmouseover=\\"fetch(1)")',
             f"`<img src={url}/code>` &lt;img src={url}/entity&gt; <b onclick=alert(1)>bold</b>",
             f"```html\n<script src={url}/fence></script>\n```",
+            f"$\\href{{javascript:fetch('{url}/formula')}}{{x}}$ $\\htmlStyle{{background:url({url}/style)}}{{x}}$",
+            f"$$\\includegraphics{{{url}/graphics.png}} \\text{{<img src={url}/text>}}$$",
             f"| <img src={url}/cell> |\n|---|\n| ![x]({url}/table) |",
         )
     )
@@ -57,7 +62,9 @@ async def test_hostile_markdown_gets_nothing(console_page: ConsolePage, foreign_
     assert await console_page.run(f"[...{answer}.querySelectorAll('*')].flatMap((each) => {loose}).map(String)") == []
     links = await console_page.run(f"[...{answer}.querySelectorAll('a')].map((each) => each.protocol)")
     assert set(links) <= {"http:", "https:"}
-    assert await console_page.run(f"[...{answer}.querySelectorAll('a')].every((each) => each.rel.includes('noopener'))")
+    assert await console_page.run(
+        f"[...{answer}.querySelectorAll('.markdown a')].every((each) => each.rel.includes('noopener'))"
+    )
     assert "<script>fetch(" in await console_page.text(".assistant")
     await console_page.screenshot("hostile")
     assert foreign_origin.requests == []
@@ -151,14 +158,15 @@ def test_the_first_paint_needs_less_than_200_kb_of_compressed_script() -> None:
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     scripts = {path.name: path for path in (FOLDER / "assets").glob("*.js")}
     needed = {name for name in scripts if name in page or name.startswith("conversations-")}
-    while more := {
-        name
-        for name in scripts.keys() - needed
-        for holder in needed
-        if f'"./{name}"' in (text := scripts[holder].read_text(encoding="utf-8")) and f'import("./{name}")' not in text
-    }:
+    while (
+        more := {
+            name for holder in needed for name in STATIC_IMPORT.findall(scripts[holder].read_text(encoding="utf-8"))
+        }
+        - needed
+    ):
         needed |= more
-    assert len(needed) >= 2
+    assert len(needed) >= 4
+    assert not any(name.startswith(("formula-", "highlight-", "run-", "lens-")) for name in needed), "loaded lazily"
     compressed = {name: scripts[name].with_suffix(".js.br") for name in needed}
     sizes = {name: (path if path.exists() else scripts[name]).stat().st_size for name, path in compressed.items()}
     assert sum(sizes.values()) < FIRST_PAINT_BYTES, sizes

@@ -3,11 +3,16 @@
  * element, so nothing needs sanitizing. HTML in the text is shown as text, images from other servers are not fetched, and
  * links may lead only to web pages and mail addresses.
  */
-import { marked, type Token, type Tokens } from "marked";
+import { Marked, type Token, type Tokens } from "marked";
 import { Component, type ComponentChildren } from "preact";
 import { useMemo, useRef } from "preact/hooks";
-import { CopyButton } from "./CopyButton";
+import { Code } from "./Code";
+import { Formula } from "./Formula";
+import { FORMULAS, type FormulaToken } from "./mathSyntax";
+import { Picture as OpenPicture } from "./Picture";
 import { t } from "../i18n";
+
+const marked = new Marked({ extensions: FORMULAS });
 
 const LINK = /^(https?:|mailto:)/i;
 const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,/i;
@@ -27,7 +32,7 @@ export function Markdown({ text, isGrowing = false }: Props) {
     return (
         <div class="markdown">
             {tokens.map((token, index) => (
-                <Block key={index} token={token} />
+                <Block key={index} token={token} isGrowing={isGrowing && index >= tokens.length - OPEN_TOKENS} />
             ))}
         </div>
     );
@@ -48,13 +53,14 @@ class Reader {
 }
 
 /** A token that is rendered again only when its source changes. */
-class Block extends Component<{ token: Token }> {
+class Block extends Component<{ token: Token; isGrowing: boolean }> {
     override shouldComponentUpdate(next: { token: Token }): boolean {
         return next.token !== this.props.token && next.token.raw !== this.props.token.raw;
     }
 
     override render() {
-        return drawn(this.props.token);
+        const { token, isGrowing } = this.props;
+        return token.type === "code" ? <Code code={token as Tokens.Code} isGrowing={isGrowing} /> : drawn(token);
     }
 }
 
@@ -85,7 +91,7 @@ function drawn(token: Token): ComponentChildren {
         case "blockquote":
             return <blockquote>{inside(token.tokens)}</blockquote>;
         case "code":
-            return <Code code={token as Tokens.Code} />;
+            return <Code code={token as Tokens.Code} isGrowing={false} />;
         case "list":
             return <List list={token as Tokens.List} />;
         case "table":
@@ -100,26 +106,14 @@ function drawn(token: Token): ComponentChildren {
             return (token as Tokens.Escape).text;
         case "checkbox":
             return <input type="checkbox" checked={(token as { checked?: boolean }).checked ?? false} disabled />;
+        case "formula":
+            return <Formula formula={token as FormulaToken} />;
         case "space":
         case "def":
             return null;
         default:
             return token.raw; // unknown tokens as source text
     }
-}
-
-function Code({ code }: { code: Tokens.Code }) {
-    return (
-        <figure class="code">
-            <figcaption>
-                <span>{code.lang?.split(/\s/)[0] ?? ""}</span>
-                <CopyButton text={code.text} label={t("chat.copy-code")} />
-            </figcaption>
-            <pre tabIndex={0}>
-                <code>{code.text}</code>
-            </pre>
-        </figure>
-    );
 }
 
 function List({ list }: { list: Tokens.List }) {
@@ -171,7 +165,7 @@ function Link({ link }: { link: Tokens.Link }) {
 
 function Picture({ image }: { image: Tokens.Image }) {
     const name = image.text || t("chat.picture");
-    if (PICTURE.test(image.href)) return <img src={image.href} alt={name} />;
+    if (PICTURE.test(image.href)) return <OpenPicture url={image.href} name={name} />;
     return (
         <span class="picture-elsewhere" title={image.href}>
             {LINK.test(image.href) ? (
