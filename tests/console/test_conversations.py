@@ -86,9 +86,11 @@ async def test_an_answer_shows_thoughts_markdown_a_plan_calls_and_a_sub_agent(co
     assert await serious_violations(console_page) == []
     await console_page.screenshot("answer")
     drawn = "[...document.querySelectorAll('.assistant > .markdown')].map((each) => each.innerHTML)"
+    colored = "document.querySelector('.code .hljs-number')"
+    await console_page.until(colored)
     grown = await console_page.run(drawn)
     await console_page.page.send_command("Page.reload")
-    await console_page.until(DONE)
+    await console_page.until(f"{DONE} && {colored}")
     assert await console_page.run(drawn) == grown
 
 
