@@ -9,9 +9,9 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps
-# pip prints errors only; the rest is in the log. In a terminal it also shows the steps of a build, on standard output.
-QUIET := --quiet --progress-bar off --log $(VENV)/install.log
+# pip prints errors only; in a terminal it also shows the steps of a build, on standard output. Python compiles what it
+# imports, which is a small part of what the packages contain.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --no-deps --no-compile --quiet --progress-bar off
 CLIENTS := tests/identity/clients tests/protocols/a2a/clients tests/protocols/agui/clients tests/protocols/agui/front_ends tests/protocols/aisdk/clients tests/protocols/blade/clients tests/protocols/mcp/clients tests/protocols/openai/clients
 CONSOLE := src/dragoman/console/.built
 CODE := src tests tools $(wildcard bench examples)
@@ -37,20 +37,29 @@ run: $(INSTALLED)-run $(EXTRAS:%=$(INSTALLED)-%) $(INSTALLED)-dragoman console #
 	@exec $(BIN)/dragoman serve --first-key --host $(HOST) --port $(PORT) $(if $(DATA),--data $(DATA)) $(ARGS)
 
 test: ready ## format, lint, types and all tests (ARGS="…" for pytest, FULL=1 for the long form of campaigns)
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	$(call TESTS_AND_TYPES,)
 
 check: ready ## the same without the slow tests, in under two minutes
-	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(ARGS)
+	$(call TESTS_AND_TYPES,-m "not slow")
 
-# The type checker and npm take about a minute each, mostly on one core.
-ready: $(INSTALLED)-test $(INSTALLED)-dragoman
+# The type checker takes more than a minute of one core in a fresh clone, so it runs beside the tests. If it finds a
+# mistake, it interrupts them.
+define TESTS_AND_TYPES
+@echo "mypy $(CODE) &"; echo "pytest $(PARALLEL) $(1) $(ARGS)"; rm -f $(VENV)/pytest.pid; \
+{ $(BIN)/mypy $(CODE) >$(VENV)/mypy.log 2>&1 || \
+	{ echo; cat $(VENV)/mypy.log; kill -INT $$(cat $(VENV)/pytest.pid) 2>/dev/null; false; }; } & types=$$!; \
+sh -c 'echo $$$$ >$(VENV)/pytest.pid; exec "$$@"' sh $(BIN)/python -m pytest $(PARALLEL) $(1) $(ARGS); status=$$?; \
+wait $$types && tail -1 $(VENV)/mypy.log || { echo "mypy failed"; status=1; }; exit $$status
+endef
+
+# pip and npm take about a minute each, mostly on one core.
+ready: $(INSTALLED)-console
 	@$(MAKE) --no-print-directory clients console & clients=$$!; \
 	$(MAKE) --no-print-directory static; status=$$?; wait $$clients; exit $$status
 
 static: $(INSTALLED)-test $(INSTALLED)-dragoman
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
 format: $(INSTALLED)-test ## format the code as `make check` expects it
@@ -76,7 +85,7 @@ console: $(INSTALLED)-venv ## build the web console if it has changed, with its 
 	@$(MAKE) --silent --no-print-directory $(CONSOLE) || \
 		echo "the console could not be built: the server runs without it, and its front page explains what to do" >&2
 
-clients: $(INSTALLED)-test ## install the official clients; without them their tests are skipped
+clients: $(INSTALLED)-console ## install the official clients; without them their tests are skipped
 	@for folder in $(CLIENTS); do \
 		stamp="$(CURDIR)/$$folder/node_modules/.installed"; \
 		test -e "$$stamp" -a "$$stamp" -nt $$folder/package-lock.json || \
@@ -101,13 +110,14 @@ $(INSTALLED)-venv:
 	@echo "creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { \
 		echo "Python's venv module does not work; on Debian and Ubuntu, install the package python3-venv." >&2; exit 1; }
+	@$(PIP) --require-hashes -r requirements/pip.txt || echo "pip was not updated: this one may take longer" >&2
 	@touch $@
 
 # One list at a time, even with `make -j`: concurrent pips corrupt the environment.
 $(INSTALLED)-%: requirements/%.txt | $(INSTALLED)-venv
 	@test $* = console || \
 		echo "installing requirements/$*.txt ($$(grep -c '^[a-z0-9]' $<) packages, with verified hashes)"
-	@$(PIP) $(QUIET) --require-hashes -r $<
+	@$(PIP) --require-hashes -r $<
 	@touch $@
 
 $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(INSTALLED)-console
@@ -116,7 +126,7 @@ $(CONSOLE): $(shell find web -name node_modules -prune -o -type f -print) | $(IN
 
 # After the lists, because the build uses the setuptools that they pin.
 $(INSTALLED)-dragoman: pyproject.toml | $(INSTALLED)-venv
-	@$(PIP) $(QUIET) --no-build-isolation --editable . >/dev/null
+	@$(PIP) --no-build-isolation --editable . >/dev/null
 	@touch $@
 
 .NOTPARALLEL:

