@@ -17,7 +17,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 Json = Any
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 FLAGS = (
     "--headless",
     "--no-sandbox",

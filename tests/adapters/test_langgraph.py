@@ -293,7 +293,7 @@ async def test_a_stopped_run_leaves_its_calls_closed_and_the_next_message_goes_o
     async with agent_harness(tmp_path, LangGraphAgent(create_agent(model, [hang]), name="slow")) as harness:
         session = await harness.session()
         await session.send("go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await entered.wait()
         await harness.engine.stop_run(await session.live())
         assert (await session.stop()).reason == "cancelled"

@@ -97,7 +97,7 @@ async def test_the_example_is_served_on_every_protocol(tmp_path: Path) -> None:
 
 async def until(reached: Callable[[], Awaitable[bool]]) -> None:
     """Wait for another process."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await reached():  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.02)
 

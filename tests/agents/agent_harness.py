@@ -42,7 +42,7 @@ from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.memories import SqliteMemories
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 ANN = UserId("ann")
 
 # --- the model --------------------------------------------------------------------------------------------------------

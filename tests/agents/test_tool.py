@@ -20,7 +20,7 @@ from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class Context:

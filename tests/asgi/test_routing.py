@@ -61,7 +61,7 @@ def request() -> Message:
 
 async def test_a_stream_ends_whole_when_its_key_is_revoked() -> None:
     keys, sent = ManualAuthenticator(), SentMessages()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         task = asyncio.create_task(StreamGuard(endless, "test", keys)(request(), no_body, sent))
         await sent.was_sent.wait()
         await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_a_stream_that_swallows_the_first_cancellation_is_cancelled_again(
                 if swallowed == 3:
                     raise
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         task = asyncio.create_task(StreamGuard(stubborn, "test", keys)(request(), no_body, sent))
         await sent.was_sent.wait()
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_a_key_revoked_before_the_stream_began_ends_it_at_once() -> None:
             return lambda: None
 
     sent = SentMessages()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await StreamGuard(endless, "test", RevokedBefore())(request(), no_body, sent)
     assert sent.messages[0]["type"] == "http.response.start"
     assert sent.messages[-1]["more_body"] is False

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from dragoman.ports.bus import MAX_HINT_BYTES, Bus
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class RecordingSubscriber:

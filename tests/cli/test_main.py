@@ -25,7 +25,7 @@ from dragoman.server.bootstrap_key import curl_line
 from dragoman.settings import SUBJECTS, all_settings
 from tests.requirements import requirement
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 COMMAND = (sys.executable, "-m", "dragoman")
 ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
 

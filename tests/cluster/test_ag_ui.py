@@ -12,7 +12,7 @@ from tests.protocols.agui.endpoint_streams import HELLO, LONG, StreamReader, err
 from tests.servers import running_server
 from tests.stores.postgres import Server
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module")

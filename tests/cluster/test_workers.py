@@ -14,7 +14,7 @@ from dragoman.settings import SettingsError, load
 from tests.crash.client import ConnectionBroken, send_request
 from tests.servers import COMMAND
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 
 
 async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path: Path, postgres_url: str) -> None:

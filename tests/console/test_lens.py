@@ -207,7 +207,7 @@ async def output_of(line: str, key: str, until: str) -> str:
     )
     assert process.stdout is not None
     output = ""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while until not in output:
             piece = await process.stdout.read(65536)
             assert piece, (line, output)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.crash.failpoints import FailPoint
 
 PROJECT_ROOT = Path(__file__).parent.parent.parent
-START_DEADLINE_S = 30.0
+START_DEADLINE_S = 60.0
 READY = b"ready http://"
 
 

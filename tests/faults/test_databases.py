@@ -12,7 +12,7 @@ from tests.requirements import requirement
 from tests.servers import running_server
 from tests.stores.postgres import server as postgres_server
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 OTHERS = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND NOT pid = ANY (%s)"

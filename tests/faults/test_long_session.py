@@ -24,7 +24,7 @@ from tests.requirements import requirement
 EVENTS = extent(100_000, 40_000)
 PART = 20_000
 MEBIBYTE = 1024 * 1024
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def event(seq: int) -> Event:

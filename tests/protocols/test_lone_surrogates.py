@@ -62,7 +62,7 @@ async def test_over_blade_half_of_a_character_is_replaced(tmp_path: Path) -> Non
         assert "not JSON" not in str(memory.body), "the body was read"
         session = await alice.session()
         url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
-        async with asyncio.timeout(10), connect(url) as ws:
+        async with asyncio.timeout(60), connect(url) as ws:
             await ws.send("40" + json.dumps({"token": alice.key}))
             await ws.send("427" + json.dumps(["chat:send", {"session_id": session, "message": CUT}]))
             while not (frame := str(await ws.recv())).startswith("437"):

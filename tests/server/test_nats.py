@@ -15,7 +15,7 @@ from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 async def readiness(server: AppServer) -> tuple[int, object]:

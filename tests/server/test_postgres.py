@@ -28,7 +28,7 @@ from tests.servers import COMMAND, AppServer, running_server, server_process
 from tests.stores.postgres import Server
 from tests.stores.postgres import server as postgres_server
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 EXPRESSIBLE = [each for each in CONVERSATIONS if each.needs <= AapDriver.features]
 
 

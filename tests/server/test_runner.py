@@ -22,7 +22,7 @@ from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, Server, bind_socket, url_of
 from dragoman.settings import Settings
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 DEFAULTS = Settings()
 GOOD = b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

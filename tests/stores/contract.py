@@ -44,7 +44,7 @@ from tests.core.log_generator import LogGenerator, generated_log
 from tests.core.strategies import NOON
 
 ANN, BOB = UserId("ann"), UserId("bob")
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def session_id(number: int) -> SessionId:

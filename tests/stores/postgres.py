@@ -23,7 +23,7 @@ from dragoman.stores.postgres.database import connect, migrate
 
 USER = "dragoman"
 TEMPLATE = "template_of_tests"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 _NOBODY = 65534
 """PostgreSQL does not run as root; where the tests do, it runs as this user."""
 

@@ -25,7 +25,7 @@ from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.strategies import NOON
 from tests.stores.contract import ANN, BOB, commit_accepted, new_session_in, session_id
 
-DEADLINE_S = 20
+DEADLINE_S = 60
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
 

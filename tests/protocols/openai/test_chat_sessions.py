@@ -19,7 +19,7 @@ GREETING = "Hello! I am the rehearsal agent."
 STAMP = user(script(call("stamp", text="x"), {"say": "so {result}"}))
 NOTICE = "The tool stamp waits for approval, in the console or through another protocol."
 WAITING = user(script({"say": "one"}, {"wait_ms": 600_000}))
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

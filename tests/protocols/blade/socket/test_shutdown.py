@@ -20,7 +20,7 @@ async def test_a_server_that_is_asked_to_stop_closes_its_sockets_and_ends_soon(t
             socket_client(alice.url, alice.key, ["polling"]) as polling,
         ):
             await socket.send(session, script({"say": "before"}))
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(60):
                 await server.stop()
                 await socket.is_disconnected.wait()
                 await polling.is_disconnected.wait()
