@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -7,6 +8,17 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
+
+# The thousands of objects that a test run imports and collects stay until its end: looking through them for garbage,
+# again and again, takes a tenth of the time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what exists now out of further collections."""
+    gc.freeze()
+    gc.enable()
+
 
 pytest_plugins = ["dragoman.testing.fixtures", "tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
 
