@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import httpx2
 import psutil
 import pytest
 
@@ -32,6 +33,11 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
         assert len(workers) == 2
         made = await send_request(port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
         path = f"/sessions/{made.json['sessionId']}"
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
+            scraped = (await client.get("/metrics")).text.splitlines()
+        active = [line for line in scraped if line.startswith("dragoman_runs_active{")]
+        assert active == [f'dragoman_runs_active{{worker="{number}"}} 0.0' for number in (0, 1)]
+        assert scraped.count("# TYPE dragoman_runs_active gauge") == 1
         os.kill(workers[0].pid, signal.SIGKILL)
         while len(psutil.Process(process.pid).children()) < 2 or workers[0].is_running():  # noqa: ASYNC110  # a process
             await asyncio.sleep(0.05)

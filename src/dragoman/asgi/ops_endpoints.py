@@ -65,7 +65,7 @@ class OpsEndpoints:
         extra_status: Callable[[], Mapping[str, str]],
         authenticator: Authenticator,
         are_metrics_public: bool,
-        update_gauges: Callable[[], None],
+        exposition: Callable[[], Awaitable[bytes]],
         build_openapi: Callable[[], JsonObject],
     ) -> None:
         """Make the endpoints.
@@ -75,14 +75,14 @@ class OpsEndpoints:
             extra_status: returns members of `/readyz` that do not affect readiness.
             authenticator: checks keys.
             are_metrics_public: whether `/metrics` needs no key.
-            update_gauges: sets the metrics that are sampled, not counted.
+            exposition: returns the metrics.
             build_openapi: builds the OpenAPI document; called once, on the first request for it.
         """
         self._readiness = readiness
         self._extra_status = extra_status
         self._authenticator = authenticator
         self._are_metrics_public = are_metrics_public
-        self._update_gauges = update_gauges
+        self._exposition = exposition
         self._build_openapi = build_openapi
 
     def routes(self) -> list[Route]:
@@ -112,8 +112,7 @@ class OpsEndpoints:
             header = request.headers.get("authorization")
             principal = await self._authenticator.authenticate(header, address_of(request.scope))
             principal.require("admin")
-        self._update_gauges()
-        return Response(metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+        return Response(await self._exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def openapi(self, _: Request) -> Response:
         """The API reference for programs."""

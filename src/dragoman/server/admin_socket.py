@@ -151,7 +151,7 @@ class AdminSocket:
     async def start(self) -> None:
         """Start listening. The caller holds the folder's lock, so an existing socket file is stale."""
         self._server = await asyncio.start_unix_server(
-            self._serve, sock=_bind_socket(self._folder), limit=MAX_LINE_BYTES
+            self._serve, sock=bind_socket(self._folder, SOCKET_FILE), limit=MAX_LINE_BYTES
         )
 
     async def close(self) -> None:
@@ -220,8 +220,9 @@ def to_key_info(key: ApiKey) -> KeyInfo:
     )
 
 
-def _bind_socket(folder: Path) -> socket.socket:
-    with short_socket_path(folder) as path:
+def bind_socket(folder: Path, name: str) -> socket.socket:
+    """Bind a socket in a folder that only the server's user may open. Replaces a stale one."""
+    with short_socket_path(folder, name) as path:
         Path(path).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         previous_umask = os.umask(0o177)  # so that the file never has a wider mode
@@ -233,15 +234,15 @@ def _bind_socket(folder: Path) -> socket.socket:
 
 
 @contextmanager
-def short_socket_path(folder: Path) -> Iterator[str]:
+def short_socket_path(folder: Path, name: str = SOCKET_FILE) -> Iterator[str]:
     """Yield a path of the socket that is short enough for the kernel; a deep folder is named by a file descriptor."""
-    path = str(folder / SOCKET_FILE)
+    path = str(folder / name)
     if len(os.fsencode(path)) < MAX_SOCKET_PATH_BYTES:
         yield path
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         by_descriptor = Path(f"/proc/self/fd/{descriptor}")
-        yield str(by_descriptor / SOCKET_FILE) if by_descriptor.exists() else path
+        yield str(by_descriptor / name) if by_descriptor.exists() else path
     finally:
         os.close(descriptor)

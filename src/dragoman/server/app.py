@@ -54,6 +54,7 @@ from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
 from dragoman.server.readiness import Readiness
 from dragoman.server.stores import Stores, open_stores, watch_for_changes
+from dragoman.server.worker_metrics import WorkerMetrics
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import LazyCipher
 
@@ -87,6 +88,7 @@ class Application:
         self.schedules: Scheduler
         self.expired_sessions: ExpiredSessions
         self._worker = worker
+        self._worker_metrics: WorkerMetrics | None = None
         self._clock = clock
         self._ids = RandomIds()
         self._environ = environ
@@ -173,6 +175,10 @@ class Application:
         agents, default_agent = await self._prepare_agents(stack=stack)
         transcriber = self._open_transcriber(stack)
         await self._start_engine(agents, default_agent, stack)
+        if self._worker is not None:
+            self._worker_metrics = WorkerMetrics(settings.folder, self._worker, settings.workers, self._update_gauges)
+            await self._worker_metrics.start()
+            stack.push_async_callback(self._worker_metrics.close)
         self._mount_protocols(transcriber, stack)
 
     async def _open_accounts(self, stack: AsyncExitStack) -> None:
@@ -304,7 +310,7 @@ class Application:
             authenticator=access.authenticator,
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
             extra_status=lambda: self._extra_status(readiness.reason),
-            update_gauges=self._update_gauges,
+            exposition=self._exposition,
             build_openapi=lambda: build_openapi(documented),
         )
         routes = [route for protocol in self._protocols for route in protocol.routes]
@@ -322,6 +328,12 @@ class Application:
         remotes = {"remote_agents": ", ".join(f"{name} {remote[name]}" for name in sorted(remote))} if remote else {}
         reasons = {} if reason is None else {"reason": reason}
         return {**reasons, **runs, **bus, **remotes}
+
+    async def _exposition(self) -> bytes:
+        if self._worker_metrics is not None:
+            return await self._worker_metrics.exposition()
+        self._update_gauges()
+        return metrics.exposition()
 
     def _update_gauges(self) -> None:
         """Set the metrics that are sampled, not counted."""

@@ -6,7 +6,7 @@ when the metrics are requested.
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
@@ -189,6 +189,33 @@ def exposition() -> bytes:
     from prometheus_client import generate_latest
 
     return generate_latest(_registry())
+
+
+def merged_exposition(by_worker: Mapping[int, bytes]) -> bytes:
+    """The expositions of several workers as one, each number with the label `worker`."""
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families: dict[str, Metric] = {}
+    for worker, exposed in by_worker.items():
+        for family in text_string_to_metric_families(exposed.decode()):
+            merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                merged.samples.append(sample._replace(labels={**sample.labels, "worker": str(worker)}))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families.values()))
+    return generate_latest(registry)
+
+
+class _Families:
+    """Provides given metrics to a registry."""
+
+    def __init__(self, families: "Iterable[Metric]") -> None:
+        self._families = families
+
+    def collect(self) -> "Iterable[Metric]":
+        return self._families
 
 
 @cache
