@@ -5,7 +5,7 @@ import gc
 import re
 import runpy
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
@@ -18,6 +18,7 @@ from dragoman.agents.parameters import DeclarationError
 from dragoman.client import AsyncClient
 from dragoman.client.codec import SessionHandle
 from dragoman.client.connection import Timeouts
+from dragoman.client.transports import ClientProtocol
 from dragoman.gateway.breaker import CircuitBreaker
 from dragoman.gateway.remote_server import RemoteServer
 from tests.servers import Listener, running_socket_server
@@ -48,6 +49,24 @@ async def test_the_example_is_served_and_says_at_start_what_it_is(
         await listener.stop()
 
 
+async def test_the_example_of_an_a2a_agent_is_served_by_its_location(tmp_path: Path) -> None:
+    app = runpy.run_path(str(EXAMPLES / "a2a_server.py"))["app"]
+    listener = Listener(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    connection = await listener.start()
+    try:
+        agents = load(f"barista=a2a+{connection.url}")
+        async with (
+            running_socket_server(tmp_path, agents=agents, rehearsal=False) as server,
+            AsyncClient(server.connection.url, key=server.key("alice")) as client,
+        ):
+            (barista,) = await client.agents()
+            assert (barista.name, barista.description) == ("barista", "Brings hot drinks")
+            session = await client.create("barista", on_question=lambda question: "tea")
+            assert (await session.ask("hello")).text == "Here is your tea."
+    finally:
+        await listener.stop()
+
+
 async def test_the_example_in_the_docs_is_an_agent() -> None:
     page = (EXAMPLES.parent.parent / "docs" / "remote-agents.md").read_text(encoding="utf-8")
     block = re.search(r"```python\n(from dragoman .*?)```", page, re.DOTALL)
@@ -67,8 +86,9 @@ def test_an_agent_is_named_after_its_variable_unless_it_has_a_name() -> None:
 
 def test_a_location_on_the_command_line_is_a_remote_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMOTE_AGENT_KEY", "sk-1")
-    agents = load_all(["a.b=ag-ui+http://127.0.0.1:9/agent", "other=openai+https://example.org/v1"])
-    assert [each.spec.name for each in agents] == ["a.b", "other"]
+    locations = [f"{name}={name}+http://127.0.0.1:9/path" for name in get_args(ClientProtocol)]
+    agents = load_all(["a.b=ag-ui+http://127.0.0.1:9/agent", *locations])
+    assert [each.spec.name for each in agents] == ["a.b", *get_args(ClientProtocol)]
     assert all(isinstance(each, RemoteAgent) for each in agents)
 
 

@@ -29,7 +29,7 @@ ADAPTERS = {
 Not by the top module alone: a project's own package may be called `agents`.
 """
 
-_REMOTE = re.compile(r"[A-Za-z0-9_.-]+=[a-z-]+\+https?://")
+_REMOTE = re.compile(r"[A-Za-z0-9_.-]+=[a-z0-9-]+\+https?://")
 
 
 class LoadError(Exception):
