@@ -83,8 +83,11 @@ def test_llms_txt_lists_every_page() -> None:
 # --- reference --------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_the_command_line_lists_every_command() -> None:
-    assert set(re.findall(r"^\| `dragoman (\w+)`", text_of("cli.md"), re.MULTILINE)) == set(commands.commands)
+def test_the_page_of_the_command_line_lists_commands_that_exist() -> None:
+    """The site adds the help of every command."""
+    listed = set(re.findall(r"^\| `dragoman (\w+)`", text_of("cli.md"), re.MULTILINE))
+    assert len(listed) > 10
+    assert listed - set(commands.commands) == set()
 
 
 @pytest.mark.parametrize("module", [dragoman, dragoman.client, dragoman.testing], ids=lambda each: each.__name__)
