@@ -16,6 +16,7 @@ from dragoman.buses.local import LocalBus
 from dragoman.cli.keys import AdminRequestError, handle_in_folder
 from dragoman.core.ids import UserId
 from dragoman.core.profile import Profile
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.server import admin_socket
@@ -31,6 +32,7 @@ from dragoman.server.admin_socket import (
     send_request,
 )
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.stores.sqlite.audit import SqliteAudit
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.profiles import SqliteProfiles
@@ -48,7 +50,7 @@ async def folder(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     await ring.start()
     profiles = ProfileService(SqliteProfiles(database), LocalBus())
     await profiles.start()
-    server = AdminSocket(folder, ring, profiles)
+    server = AdminSocket(folder, ring, profiles, AuditLog(SqliteAudit(database), SystemClock(), RandomIds()))
     await server.start()
     yield folder
     await server.close()
@@ -119,7 +121,8 @@ async def test_a_stale_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> 
     database = Database(tmp_path)
     database.start()
     ring = KeyRing(SqliteKeys(database), LocalBus(), SystemClock(), RandomIds())
-    server = AdminSocket(tmp_path, ring, ProfileService(SqliteProfiles(database), LocalBus()))
+    audit = AuditLog(SqliteAudit(database), SystemClock(), RandomIds())
+    server = AdminSocket(tmp_path, ring, ProfileService(SqliteProfiles(database), LocalBus()), audit)
     await server.start()
     assert await send_admin_request(tmp_path, ListKeys()) == Reply()
     await server.close()

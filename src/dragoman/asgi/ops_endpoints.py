@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -10,14 +11,25 @@ from starlette.routing import Route
 from dragoman.asgi import docs_page
 from dragoman.asgi.security import Message as Scope
 from dragoman.asgi.security import Receive, Send
+from dragoman.core.audit import AuditEntry
 from dragoman.core.content import JsonObject
+from dragoman.core.refusals import Invalid
 from dragoman.engine.instrumentation import metrics
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import address_of
 from dragoman.protocols.kit.body import json_response
 
 STATUS_RESPONSE = openapi.ResponseSpec(description="the status", body=dict[str, str])
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    """A part of the audit log, newest first."""
+
+    entries: list[AuditEntry]
+
+
 ROUTES = (
     openapi.Route(
         method="GET",
@@ -46,6 +58,15 @@ ROUTES = (
     ),
     openapi.Route(
         method="GET",
+        path="/audit",
+        summary="Audit log",
+        description="Newest entries first. `limit`, and `before`, the `entry_id` of the last one of the previous page;"
+        " `user` and `action` filter. Needs the scope `admin`.",
+        tag="Server",
+        responses={200: openapi.ResponseSpec(description="the entries", body=AuditPage)},
+    ),
+    openapi.Route(
+        method="GET",
         path="/openapi.json",
         summary="This document",
         tag="Server",
@@ -64,6 +85,7 @@ class OpsEndpoints:
         readiness: Callable[[], Awaitable[str]],
         extra_status: Callable[[], Mapping[str, str]],
         authenticator: Authenticator,
+        audit: AuditLog,
         are_metrics_public: bool,
         exposition: Callable[[], Awaitable[bytes]],
         build_openapi: Callable[[], JsonObject],
@@ -74,6 +96,7 @@ class OpsEndpoints:
             readiness: returns `ready`, or in a word why not.
             extra_status: returns members of `/readyz` that do not affect readiness.
             authenticator: checks keys.
+            audit: the audit log.
             are_metrics_public: whether `/metrics` needs no key.
             exposition: returns the metrics.
             build_openapi: builds the OpenAPI document; called once, on the first request for it.
@@ -81,6 +104,7 @@ class OpsEndpoints:
         self._readiness = readiness
         self._extra_status = extra_status
         self._authenticator = authenticator
+        self._audit = audit
         self._are_metrics_public = are_metrics_public
         self._exposition = exposition
         self._build_openapi = build_openapi
@@ -91,6 +115,7 @@ class OpsEndpoints:
             Route("/healthz", self.healthz),
             Route("/readyz", self.readyz),
             Route("/metrics", self.metrics),
+            Route("/audit", self.audit),
             Route("/openapi.json", self.openapi),
             Route("/docs", self.docs),
             Route("/docs/", self.redirect_to_docs),
@@ -109,10 +134,25 @@ class OpsEndpoints:
     async def metrics(self, request: Request) -> Response:
         """The metrics in Prometheus' text format."""
         if not self._are_metrics_public:
-            header = request.headers.get("authorization")
-            principal = await self._authenticator.authenticate(header, address_of(request.scope))
-            principal.require("admin")
+            await self._require_admin(request)
         return Response(await self._exposition(), media_type=metrics.CONTENT_TYPE)
+
+    async def audit(self, request: Request) -> Response:
+        """A page of the audit log."""
+        await self._require_admin(request)
+        query = request.query_params
+        limit = query.get("limit", "100")
+        if not (limit.isascii() and limit.isdigit()):
+            raise Invalid(f"expected a number, got {limit!r:.40}", path="limit")
+        entries = await self._audit.page(
+            before=query.get("before"), limit=int(limit), user=query.get("user"), action=query.get("action")
+        )
+        return json_response(AuditPage(entries))
+
+    async def _require_admin(self, request: Request) -> None:
+        header = request.headers.get("authorization")
+        principal = await self._authenticator.authenticate(header, address_of(request.scope))
+        principal.require("admin")
 
     async def openapi(self, _: Request) -> Response:
         """The API reference for programs."""

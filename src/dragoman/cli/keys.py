@@ -12,10 +12,12 @@ from pathlib import Path
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.profiles import ProfileService
-from dragoman.ports.accounts import ApiKeyStore, ProfileStore
+from dragoman.ports.accounts import ApiKeyStore, AuditStore, ProfileStore
 from dragoman.server.admin_socket import (
+    ListAudit,
     ListKeys,
     Reply,
     Request,
@@ -28,6 +30,7 @@ from dragoman.server.admin_socket import (
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.stores import open_postgres
 from dragoman.settings import SettingsError
+from dragoman.stores.sqlite.audit import SqliteAudit
 from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.profiles import SqliteProfiles
@@ -47,7 +50,7 @@ def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVE
     Raises:
         AdminRequestError: the folder has no data, or its server does not answer.
     """
-    if isinstance(request, ListKeys | RevokeKey | SetUser) and not (folder / "dragoman.db").exists():
+    if isinstance(request, ListAudit | ListKeys | RevokeKey | SetUser) and not (folder / "dragoman.db").exists():
         raise AdminRequestError(f"{folder} contains no data: name the server's data folder with --data")
     deadline = time.monotonic() + timeout_s
     while True:
@@ -82,20 +85,27 @@ def handle_in_database(url: str, request: Request) -> Reply:
 async def _handle_offline(folder: Path, request: Request) -> Reply:
     with closing(Database(folder)) as database:
         database.start()
-        return await _handle_with_stores(SqliteKeys(database), SqliteProfiles(database), request)
+        return await _handle_with_stores(SqliteKeys(database), SqliteProfiles(database), SqliteAudit(database), request)
 
 
 async def _handle_in_database(url: str, request: Request) -> Reply:
     with closing(open_postgres(url, access="unlocked")) as database:
+        from dragoman.stores.postgres.audit import PostgresAudit
         from dragoman.stores.postgres.keys import PostgresKeys
         from dragoman.stores.postgres.profiles import PostgresProfiles
 
-        return await _handle_with_stores(PostgresKeys(database), PostgresProfiles(database), request)
+        return await _handle_with_stores(
+            PostgresKeys(database), PostgresProfiles(database), PostgresAudit(database), request
+        )
 
 
-async def _handle_with_stores(keys: ApiKeyStore, profiles: ProfileStore, request: Request) -> Reply:
-    ring = KeyRing(keys, LocalBus(), SystemClock(), RandomIds())
+async def _handle_with_stores(
+    keys: ApiKeyStore, profiles: ProfileStore, entries: AuditStore, request: Request
+) -> Reply:
+    clock, ids = SystemClock(), RandomIds()
+    audit = AuditLog(entries, clock, ids)
+    ring = KeyRing(keys, LocalBus(), clock, ids, audit=audit)
     await ring.reload()
     profile_service = ProfileService(profiles, LocalBus())
     await profile_service.start()
-    return await handle(request, ring, profile_service)
+    return await handle(request, ring, profile_service, audit)

@@ -347,6 +347,39 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
 
 
+# --- audit log --------------------------------------------------------------------------------------------------------
+
+
+@commands.command(short_help="Show the audit log.")
+@click.option(
+    "--limit", default=100, show_default=True, help="how many of the newest entries", type=click.IntRange(1, 1000)
+)
+@click.option("--user", help="only what this user did")
+@click.option("--action", help="only one kind of entry, such as key.created")
+@click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
+@settings_flags("data", "database")
+def audit(limit: int, user: str | None, action: str | None, as_json: bool, **flags: FlagValue) -> None:
+    """Show who created and revoked keys, logged in, shared, deleted and exported; newest first."""
+    import msgspec
+
+    from dragoman.server.admin_socket import ListAudit
+    from dragoman.terminal.table import format_table
+
+    request = ListAudit(limit=limit, user=user, action=action)
+    entries = _send_admin_request(load_settings(flags).settings, request).audit
+    if as_json:
+        for each in entries:
+            click.echo(msgspec.json.encode(each))
+        return
+    rows = [("TIME", "ACTION", "USER", "ADDRESS", "TARGET", "TIMES", "DETAIL")]
+    rows += [
+        (_format_minute(each.at), each.action, each.user, each.address, each.target, str(each.count), each.detail)
+        for each in entries
+    ]
+    for line in format_table(rows):
+        click.echo(line)
+
+
 # --- users ------------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports.environment import Clock
@@ -38,6 +39,7 @@ class Deletion:
         clock: decides which have expired.
         agents: the names of the agents of this server.
         find_agent: one of them by its name.
+        audit: records deletions of sessions that users see in lists.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Deletion:
         clock: Clock,
         agents: Collection[str],
         find_agent: Callable[[str], Agent | None],
+        audit: AuditLog | None,
     ) -> None:
         self._store = store
         self._index = index
@@ -62,6 +65,7 @@ class Deletion:
         self._clock = clock
         self._agents = agents
         self._find_agent = find_agent
+        self._audit = audit
 
     async def resume(self) -> None:
         """Have the agents of this server forget the sessions that they still have to forget."""
@@ -99,6 +103,7 @@ class Deletion:
         await self._attachments.delete_for_session(session_id, owner)
         await self._delete_stored(session_id, self._agents)
         self._notify(session_id, owner)
+        await self._record(session_id, owner)
 
     async def _delete(self, live: LiveSession) -> None:
         if live.failure is not None:  # lost or deleted: this object no longer represents the session
@@ -115,6 +120,11 @@ class Deletion:
             self._sessions.remove(live)
         if not live.state.settings.unlisted:
             self._notify(session_id, owner)
+            await self._record(session_id, owner)
+
+    async def _record(self, session_id: SessionId, owner: UserId) -> None:
+        if self._audit is not None:
+            await self._audit.record("session.deleted", target=session_id, user=owner)
 
     async def _delete_stored(self, session_id: SessionId, agents: Collection[str]) -> None:
         """Delete a session from the store, then have those of the agents that are `Forgetting` forget it.

@@ -41,6 +41,7 @@ from dragoman.engine.runs.runner import Runner
 from dragoman.engine.runs.submissions import BusyPolicy, Submissions, SubmitResult
 from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey, KeyReservation
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
@@ -100,6 +101,7 @@ class Engine:
         memories: MemoryService | None = None,
         profiles: ProfileService | None = None,
         cluster_store: ClusterStore | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self.agents = dict(agents)
         self.default_agent = default_agent
@@ -157,6 +159,7 @@ class Engine:
             clock=clock,
             agents=self.agents,
             find_agent=self._find_agent,
+            audit=audit,
         )
         self._creation = Creation(
             self._sessions,

@@ -1,4 +1,4 @@
-"""What is stored for users outside of their sessions: API keys, profiles, memories, share links and schedules."""
+"""What is stored for users outside of their sessions: keys, profiles, memories, share links, schedules, audit log."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from dragoman.core.audit import AuditEntry
 from dragoman.core.ids import KeyId, RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter
 from dragoman.core.profile import Profile
@@ -43,6 +44,18 @@ class ApiKeyStore(Protocol):
 
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
         """Record when keys were last used."""
+
+
+class AuditStore(Protocol):
+    """The stored audit log. Entries are never changed."""
+
+    async def add(self, entries: Sequence[AuditEntry]) -> None:
+        """Store entries."""
+
+    async def page(
+        self, before: str | None, limit: int, user: str | None = None, action: str | None = None
+    ) -> Sequence[AuditEntry]:
+        """List entries, newest first: those older than the entry `before`, of a user, of an action."""
 
 
 class ProfileStore(Protocol):

@@ -2,7 +2,10 @@
 
 from typing import NamedTuple
 
+from dragoman.core.audit import Actor
 from dragoman.core.principal import Principal
+from dragoman.core.refusals import LimitReached
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.authentication import Authenticator, KeysAndTokens, NoKeys
 from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.limits import ConcurrencyLimit, Limits, make_limits
@@ -23,9 +26,11 @@ class AccessControl(NamedTuple):
     admit_stream: AdmitStream
 
 
-def make_access_control(settings: Settings, keys: KeyRing, tokens: TokenVerifier | None, clock: Clock) -> AccessControl:
+def make_access_control(
+    settings: Settings, keys: KeyRing, tokens: TokenVerifier | None, clock: Clock, audit: AuditLog
+) -> AccessControl:
     """The access control of a server with these settings."""
-    authenticator: Authenticator = KeysAndTokens(keys, clock, tokens) if settings.auth else NoKeys()
+    authenticator: Authenticator = KeysAndTokens(keys, clock, tokens, audit) if settings.auth else NoKeys()
     limits = make_limits(
         requests_per_minute=settings.requests_per_minute,
         streams=settings.max_streams_per_user,
@@ -33,7 +38,7 @@ def make_access_control(settings: Settings, keys: KeyRing, tokens: TokenVerifier
     return AccessControl(
         keys=keys,
         authenticator=authenticator,
-        authenticate=_rate_limited(authenticator, limits),
+        authenticate=_rate_limited(authenticator, limits, audit),
         admit_stream=reserve_for_user(limits.streams),
     )
 
@@ -43,10 +48,14 @@ def reserve_for_user(limit: ConcurrencyLimit) -> AdmitStream:
     return lambda principal: limit.acquire(principal.user)
 
 
-def _rate_limited(authenticator: Authenticator, limits: Limits) -> Authenticate:
+def _rate_limited(authenticator: Authenticator, limits: Limits, audit: AuditLog) -> Authenticate:
     async def authenticate(header: str | None, address: str) -> Principal:
         principal = await authenticator.authenticate(header, address)
-        limits.requests.consume(principal.key_id or principal.user)
+        try:
+            limits.requests.consume(principal.key_id or principal.user)
+        except LimitReached as error:
+            audit.count("limit.reached", Actor(principal.user, principal.key_id, address), str(error))
+            raise
         return principal
 
     return authenticate

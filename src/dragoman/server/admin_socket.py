@@ -16,6 +16,7 @@ from typing import Protocol, assert_never
 import msgspec
 import structlog
 
+from dragoman.core.audit import AuditEntry
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
 from dragoman.core.refusals import Refused
@@ -62,7 +63,17 @@ class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_fi
     retention_days: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
-Request = CreateKey | ListKeys | RevokeKey | SetUser
+class ListAudit(
+    msgspec.Struct, frozen=True, kw_only=True, tag="audit.list", tag_field="do", forbid_unknown_fields=True
+):
+    """List entries of the audit log, newest first."""
+
+    limit: int = 100
+    user: str | None = None
+    action: str | None = None
+
+
+Request = CreateKey | ListKeys | RevokeKey | SetUser | ListAudit
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +96,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keys: list[KeyInfo] = []
     secret: str | None = None
     profile: Profile | None = None
+    audit: list[AuditEntry] = []
 
 
 class KeyService(Protocol):
@@ -113,7 +125,16 @@ class ServerNotRunning(Exception):
     """No server is listening on the folder's socket."""
 
 
-async def handle(request: Request, keys: KeyService, profiles: ProfileService) -> Reply:
+class AuditService(Protocol):
+    """Reads the audit log."""
+
+    async def page(
+        self, *, before: str | None = ..., limit: int = ..., user: str | None = ..., action: str | None = ...
+    ) -> list[AuditEntry]:
+        """Return entries, newest first."""
+
+
+async def handle(request: Request, keys: KeyService, profiles: ProfileService, audit: AuditService) -> Reply:
     """Handle a request, in a running server or for a data folder without one."""
     try:
         match request:
@@ -133,6 +154,8 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService) -
                 given = {"time_zone": time_zone, "locale": locale, "retention_days": days}
                 settings = {name: value for name, value in given.items() if value is not msgspec.UNSET}
                 return Reply(profile=await profiles.change(UserId(request.user), **settings))
+            case ListAudit():
+                return Reply(audit=await audit.page(limit=request.limit, user=request.user, action=request.action))
             case _:
                 assert_never(request)
     except Refused as refused:
@@ -142,10 +165,11 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService) -
 class AdminSocket:
     """The server's end of the admin socket."""
 
-    def __init__(self, folder: Path, keys: KeyService, profiles: ProfileService) -> None:
+    def __init__(self, folder: Path, keys: KeyService, profiles: ProfileService, audit: AuditService) -> None:
         self._folder = folder
         self._keys = keys
         self._profiles = profiles
+        self._audit = audit
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -183,7 +207,7 @@ class AdminSocket:
             request = msgspec.json.decode(line, type=Request)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Reply(error=f"the server does not understand the request: {error}")
-        return await handle(request, self._keys, self._profiles)
+        return await handle(request, self._keys, self._profiles, self._audit)
 
 
 def send_request(folder: Path, request: Request) -> Reply:

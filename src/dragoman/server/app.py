@@ -31,6 +31,7 @@ from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.engine.scheduler import Scheduler
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import KEYS_CHANGED_SUBJECT, KeyRing
 from dragoman.engine.services.limits import REQUEST_MEMORY, RateLimit
 from dragoman.engine.services.memories import MemoryService
@@ -81,6 +82,7 @@ class Application:
         self.settings = settings
         self.state: State = "starting"
         self.keys: KeyRing
+        self.audit: AuditLog
         self._issuer: Issuer | None = None
         self.profiles: ProfileService
         self.memories: MemoryService
@@ -184,12 +186,16 @@ class Application:
     async def _open_accounts(self, stack: AsyncExitStack) -> None:
         """Open keys and profiles, follow changes that others make to them, and open the admin socket."""
         stores, bus = self._stores, self._bus.bus
+        self.audit = AuditLog(stores.audit, self._clock, self._ids)
+        await self.audit.start()
+        stack.push_async_callback(self.audit.close)
         self.keys = KeyRing(
             stores.keys,
             bus,
             self._clock,
             self._ids,
             wrong_key_limit=RateLimit(self.settings.wrong_keys_per_minute, "wrong keys"),
+            audit=self.audit,
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
@@ -201,7 +207,7 @@ class Application:
             stack.push_async_callback(asyncio.wait, [watch])
             stack.callback(watch.cancel)
         if not self._worker:  # workers share the data folder: the first one serves its socket
-            admin = AdminSocket(self.settings.folder, self.keys, self.profiles)
+            admin = AdminSocket(self.settings.folder, self.keys, self.profiles, self.audit)
             await admin.start()
             stack.push_async_callback(admin.close)
 
@@ -254,6 +260,7 @@ class Application:
             memories=self.memories,
             profiles=self.profiles,
             cluster_store=stores.cluster_store,
+            audit=self.audit,
         )
         self.schedules = Scheduler(
             stores.schedules,
@@ -279,7 +286,7 @@ class Application:
     def _mount_protocols(self, transcriber: Transcriber | None, stack: AsyncExitStack) -> None:
         settings = self.settings
         tokens = make_token_verifier(settings, self._issuer, self._clock)
-        access = make_access_control(settings, self.keys, tokens, self._clock)
+        access = make_access_control(settings, self.keys, tokens, self._clock, self.audit)
         readiness = Readiness(lambda: self.state, self._log, self._stores)
         context = ServerContext(
             settings=settings,
@@ -295,7 +302,9 @@ class Application:
                 self._stores.shares,
                 self._clock,
                 guess_limit=RateLimit(settings.wrong_keys_per_minute, "unknown links"),
+                audit=self.audit,
             ),
+            audit=self.audit,
             uploads=Uploads(self._stores.blobs, self._ids),
             transcriber=transcriber,
             readiness=readiness.check,
@@ -308,6 +317,7 @@ class Application:
         ops = OpsEndpoints(
             readiness=readiness.check,
             authenticator=access.authenticator,
+            audit=self.audit,
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
             extra_status=lambda: self._extra_status(readiness.reason),
             exposition=self._exposition,

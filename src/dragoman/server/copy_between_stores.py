@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
+from dragoman.core.audit import AuditEntry
 from dragoman.core.events import LoggedEvent, encode
 from dragoman.core.ids import SessionId
 from dragoman.core.memories import Memory
@@ -42,6 +43,7 @@ class CopyCounts(msgspec.Struct):
     memories: int = 0
     schedules: int = 0
     links: int = 0
+    audit: int = 0
     blobs: int = 0
 
     def __str__(self) -> str:
@@ -276,6 +278,9 @@ async def _copy_rest(source: Stores, target: Stores, counts: CopyCounts, progres
     for share in sorted(await source.archive.shares(), key=lambda each: each.created_at):
         await target.shares.add(share)
         counts.links += 1
+    async for entries in _audit(source):
+        await target.audit.add(entries)
+        counts.audit += len(entries)
     names = await source.blobs.names()
     for name in names:
         content = await source.blobs.get(name)
@@ -284,6 +289,13 @@ async def _copy_rest(source: Stores, target: Stores, counts: CopyCounts, progres
             counts.blobs += 1
             if counts.blobs % PAGE_SIZE == 0 or counts.blobs == len(names):
                 progress("blobs copied", counts.blobs, len(names))
+
+
+async def _audit(stores: Stores) -> AsyncIterator[Sequence[AuditEntry]]:
+    last: str | None = None
+    while page := await stores.audit.page(last, PAGE_SIZE):
+        yield page
+        last = page[-1].entry_id
 
 
 async def _memories(stores: Stores) -> AsyncIterator[Sequence[Memory]]:
@@ -308,6 +320,7 @@ async def _compare_rest(source: Stores, target: Stores) -> None:
         ("keys", await source.keys.all(), await target.keys.all()),
         ("profiles", _sorted(await source.profiles.all()), _sorted(await target.profiles.all())),
         ("memories", [each async for each in _memories(source)], [each async for each in _memories(target)]),
+        ("audit logs", [each async for each in _audit(source)], [each async for each in _audit(target)]),
         ("schedules", await source.schedules.all(), await target.schedules.all()),
         ("fires", await _fires(source), await _fires(target)),
         ("links", _unexpired(await source.archive.shares()), _unexpired(await target.archive.shares())),

@@ -13,6 +13,7 @@ from dragoman.asgi.security import App
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.scheduler import Scheduler
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.limits import ConcurrencyLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
@@ -36,6 +37,7 @@ class ServerContext(NamedTuple):
     version: str
     engine: Engine
     access: AccessControl
+    audit: AuditLog
     clock: Clock
     memories: MemoryService
     profiles: ProfileService
@@ -277,7 +279,7 @@ def mount_blade(context: ServerContext) -> MountedProtocol | None:
         areas=(
             MemoryHandlers(context.memories),
             KeyHandlers(access.keys, settings.blade_key_prefix),
-            ArchiveHandlers(context.engine, memory_default=settings.blade_memory),
+            ArchiveHandlers(context.engine, context.audit, memory_default=settings.blade_memory),
             ShareHandlers(
                 context.engine,
                 context.shares,

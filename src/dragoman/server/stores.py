@@ -17,7 +17,7 @@ import structlog
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.unreadable import report_unreadable
-from dragoman.ports.accounts import ApiKeyStore, MemoryStore, ProfileStore, ScheduleStore, ShareStore
+from dragoman.ports.accounts import ApiKeyStore, AuditStore, MemoryStore, ProfileStore, ScheduleStore, ShareStore
 from dragoman.ports.archive import StoreArchive
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.cluster import ClusterStore
@@ -28,6 +28,7 @@ from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite import health
 from dragoman.stores.sqlite.archive import SqliteArchive
+from dragoman.stores.sqlite.audit import SqliteAudit
 from dragoman.stores.sqlite.compact import compact as compact_sqlite
 from dragoman.stores.sqlite.database import Database, lock_folder
 from dragoman.stores.sqlite.keys import SqliteKeys
@@ -56,6 +57,7 @@ class Stores(NamedTuple):
 
     log: SessionStore
     keys: ApiKeyStore
+    audit: AuditStore
     profiles: ProfileStore
     memories: MemoryStore
     schedules: ScheduleStore
@@ -222,6 +224,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
     return Stores(
         log=SqliteLog(database, report_unreadable),
         keys=SqliteKeys(database),
+        audit=SqliteAudit(database),
         profiles=SqliteProfiles(database),
         memories=SqliteMemories(database),
         schedules=SqliteSchedules(database),
@@ -241,6 +244,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
 
 def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
     from dragoman.stores.postgres.archive import PostgresArchive
+    from dragoman.stores.postgres.audit import PostgresAudit
     from dragoman.stores.postgres.blobs import PostgresBlobs
     from dragoman.stores.postgres.key_fingerprints import PostgresKeyFingerprints
     from dragoman.stores.postgres.keys import PostgresKeys
@@ -253,6 +257,7 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
     return Stores(
         log=PostgresLog(database, report_unreadable),
         keys=PostgresKeys(database),
+        audit=PostgresAudit(database),
         profiles=PostgresProfiles(database),
         memories=PostgresMemories(database),
         schedules=PostgresSchedules(database),

@@ -1,14 +1,19 @@
 """Who sends a request: by an API key, or by a token of an identity provider."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from dragoman.core.audit import Action, Actor
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import InvalidToken, Unauthenticated
-from dragoman.engine.services.keys import LOCAL_USER, KeyRing
+from dragoman.core.refusals import InvalidToken, LimitReached, Unauthenticated
+from dragoman.engine.services.audit import AuditLog
+from dragoman.engine.services.keys import LOCAL_USER, KeyRing, client_network, secret_digest
 from dragoman.ports.environment import Clock
 from dragoman.ports.identity import TokenVerifier
+
+MAX_SEEN_TOKENS = 10_000
 
 
 class Authenticator(Protocol):
@@ -52,12 +57,18 @@ class NoKeys:
 class KeysAndTokens:
     """A server with keys, and with tokens if it has a verifier for them."""
 
-    def __init__(self, keys: KeyRing, clock: Clock, tokens: TokenVerifier | None = None) -> None:
+    def __init__(
+        self, keys: KeyRing, clock: Clock, tokens: TokenVerifier | None = None, audit: AuditLog | None = None
+    ) -> None:
         """Args:
         keys: the keys.
         clock: for the expiry of tokens.
         tokens: verifies tokens; None if only keys are accepted.
+        audit: records logins and counts refusals.
         """
+        self._audit = audit
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        """Digests of the newest tokens, so that only the first use of each is recorded."""
         self._keys = keys
         self._tokens = tokens
         self._clock = clock
@@ -70,15 +81,30 @@ class KeysAndTokens:
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated("the header Authorization must read: Bearer KEY")
-        if self._tokens is None or not is_token(secret):
-            return self._keys.principal_for(secret, address)
         try:
-            principal = await self._tokens.verify(secret)
+            if self._tokens is None or not is_token(secret):
+                return self._keys.principal_for(secret, address)
+            return await self._verify(self._tokens, secret, address)
+        except (Unauthenticated, LimitReached) as error:
+            if self._audit is not None:
+                action: Action = "limit.reached" if isinstance(error, LimitReached) else "login.refused"
+                self._audit.count(action, Actor(address=client_network(address)), str(error))
+            raise
+
+    async def _verify(self, tokens: TokenVerifier, token: str, address: str) -> Principal:
+        try:
+            principal = await tokens.verify(token)
         except InvalidToken as error:
             if not error.is_genuine:
                 self._keys.count_wrong(address)
             raise
         principal.require("read")  # a key has at least one scope, so protocols need not expect none
+        digest = secret_digest(token)
+        if self._audit is not None and digest not in self._seen:
+            self._seen[digest] = None
+            if len(self._seen) > MAX_SEEN_TOKENS:
+                self._seen.popitem(last=False)
+            self._audit.count("login.succeeded", Actor(principal.user, address=address), "with a token")
         return principal
 
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:

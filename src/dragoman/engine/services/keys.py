@@ -17,9 +17,11 @@ from typing import get_args
 import msgspec
 import structlog
 
+from dragoman.core.audit import Action
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.principal import Principal, Scope
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.limits import RateLimit
 from dragoman.ports.accounts import ApiKey, ApiKeyStore
 from dragoman.ports.bus import Bus
@@ -58,7 +60,14 @@ class KeyRing:
     """All keys, cached by their digests; the store is authoritative."""
 
     def __init__(
-        self, store: ApiKeyStore, bus: Bus, clock: Clock, ids: Ids, *, wrong_key_limit: RateLimit | None = None
+        self,
+        store: ApiKeyStore,
+        bus: Bus,
+        clock: Clock,
+        ids: Ids,
+        *,
+        wrong_key_limit: RateLimit | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """Args:
         store: stores the keys.
@@ -66,11 +75,13 @@ class KeyRing:
         clock: for expiries and last uses.
         ids: for the keys' ids.
         wrong_key_limit: how many wrong keys an address may send.
+        audit: records changes of keys.
         """
         self._store = store
         self._bus = bus
         self._clock = clock
         self._ids = ids
+        self._audit = audit
         self._wrong_key_limit = wrong_key_limit or RateLimit(0, "wrong keys")
         self._by_digest: dict[bytes, _CachedKey] = {}
         self._by_id: dict[KeyId, _CachedKey] = {}
@@ -224,6 +235,7 @@ class KeyRing:
             self._cache(key)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key created", key_id=key.key_id, user=key.user, name=key.name)
+        await self._record("key.created", key)
         return secret, key
 
     def all(self) -> list[ApiKey]:
@@ -253,6 +265,7 @@ class KeyRing:
             await self._store.rename(key_id, name)
             cached.key = msgspec.structs.replace(cached.key, name=name)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key_id)
+        await self._record("key.renamed", cached.key)
         return msgspec.structs.replace(cached.key, last_used_at=self._last_use(cached))
 
     async def revoke_owned(self, caller: Principal, key_id: KeyId) -> None:
@@ -303,6 +316,12 @@ class KeyRing:
             self._evict(key.key_id)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
+        await self._record("key.revoked", key)
+
+    async def _record(self, action: Action, key: ApiKey) -> None:
+        if self._audit is not None:
+            detail = f"{key.name}, of {key.user}: {' '.join(sorted(key.scopes))}"
+            await self._audit.record(action, target=key.key_id, detail=detail)
 
     def _cache(self, key: ApiKey) -> None:
         self._by_digest[key.digest] = self._by_id[key.key_id] = _CachedKey(key)

@@ -10,6 +10,7 @@ import structlog
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import NotFound
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import client_network, secret_digest
 from dragoman.engine.services.limits import RateLimit
 from dragoman.ports.accounts import Share, ShareStore
@@ -24,12 +25,16 @@ log = structlog.get_logger(__name__)
 class ShareService:
     """All links of a server."""
 
-    def __init__(self, store: ShareStore, clock: Clock, *, guess_limit: RateLimit | None = None) -> None:
+    def __init__(
+        self, store: ShareStore, clock: Clock, *, guess_limit: RateLimit | None = None, audit: AuditLog | None = None
+    ) -> None:
         """Args:
         store: where they are stored.
         clock: says when they expire.
         guess_limit: how many unknown links an address may try.
+        audit: records new and revoked links.
         """
+        self._audit = audit
         self._store = store
         self._clock = clock
         self._guess_limit = guess_limit or RateLimit(0, "unknown links")
@@ -56,6 +61,9 @@ class ShareService:
             )
         )
         log.info("link created", session_id=session_id, expires_at=expires_at)
+        if self._audit is not None:
+            expiry = "without expiry" if expires_at is None else f"until {expires_at.isoformat()}"
+            await self._audit.record("share.created", target=session_id, detail=expiry, user=owner)
         return token, expires_at
 
     async def revoke(self, session_id: SessionId, token: str) -> None:
@@ -63,6 +71,8 @@ class ShareService:
         if len(token) > MAX_TOKEN_CHARS or not await self._store.remove(session_id, secret_digest(token)):
             raise NotFound("there is no such link")
         log.info("link revoked", session_id=session_id)
+        if self._audit is not None:
+            await self._audit.record("share.revoked", target=session_id)
 
     async def resolve(self, token: str, address: str) -> Share:
         """The link of a token.

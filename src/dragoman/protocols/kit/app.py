@@ -8,6 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import Refused
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
@@ -141,4 +142,5 @@ class ProtocolApp:
         principal.require(required)
         scope["principal"] = principal
         CALLER.set(principal.user)
+        ACTOR.set(Actor(principal.user, principal.key_id, address_of(scope), header(scope, b"x-request-id") or ""))
         HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))

@@ -14,6 +14,7 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid
 from dragoman.core.session_archive import Archive
 from dragoman.engine.engine import Engine
+from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, nodes_of, remove_memories
@@ -55,17 +56,21 @@ class ArchiveHandlers(BladeHandlers):
 
     Args:
         engine: the engine.
+        audit: records exports.
         memory_default: whether an imported session uses memories if its agent does not say.
     """
 
-    def __init__(self, engine: Engine, *, memory_default: bool = True) -> None:
+    def __init__(self, engine: Engine, audit: AuditLog | None = None, *, memory_default: bool = True) -> None:
         self.engine = engine
+        self._audit = audit
         self._memory_default = memory_default
         self._read_semaphore = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     @endpoint("GET", f"{SESSION}/export", access="owner", media_type="application/zip")
     async def export(self, live: SessionView) -> Response:
         """Export a session as a ZIP archive."""
+        if self._audit is not None:
+            await self._audit.record("session.exported", target=live.state.session_id)
         projection = await load_projection(self.engine, live)
         active = active_turns(live, projection)
         remove_memories(projection.turns.all)

@@ -40,3 +40,13 @@ INSERT INTO key_fingerprints (name, fingerprint) VALUES (%(name)s, %(fingerprint
 
 -- name: fingerprint
 SELECT fingerprint FROM key_fingerprints WHERE name = %(name)s
+
+-- name: add_audit
+INSERT INTO audit (entry_id, "user", action, body) VALUES (%(entry)s, %(user)s, %(action)s, %(body)s)
+
+-- name: audit
+SELECT body FROM audit
+WHERE (%(before)s::text IS NULL OR entry_id < %(before)s)
+  AND (%(user)s::text IS NULL OR "user" = %(user)s)
+  AND (%(action)s::text IS NULL OR action = %(action)s)
+ORDER BY entry_id DESC LIMIT %(limit)s
