@@ -109,7 +109,7 @@ async def test_tools_and_images_are_not_sent(model: EmbeddedModel) -> None:
 
 async def test_concurrent_conversations_do_not_mix(model: EmbeddedModel) -> None:
     """Eight conversations share two slots; a grammar makes each one say its own word."""
-    lines = [" ".join([word] * 12) for word in ("sea", "dog", "music", "snow", "bread", "moon", "horse", "gold")]
+    lines = [" ".join([word] * 6) for word in ("sea", "dog", "music", "snow", "bread", "moon", "horse", "gold")]
 
     async def sings(text: str) -> str:
         return await collect_text(model, "Sing.", parameters={"grammar": f'root ::= "{text}"'})

@@ -9,6 +9,7 @@ import pytest
 
 from dragoman import AgentError, Run, agent, tool
 from dragoman.protocols.agui.run_service.wire import EventId, parse_event_id
+from tests.extent import extent
 from tests.protocols.agui.run_service import Frame, RunServiceClient, new_thread, parse, problem, run_input, script
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory
@@ -440,7 +441,7 @@ async def test_a_stream_cut_anywhere_resumes_with_exactly_the_rest_across_restar
             raw = watch.raw
         count = len(parse(raw))
         assert count > 50
-        for place, (last, rest) in enumerate(cuts(raw, 1000, chance)):
+        for place, (last, rest) in enumerate(cuts(raw, extent(1000, 250), chance)):
             if place % 40 == 39:
                 await server.restart()
                 alice = RunServiceClient(server.connection, server.key("alice"))
