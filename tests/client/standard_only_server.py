@@ -15,6 +15,8 @@ from tests.servers import AppServer, NotifyingServer, build
 
 EXTENSION_PATHS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$|^/v1/(conversations|responses/)")
 """And what many servers with Responses lack: Conversations, and the retrieval of a response."""
+WITHOUT_EXTENSIONS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$")
+"""The extensions alone."""
 ID = re.compile(rb"^id: .*\n", re.MULTILINE)
 DATA = re.compile(rb"^data: (\{.*)$", re.MULTILINE)
 
@@ -40,13 +42,14 @@ def rewritten(body: bytes) -> bytes:
 class StandardOnlyApp:
     """The app behind a filter that removes the extensions."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, hidden: re.Pattern[str]) -> None:
         self._app = app
+        self._hidden = hidden
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if EXTENSION_PATHS.search(scope["path"]):
+        if self._hidden.search(scope["path"]):
             scope = {**scope, "path": "/nowhere/at/all", "raw_path": b"/nowhere/at/all"}
         scope = {**scope, "headers": [each for each in scope["headers"] if each[0] != b"idempotency-key"]}
 
@@ -62,11 +65,13 @@ class StandardOnlyApp:
 
 
 @asynccontextmanager
-async def standard_only_server(folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """Run the server; yields its address and a key."""
+async def standard_only_server(
+    folder: Path, hidden: re.Pattern[str] = EXTENSION_PATHS
+) -> AsyncIterator[tuple[str, str]]:
+    """Run the server without the hidden paths; yields its address and a key."""
     app_server = AppServer(folder)
     await app_server.prepare()
-    app: Any = StandardOnlyApp(build(app_server.settings, (), None))
+    app: Any = StandardOnlyApp(build(app_server.settings, (), None), hidden)
     server = NotifyingServer(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1))
     serving = asyncio.create_task(server._serve())
     try:

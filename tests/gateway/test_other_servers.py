@@ -4,8 +4,9 @@ Whatever happens, our log has each text once: all of it if the run ended well, e
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,8 @@ from dragoman.gateway.remote_agent import RemoteAgent
 from tests.asgi_client import DEADLINE_S
 from tests.client.a2a_server import running_a2a_server
 from tests.client.cutting_proxy import CuttingProxy, at_random, cutting_proxy
+from tests.client.standard_only_server import WITHOUT_EXTENSIONS, standard_only_server
+from tests.conversations import script
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.log_checker import check_log
 from tests.engine.world import open_session, reload, running_world, send, wait_for_end
@@ -183,12 +186,14 @@ async def test_an_approval_over_cut_connections_is_given_once(others: Others, se
         assert others.agui.payments in ([], [5])
 
 
-@pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
-async def test_a_task_of_another_a2a_server_is_taken_up_after_a_crash_of_ours(others: Others, base: str) -> None:
-    """It goes on while nobody reads it."""
-    others.executor.speaks.clear()
-    others.proxies[0].plan = lambda: None
-    served = RemoteAgent("a2a", others.proxies[0].url + base, name="player", timeouts=Timeouts(reconnect_s=20))
+async def after_a_crash(
+    served: RemoteAgent, text: str, seen_before: str, go_on: Callable[[], None]
+) -> tuple[str | None, list[str], list[str]]:
+    """Let our server die when it has said something, and the next one take the run up.
+
+    Returns:
+        Why the run ended, the whole messages, and those that were cut off.
+    """
     await serving.start([served])
     async with running_world(SimulatedLog()) as world:
         world.ids.count = 1000 * next(WORLDS)  # the remote server sees all worlds: their ids must differ
@@ -196,15 +201,15 @@ async def test_a_task_of_another_a2a_server_is_taken_up_after_a_crash_of_ours(ot
         log = FaultyLog(world.store)
         engine = await world.start(log)
         session = await open_session(engine)
-        await send(engine, session, "wait")
+        await send(engine, session, text)
         seen: list[Record] = []
         async with asyncio.timeout(DEADLINE_S):
             with engine.follow(session, START) as reader:
-                while COUNTED[28:30] not in str(seen):
+                while seen_before not in str(seen):
                     seen += await reader.next()
         log.is_dead = True
         await world.kill(engine)
-        others.executor.speaks.set()
+        go_on()
         engine = await world.start()
         session = await reload(engine, session)
         await wait_for_end(session)
@@ -213,10 +218,32 @@ async def test_a_task_of_another_a2a_server_is_taken_up_after_a_crash_of_ours(ot
     await serving.close([served])
     check_log(events, {})
     stopped = next(each.event for each in events if isinstance(each.event, RunStopped))
-    assert stopped.reason == "end_turn"
     answers = [each for each in history if isinstance(each, AssistantMessage)]
-    assert [text_of(each.content) for each in answers if each.status != "cut"] == [COUNTED]
-    assert all(COUNTED.startswith(text_of(each.content)) for each in answers)
+    whole, cut = (
+        [text_of(each.content) for each in answers if (each.status == "cut") is is_cut] for is_cut in (False, True)
+    )
+    return stopped.code or stopped.reason, whole, cut
+
+
+@pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
+async def test_a_task_of_another_a2a_server_is_taken_up_after_a_crash_of_ours(others: Others, base: str) -> None:
+    """It goes on while nobody reads it."""
+    others.executor.speaks.clear()
+    others.proxies[0].plan = lambda: None
+    served = RemoteAgent("a2a", others.proxies[0].url + base, name="player", timeouts=Timeouts(reconnect_s=20))
+    outcome, whole, cut = await after_a_crash(served, "wait", COUNTED[28:30], others.executor.speaks.set)
+    assert (outcome, whole) == ("end_turn", [COUNTED])
+    assert all(COUNTED.startswith(each) for each in cut)
+
+
+async def test_a_response_of_a_server_with_conversations_is_taken_up_after_a_crash_of_ours(tmp_path: Path) -> None:
+    """It takes each request as a new one, but has stored the response."""
+    async with standard_only_server(tmp_path, WITHOUT_EXTENSIONS) as (url, key):
+        served = RemoteAgent("openai", url, agent="rehearsal", key=key, name="player")
+        text = script({"emit": {"count": 2, "text": "ab"}}, {"wait_ms": 300}, {"say": "cd"})
+        outcome, whole, cut = await after_a_crash(served, text, "abab", lambda: None)
+    assert (outcome, whole) == ("end_turn", ["ababcd"])
+    assert set(cut) <= {"abab"}
 
 
 async def test_a_task_that_its_server_lost_in_a_crash_is_lost(others: Others) -> None:
