@@ -513,8 +513,9 @@ def test_the_server_resolves_the_models_of_agents_and_sub_agents() -> None:
         "ollama:tiny",
         "openai:gpt-x",
     )
+    assert not outer.spec.uses_embedded_model
     outer.bind(resolve, default="embedded")
-    assert outer.model_name == "embedded"
+    assert (outer.model_name, outer.spec.uses_embedded_model) == ("embedded", True)
 
 
 async def test_a_missing_model_is_reported_in_the_log(tmp_path: Path) -> None:

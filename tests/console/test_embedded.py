@@ -16,6 +16,8 @@ async def test_a_newcomer_gets_an_answer_of_a_real_model_and_its_title(chromium:
         console_page = ConsolePage(await chromium.page(), server.connection.url, server.key("alice"), SCREENSHOTS)
         await console_page.resize(1280, 860)
         await console_page.open()
+        await console_page.wait_for_text("It calls no tools", "[role=note]")
+        await console_page.screenshot("embedded-start")
         await console_page.write("Message", "What is the capital of France?")
         await console_page.page.press("Enter")
         # A small model says what it likes, up to its limit of tokens, and a busy machine takes minutes for that:

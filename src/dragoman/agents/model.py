@@ -77,14 +77,15 @@ class Agent(ServableAgent):
         if self._model_argument is None or isinstance(self._model_argument, str):
             self.model_name = self._model_argument or default
             self._model = resolve(self.model_name)
-        self._limit_capabilities()
+        self._describe_model()
 
-    def _limit_capabilities(self) -> None:
-        """Declare only those images and files that the model can get."""
+    def _describe_model(self) -> None:
+        """Declare only those images and files that the model can get, and whether it is the embedded one."""
         declared = self._base_spec.capabilities
         images = getattr(self._model, "accepts_images", True)
         self._base_spec = msgspec.structs.replace(
             self._base_spec,
+            uses_embedded_model=self.model_name == "embedded",
             capabilities=msgspec.structs.replace(
                 declared,
                 image_http=declared.image_http and images,

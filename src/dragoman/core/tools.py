@@ -150,6 +150,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the agent gets the user's memories in sessions that do not set it; None: the protocol decides."""
     starters: tuple[str, ...] = ()
     """Messages that a client can suggest for an empty conversation."""
+    uses_embedded_model: bool = False
+    """Whether its answers come from the embedded model, which is only for trying out a server."""
 
     def tool(self, name: str) -> ServerTool | None:
         """The tool with that name, exposed or hidden."""

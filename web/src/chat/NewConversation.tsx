@@ -73,6 +73,12 @@ function Start({ agents }: { agents: readonly Agent[] }) {
                         </label>
                     ))}
                 </fieldset>
+                {agent._meta?.embeddedModel && (
+                    <p class="start-note" role="note">
+                        <Icon name="warning" />
+                        <span>{t("chat.embedded")}</span>
+                    </p>
+                )}
                 <details class="start-options">
                     <summary>
                         <Icon name="chevron" />

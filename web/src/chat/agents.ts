@@ -18,7 +18,8 @@ export interface Agent {
     description?: string;
     tools?: { name: string; description: string }[];
     options?: Option[];
-    _meta?: { starters?: string[] };
+    /** `embeddedModel`: its answers come from the small model that is only for trying out the server. */
+    _meta?: { starters?: string[]; embeddedModel?: boolean };
 }
 
 /** Agents with their options from AAP; without AAP only their names. */

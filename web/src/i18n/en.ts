@@ -86,6 +86,8 @@ export const en = {
     "chat.start-title": "How can I help?",
     "chat.start-text":
         "Choose an agent and send a message. Applications that use any of the protocols see the same conversation.",
+    "chat.embedded":
+        "This is the embedded model, which is for trying out the server. It chats in simple English and is often wrong. It calls no tools, reads no images and loses track of long conversations. For real answers, set a provider’s key such as OPENAI_API_KEY and restart the server.",
     "chat.agent": "Agent",
     "chat.no-agents": "This server has no agents.",
     "chat.starters": "Suggestions",

@@ -87,6 +87,8 @@ export const zh: Record<keyof typeof en, string> = {
 
     "chat.start-title": "有什么可以帮你？",
     "chat.start-text": "选择一个智能体并发送消息。使用任意一种协议的应用都能看到同一个对话。",
+    "chat.embedded":
+        "这是用于试用服务器的内置模型。它只能用简单的英语聊天，经常出错，不调用工具，不读取图片，也记不住长对话。要获得可靠的回答，请设置提供商的密钥（例如 OPENAI_API_KEY）并重启服务器。",
     "chat.agent": "智能体",
     "chat.no-agents": "此服务器没有可用的智能体。",
     "chat.starters": "建议",

@@ -202,7 +202,9 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
         )
         or None,
         capabilities=_capabilities(spec),
-        meta=wire.AgentMeta(starters=spec.starters) if spec.starters else None,
+        meta=wire.AgentMeta(starters=spec.starters, embedded_model=spec.uses_embedded_model)
+        if spec.starters or spec.uses_embedded_model
+        else None,
     )
 
 

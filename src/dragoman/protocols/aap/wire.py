@@ -162,7 +162,8 @@ class Capabilities(_Out, frozen=True, kw_only=True):
 class AgentMeta(_Out, frozen=True, kw_only=True):
     """What this server says of an agent beyond the specification."""
 
-    starters: tuple[str, ...]
+    starters: tuple[str, ...] = ()
+    embedded_model: bool = False
 
 
 class AgentInfo(_Out, frozen=True, kw_only=True):
