@@ -18,7 +18,6 @@ from dragoman.core.content import (
     JsonObject,
     Message,
     SystemMessage,
-    ToolMessage,
     UserMessage,
     blocks_of,
 )
@@ -45,7 +44,6 @@ from dragoman.core.input_checks import (
     EncryptFunction,
     InputLimits,
     check_client_tools,
-    check_content,
     check_grants,
     check_options,
     tools_of_run,
@@ -56,12 +54,11 @@ from dragoman.core.refusals import (
     CallAlreadySettled,
     Invalid,
     InvalidAnswer,
-    InvalidSeed,
-    LimitExceeded,
     ResultsMissing,
     SessionBusy,
     UnknownCall,
 )
+from dragoman.core.seeds import check_seeds
 from dragoman.core.session import OpenCall, SessionState, apply_change
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, ToolGrant, ToolSpec
 from dragoman.core.uploads import UPLOAD_SCHEME
@@ -144,41 +141,13 @@ def create(spec: AgentSpec, request: Create, encrypt: EncryptFunction, limits: I
     events: list[Event] = [
         SessionCreated(agent=spec.name, settings=settings, protocol=request.protocol, name=request.name)
     ]
-    if len(request.seeds) > limits.seeds:
-        raise LimitExceeded("the number of messages", limits.seeds, path="messages")
-    for index, message in enumerate(request.seeds):
-        check_content(spec, message.content, limits, f"messages[{index}]")
-    still_open = _check_seed_calls(request.seeds)
+    still_open = check_seeds(spec, request.seeds, limits)
     for message in request.seeds:
         if isinstance(message, AssistantMessage) and any(call.call_id in still_open for call in message.calls()):
             events += _open_seed_events(message, still_open, None if request.claims_calls else spec, settings)
         else:
             events.append(MessageAdded(message=message))
     return events
-
-
-def _check_seed_calls(seeds: Sequence[Message]) -> set[CallId]:
-    """Match the seeds' results with their calls. Returns the open calls; only the last answer may have any."""
-    positions: dict[CallId, int] = {}
-    answered: set[CallId] = set()
-    last_answer = -1
-    for index, message in enumerate(seeds):
-        if isinstance(message, AssistantMessage):
-            last_answer = index
-            for call in message.calls():
-                if call.call_id in positions:
-                    raise InvalidSeed(f"call id {call.call_id!r} is used twice", path=f"messages[{index}]")
-                positions[call.call_id] = index
-        elif isinstance(message, ToolMessage):
-            if message.call_id not in positions or message.call_id in answered:
-                raise InvalidSeed(
-                    f"no open call {message.call_id!r} comes before this result", path=f"messages[{index}].toolCallId"
-                )
-            answered.add(message.call_id)
-    for call_id, index in positions.items():
-        if call_id not in answered and index != last_answer:
-            raise InvalidSeed(f"call {call_id!r} has no result", path=f"messages[{index}]")
-    return {call_id for call_id in positions if call_id not in answered}
 
 
 def _open_seed_events(

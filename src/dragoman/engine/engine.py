@@ -257,15 +257,13 @@ class Engine:
 
     def agent_for(self, session: SessionView) -> Agent:
         """The agent of a session. Raises AgentNotServed if it is no longer served."""
-        agent = self._find_agent(session.state.agent)
-        if agent is None:
+        if (agent := self._find_agent(session.state.agent)) is None:
             raise AgentNotServed(session.state.agent)
         return agent
 
     def spec_for(self, session: SessionView) -> AgentSpec | None:
         """The declaration of a session's agent; None if it is no longer served."""
-        agent = self._find_agent(session.state.agent)
-        return None if agent is None else agent.spec
+        return self.find_spec(session.state.agent)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -423,6 +421,11 @@ class Engine:
         except SessionUnreadable as error:
             await self._deletion.delete_unreadable(owner, error.session_id)
 
+    async def add_seeds(self, session: SessionView, seeds: Sequence[Message]) -> None:
+        """Add to the past of a session in which nothing has run, durably. Raises Conflict, AgentNotServed, Invalid."""
+        self._refuse_when_draining()
+        await self._submissions.add_seeds(to_live_session(session), self.agent_for(session).spec, seeds)
+
     # --- runs -----------------------------------------------------------------------------------------------------
 
     async def start_run(
@@ -562,8 +565,7 @@ class Engine:
     async def summarize(self, user: UserId, agent: Summarizer, messages: Sequence[Message]) -> Summary | None:
         """Have an agent summarize messages of no session, all but the newest. It counts as a run of the user's.
 
-        Returns:
-            The summary; None if the agent cannot write one.
+        Returns None if the agent cannot write one.
 
         Raises:
             LimitReached: the user has as many unfinished runs as allowed.

@@ -398,3 +398,34 @@ async def test_the_same_key_gets_the_first_response_again(alice: OpenAiClient) -
     keyed = {"idempotency-key": "twice"}
     once = await (await alice.follow("POST", "/responses", streamed, headers=keyed)).end()
     assert await (await alice.follow("POST", "/responses", streamed, headers=keyed)).end() == once
+
+
+@requirement("openai:conversations:items", "openai:session:conversation")
+async def test_a_refused_request_leaves_a_conversation_without_a_response_as_it_is(alice: OpenAiClient) -> None:
+    picture = {"role": "user", "content": [{"type": "input_image", "image_url": "https://example.org/a.png"}]}
+    conversation = await alice.post("/conversations", {"items": [picture], "metadata": {"topic": "kept"}})
+    path = f"/conversations/{conversation['id']}"
+    items = await alice.get(f"{path}/items")
+    too_long = {"items": [{"role": "user", "content": "x" * 1_100_000}]}
+    assert (await alice.refused("POST", f"{path}/items", too_long))[1] == "limit_exceeded"
+    bare = {"model": "rehearsal-bare", "conversation": conversation["id"], "input": "hello"}
+    assert (await alice.refused("POST", "/responses", bare))[1:] == ("image_unsupported", "model")
+    assert await alice.get(f"{path}/items") == items
+    assert await alice.get(path) == conversation
+    calls = [
+        {"type": "function_call", "call_id": "c1", "name": "paint", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "done"},
+    ]
+    assert len((await alice.post(f"{path}/items", {"items": calls}))["data"]) == 2
+    assert (await alice.refused("POST", f"{path}/items", {"items": calls}))[0] == 400, "the same call twice"
+    assert len((await alice.get(f"{path}/items"))["data"]) == 3
+
+
+@requirement("openai:conversations:items")
+async def test_items_that_are_added_at_once_are_all_kept(alice: OpenAiClient) -> None:
+    path = f"/conversations/{(await alice.post('/conversations', {}))['id']}/items"
+    texts = [f"number {number}" for number in range(5)]
+    sent = [{"items": [{"role": "user", "content": text}]} for text in texts]
+    await asyncio.gather(*(alice.post(path, each) for each in sent))
+    items = (await alice.get(f"{path}?limit=100"))["data"]
+    assert sorted(each["content"][0]["text"] for each in items) == texts

@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import admission
-from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.core.content import AssistantMessage, Message
+from dragoman.core.events import MessageAdded, RunQueued, SettingsChange
 from dragoman.core.ids import CallId, RunId, UserId
 from dragoman.core.input_checks import (
     EncryptFunction,
@@ -26,7 +27,8 @@ from dragoman.core.input_checks import (
 )
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import HOPS
-from dragoman.core.refusals import SessionBusy
+from dragoman.core.refusals import Conflict, InvalidSeed, SessionBusy
+from dragoman.core.seeds import check_seeds
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
@@ -145,6 +147,21 @@ class Submissions:
                 await self._write_access.claim(live)
                 if admission.is_busy(live.state):
                     raise SessionBusy("a run of this session is active")
+
+    async def add_seeds(self, live: LiveSession, spec: AgentSpec, seeds: Sequence[Message]) -> None:
+        """Add to the past of a session. See `Engine.add_seeds`."""
+        call_ids = [call.call_id for each in seeds if isinstance(each, AssistantMessage) for call in each.calls()]
+        async with self._write_access.acquire(live):
+            known = await self._index.known_calls(live.state.session_id, call_ids) if call_ids else ()
+            if known or check_seeds(spec, seeds, self._limits, live.state.message_count):
+                raise InvalidSeed("each call has an id of its own, and a result", path="messages")
+            stored = await self._attachments.put(live.state.session_id, seeds)
+            while not self._write_access.may_write(live):
+                await self._write_access.claim(live)
+            if live.state.last_run is not None or admission.is_busy(live.state):
+                raise Conflict("a past can be added only before the first run")
+            live.append([MessageAdded(message=message) for message in stored], None)
+        await live.until_durable(live.state.seq)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

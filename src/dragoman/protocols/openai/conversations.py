@@ -111,8 +111,8 @@ class ConversationHandlers(OpenAiHandlers):
                 message = "items cannot be added to a conversation that has responses"
                 raise InvalidParameter("conversation_has_responses", message)
             before = len((await self._items(session)).all())
-        session = await self._runs.new_sessions.recreate(session, more_seeds=seeds)
-        added = (await self._items(session)).all()[before:]
+            await self._engine.add_seeds(session, seeds)
+            added = (await self._items(session)).all()[before:]
         return wire.Page(data=tuple(added), first_id=added[0].id, last_id=added[-1].id, has_more=False)
 
     # --- inside ---------------------------------------------------------------------------------------------------

@@ -248,7 +248,7 @@ class Runs:
             if not is_draft(session):
                 message = f"this conversation's agent is {session.state.agent!r} and cannot change"
                 raise AgentNotChangeable(message, path="model")
-            session = await self.new_sessions.recreate(session, agent)
+            session = await self.new_sessions.recreate(session, self._engine.agent(agent).spec)
             place = place._replace(session=session)
         stack.enter_context(self._engine.lease(session))
         await self.abandoned.until_stopped(session)

@@ -3,7 +3,10 @@
 from dragoman.core.content import Message
 from dragoman.core.events import Lifetime, SettingsChange
 from dragoman.core.ids import SessionId, UserId
+from dragoman.core.input_checks import check_content
 from dragoman.core.inputs import Create
+from dragoman.core.refusals import Invalid
+from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.openai.handlers import OpenAiOptions
@@ -70,19 +73,23 @@ class NewSessions:
         )
         return await self._engine.create(owner, create)
 
-    async def recreate(
-        self, draft: SessionView, agent: str | None = None, more_seeds: tuple[Message, ...] = ()
-    ) -> SessionView:
-        """Replace a draft by one with another agent or more messages, under the same id."""
+    async def recreate(self, draft: SessionView, agent: AgentSpec) -> SessionView:
+        """Replace a draft by one with another agent, under the same id.
+
+        Raises:
+            Invalid: the agent does not take what the draft contains. Then the draft stays.
+        """
         state = draft.state
-        seeds = (*await self._engine.history.messages(draft), *more_seeds)
+        seeds = tuple(await self._engine.history.messages(draft))
+        try:
+            for message in seeds:
+                check_content(agent, message.content, self._engine.limits, "")
+        except Invalid as error:
+            error.path = "model"
+            raise
         await self._engine.delete(draft)
         return await self.create_draft(
-            state.owner,
-            agent=agent or state.agent,
-            session_id=state.session_id,
-            labels=state.settings.labels,
-            seeds=seeds,
+            state.owner, agent=agent.name, session_id=state.session_id, labels=state.settings.labels, seeds=seeds
         )
 
 

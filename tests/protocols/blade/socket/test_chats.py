@@ -117,8 +117,11 @@ async def test_a_second_message_is_refused_to_its_sender_alone(alice: RestClient
         assert (reply["status"], reply["code"]) == ("error", "session_busy")
         errors = [payload for name, payload in other.events if name == "system:error"]
         assert [(each["code"], each["session_id"]) for each in errors] == [("session_busy", session)]
-        assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
         assert "system:error" not in kinds(socket.events)
+        assert (await socket.call("chat:send", {"session_id": session, "message": "hello"}))["code"] == "session_busy"
+        (own,) = [payload for name, payload in socket.events if name == "system:error"]
+        assert "session_id" not in own, "clients would end the stream that this session has"
+        assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
 
 
 @requirement("blade:chats:refused")
@@ -451,3 +454,14 @@ async def test_images_and_files_become_notes_and_reach_the_agent_whole(alice: Re
         ("[image image/png 1 KB]", {"kind": "image", "name": None, "media_type": "image/png", "size": 8}),
         ("[file data.csv 1 KB]", {"kind": "file", "name": "data.csv", "media_type": "text/csv", "size": 3}),
     ]
+
+
+@requirement("blade:socket:lists")
+async def test_a_branch_of_a_session_that_nobody_follows_is_news_for_its_owners_lists(alice: RestClient) -> None:
+    session = await alice.session()
+    async with socket_client(alice.url, alice.key) as actor:
+        await actor.send(session, "hello")
+    [checkpoint, *_] = await alice.get(f"sessions/{session}/checkpoints")
+    async with socket_client(alice.url, alice.key) as listing:
+        await alice.request("POST", f"sessions/{session}/rewind", {"checkpoint_id": checkpoint["checkpoint_id"]})
+        await listing.until(lambda _, payload: payload.get("session_id") == session and payload.get("reload") is True)
