@@ -25,7 +25,7 @@ from tests.server.test_copy_between_stores import everything, filled, ignore_pro
 from tests.servers import AppServer, running_server
 
 SESSIONS = 4
-KEYS = {name: name.encode() * 3 for name in KEY_FILES}
+KEYS = {name: (name.encode() * 4)[:32] for name in KEY_FILES}
 
 
 async def fill(settings: Settings) -> list[object]:

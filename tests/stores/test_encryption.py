@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.stores.encryption import FileCipher, LazyCipher
+from dragoman.stores.encryption import FileCipher, LazyCipher, rotate_key
 
 
 @given(st.text())
@@ -33,6 +33,25 @@ def test_the_key_is_made_once_and_for_the_owner_alone(tmp_path: Path) -> None:
     assert oct((tmp_path / "key").stat().st_mode & 0o777) == "0o600"
     assert len((tmp_path / "key").read_bytes()) == 32
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_after_a_rotation_old_secrets_are_opened_and_new_ones_use_the_new_key(tmp_path: Path) -> None:
+    before = FileCipher(tmp_path / "key")
+    old = before.encrypt("old")
+    rotate_key(tmp_path / "key")
+    after = FileCipher(tmp_path / "key")
+    assert after.decrypt(old) == "old"
+    assert after.decrypt(after.encrypt("new")) == "new"
+    with pytest.raises(ValueError, match="another key"):
+        before.decrypt(after.encrypt("new"))
+    assert len((tmp_path / "key").read_bytes()) == 64
+    assert oct((tmp_path / "key").stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_file_that_does_not_consist_of_keys_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"x" * 33)
+    with pytest.raises(ValueError, match="expected one or more keys of 32 bytes each, got 33 bytes"):
+        FileCipher(tmp_path / "key")
 
 
 def test_a_folder_without_secrets_has_no_key(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.server.backup import BackupError, Manifest, restore_backup, write_backup
 from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
+from dragoman.server.key_files import rotate
 from dragoman.server.stores import compact, is_database_url, open_postgres, open_snapshot, open_stores_at
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
@@ -87,6 +88,19 @@ def compact_database(settings: Settings) -> tuple[int, int]:
     _require_data(settings)
     with _reporting_errors(f"cannot use the data folder {settings.folder}"):
         return compact(settings)
+
+
+def rotate_key_file(settings: Settings, name: str) -> str:
+    """Make a new current key in the data folder, and return the fingerprint of the file.
+
+    Raises:
+        DatabaseCommandError: a server uses the database, or the folder has no such key.
+    """
+    with (
+        _reporting_errors(f"cannot use the data folder {settings.folder}"),
+        closing(open_stores_at(settings.database or settings.data)) as stores,
+    ):
+        return asyncio.run(rotate(settings.folder, name, stores.key_fingerprints))
 
 
 def _require_data(settings: Settings) -> None:

@@ -294,7 +294,7 @@ def _exit_quietly() -> NoReturn:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-@commands.group(short_help="Create, list and revoke API keys.")
+@commands.group(short_help="Create, list and revoke API keys; rotate encryption keys.")
 def keys() -> None:
     """Create, list and revoke API keys, whether a server is running or not."""
 
@@ -345,6 +345,27 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
 
     key = _send_admin_request(load_settings(flags).settings, RevokeKey(which=which)).keys[0]
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
+
+
+@keys.command("rotate")
+@click.argument("file", type=click.Choice(["secrets.key", "links.key"]))
+@settings_flags("data", "database")
+def keys_rotate(file: str, **flags: FlagValue) -> None:
+    """Make a new encryption key in the data folder, for all that is encrypted or signed from now on.
+
+    The older keys stay in the file, for what they have encrypted or signed. No server may be running. With several
+    servers, copy the file to all data folders before you start them.
+    """
+    settings = load_settings(flags).settings
+    from dragoman.cli.database import DatabaseCommandError, rotate_key_file
+    from dragoman.server.logging import configure_logging
+
+    configure_logging("console", "error")
+    try:
+        fingerprint = rotate_key_file(settings, file)
+    except DatabaseCommandError as error:
+        raise CliError(str(error)) from error
+    click.echo(f"{settings.folder / file} has a new key; its fingerprint is {fingerprint}")
 
 
 # --- audit log --------------------------------------------------------------------------------------------------------

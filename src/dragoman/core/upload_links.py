@@ -31,10 +31,10 @@ class Link(NamedTuple):
 
 
 class Links:
-    """Makes and verifies links with one key."""
+    """Makes links with one key, and verifies them with it and with older ones."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    def __init__(self, key: bytes, *older: bytes) -> None:
+        self._keys = (key, *older)
 
     def make(self, base: str, path: str, expires: int) -> str:
         """Make a link to an object.
@@ -45,14 +45,18 @@ class Links:
             expires: the expiry, in whole seconds since 1970.
         """
         signed = f"{base}/{CONTENT_PATH}/{BUCKET}/{path}?expires={expires}"
-        return f"{signed}&signature={self._signature(signed)}"
+        return f"{signed}&signature={_signature(self._keys[0], signed)}"
 
     def read(self, url: str) -> Link | None:
-        """Read a link, also an expired one; None if any byte differs from a link made with this key."""
+        """Read a link, also an expired one; None if any byte differs from a link made with one of the keys."""
         match = _URL.fullmatch(url)
-        if match is None or not hmac.compare_digest(self._signature(match["signed"]), match["signature"]):
+        if match is None:
+            return None
+        signatures = [_signature(key, match["signed"]) for key in self._keys]
+        if not any(hmac.compare_digest(each, match["signature"]) for each in signatures):
             return None
         return Link(match["path"], int(match["expires"]))
 
-    def _signature(self, signed: str) -> str:
-        return hmac.new(self._key, signed.encode(), hashlib.sha256).hexdigest()
+
+def _signature(key: bytes, signed: str) -> str:
+    return hmac.new(key, signed.encode(), hashlib.sha256).hexdigest()

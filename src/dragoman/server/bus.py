@@ -8,7 +8,7 @@ from dragoman.buses.local import LocalBus
 from dragoman.ports.bus import Bus
 from dragoman.server.key_files import SECRETS_KEY
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.encryption import load_or_create_key
+from dragoman.stores.encryption import load_keys
 
 if TYPE_CHECKING:
     from dragoman.buses.nats import NatsBus
@@ -55,7 +55,7 @@ def _make_nats_bus(settings: Settings, url: str) -> "NatsBus":
             "NATS is configured, but its driver is not installed: pip install 'dragoman[nats]', or in a checkout"
             " make run EXTRAS=nats"
         ) from error
-    key = load_or_create_key(settings.folder / SECRETS_KEY)
+    key, *_ = load_keys(settings.folder / SECRETS_KEY)
     credentials = _check_nats_credentials(settings)
     try:
         return NatsBus(url, subject=settings.nats_subject, key=key, credentials=credentials)

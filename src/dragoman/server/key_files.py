@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.settings import SettingsError
-from dragoman.stores.encryption import load_or_create_key
+from dragoman.stores.encryption import load_keys, rotate_key
 
 SECRETS_KEY = "secrets.key"
 """Encrypts the values of secret options, and what servers send over NATS."""
@@ -22,6 +22,9 @@ class KeyFingerprints(Protocol):
 
     async def register(self, name: str, fingerprint: str) -> str:
         """Register a fingerprint unless there is one. Returns the one that counts."""
+
+    async def replace(self, name: str, fingerprint: str) -> None:
+        """Register a fingerprint in place of the present one."""
 
 
 async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
@@ -40,13 +43,44 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
                 f"{path} is missing: the servers of this database share the keys of fingerprint {registered};"
                 f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
             )
-        fingerprint = fingerprint_of(name, load_or_create_key(path))
+        fingerprint = fingerprint_of(name, _content(path))
         registered = await fingerprints.register(name, fingerprint)
         if registered != fingerprint:
             raise SettingsError(
                 f"{path} has the fingerprint {fingerprint}, and the other servers of this database have {registered};"
                 f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
             )
+
+
+async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints | None) -> str:
+    """Make a new current key in a data folder that no server uses. Returns the fingerprint of the file.
+
+    Args:
+        folder: the data folder.
+        name: the key's file.
+        fingerprints: those of the database that several servers share, to which the new one is written.
+
+    Raises:
+        SettingsError: the folder has no such key, or it is not the one of the database's servers.
+    """
+    path = folder / name
+    if not path.exists():
+        raise SettingsError(f"{path} does not exist: name the data folder of a server with --data")
+    before = fingerprint_of(name, _content(path))
+    if fingerprints is not None and await fingerprints.find(name) not in (None, before):
+        raise SettingsError(f"{path} is not the key of this database's servers: name the data folder of one of them")
+    rotate_key(path)
+    fingerprint = fingerprint_of(name, _content(path))
+    if fingerprints is not None:
+        await fingerprints.replace(name, fingerprint)
+    return fingerprint
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return b"".join(load_keys(path))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def fingerprint_of(name: str, key: bytes) -> str:

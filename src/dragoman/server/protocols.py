@@ -27,7 +27,7 @@ from dragoman.server.key_files import LINKS_KEY
 from dragoman.server.lazy_import import lazy_imports
 from dragoman.server.oidc import mcp_authorization
 from dragoman.settings import Settings
-from dragoman.stores.encryption import load_or_create_key
+from dragoman.stores.encryption import load_keys
 
 
 class ServerContext(NamedTuple):
@@ -125,7 +125,7 @@ def mount_run_service(context: ServerContext) -> MountedProtocol | None:
     files = Files(
         engine=context.engine,
         uploads=context.uploads,
-        links=Links(load_or_create_key(settings.folder / LINKS_KEY)),
+        links=Links(*load_keys(settings.folder / LINKS_KEY)),
         clock=context.clock,
         transcriber=context.transcriber,
         public_url=settings.public_url,
@@ -214,7 +214,7 @@ def mount_mcp(context: ServerContext) -> MountedProtocol | None:
             public_url=settings.public_url,
             authorization=mcp_authorization(settings),
         ),
-        load_or_create_key(settings.folder / LINKS_KEY),
+        load_keys(settings.folder / LINKS_KEY),
         admit_stream=access.admit_stream,
     )
     guarded = context.guard(app, "mcp")

@@ -20,6 +20,7 @@ STATE_COLUMNS = "session_id, CAST(head AS BLOB), CAST(settings AS BLOB), head_ch
 """What `decode_verified_states` reads."""
 
 _FACTOR = 0x9E3779B1
+_HIGH_FACTOR = 0x85EBCA6B
 _MASK = 0xFFFFFFFF
 
 
@@ -31,6 +32,12 @@ def _seed(text: str | None) -> int:
 
 def event_checksum(session_id: str, seq: int, at: int, run_id: str | None, payload: bytes) -> int:
     """The checksum of an event."""
+    place = _seed(session_id) + 3 * _seed(run_id) + seq * _FACTOR + at + (at >> 32) * _HIGH_FACTOR
+    return crc32(payload, place & _MASK)
+
+
+def _earlier_event_checksum(session_id: str, seq: int, at: int, run_id: str | None, payload: bytes) -> int:
+    """The checksum of earlier releases, which did not cover the upper half of the time."""
     return crc32(payload, (_seed(session_id) + 3 * _seed(run_id) + seq * _FACTOR + at) & _MASK)
 
 
@@ -62,7 +69,11 @@ def verified_events(
     for seq, at, run_id, payload, checksum in rows:
         if seq != expected:
             break
-        if checksum is not None and checksum != event_checksum(session_id, seq, at, run_id, payload):
+        if (
+            checksum is not None
+            and checksum != event_checksum(session_id, seq, at, run_id, payload)
+            and checksum != _earlier_event_checksum(session_id, seq, at, run_id, payload)
+        ):
             raise SessionUnreadable(session_id, f"event {seq}: the stored data was altered: its checksum differs")
         expected += 1
         yield seq, at, run_id, payload

@@ -2,6 +2,8 @@
 
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from dragoman.stores import atomic_files
@@ -12,17 +14,17 @@ _CONTEXT = b"dragoman secret option"
 
 
 class FileCipher:
-    """`Cipher` with its key in a file that only the server's user may read. The first use creates the key."""
+    """`Cipher` with its keys in a file that only the server's user may read. The first use creates the key."""
 
     def __init__(self, path: Path) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 40 ms that most starts save
 
-        self._aead = AESGCM(load_or_create_key(path))
+        self._current, *self._older = [AESGCM(key) for key in load_keys(path)]
 
     def encrypt(self, plaintext: str) -> str:
         """Encrypt a secret."""
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = self._aead.encrypt(nonce, plaintext.encode("utf-8", "surrogatepass"), _CONTEXT)
+        sealed = self._current.encrypt(nonce, plaintext.encode("utf-8", "surrogatepass"), _CONTEXT)
         return urlsafe_b64encode(nonce + sealed).decode()
 
     def decrypt(self, ciphertext: str) -> str:
@@ -30,11 +32,10 @@ class FileCipher:
         from cryptography.exceptions import InvalidTag
 
         raw = urlsafe_b64decode(ciphertext)
-        try:
-            plain = self._aead.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _CONTEXT)
-        except InvalidTag:
-            raise ValueError("this secret was encrypted with another key") from None
-        return plain.decode("utf-8", "surrogatepass")
+        for key in (self._current, *self._older):
+            with suppress(InvalidTag):
+                return key.decrypt(raw[:_NONCE_BYTES], raw[_NONCE_BYTES:], _CONTEXT).decode("utf-8", "surrogatepass")
+        raise ValueError("this secret was encrypted with another key")
 
 
 class LazyCipher:
@@ -58,8 +59,25 @@ class LazyCipher:
         return self._cipher
 
 
+def load_keys(path: Path) -> Sequence[bytes]:
+    """Read the keys from a file, the current one first. The first use creates one.
+
+    Raises:
+        ValueError: the file does not consist of keys.
+    """
+    content = load_or_create_key(path)
+    if not content or len(content) % KEY_BYTES:
+        raise ValueError(f"{path}: expected one or more keys of {KEY_BYTES} bytes each, got {len(content)} bytes")
+    return [content[start : start + KEY_BYTES] for start in range(0, len(content), KEY_BYTES)]
+
+
+def rotate_key(path: Path) -> None:
+    """Make a new current key. Those before remain valid for what they have encrypted or signed."""
+    atomic_files.write(path, os.urandom(KEY_BYTES) + b"".join(load_keys(path)))
+
+
 def load_or_create_key(path: Path) -> bytes:
-    """Read the random key from a file. The first use creates it.
+    """Read the content of a key file. The first use creates one random key.
 
     Only a process that holds the folder's lock may create it.
     """

@@ -4,13 +4,16 @@ An image as a `data:` URI can have megabytes, and in the log it would be read wi
 are stored before the message that has them, and deleted with its session.
 """
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
+import structlog
 
-from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
+from dragoman.core.blob_ref import BlobRef, blob_ref_for, parse_blob_ref
 from dragoman.core.content import File, Image, Message, UserMessage
 from dragoman.core.events import Event, LoggedEvent, MessageAdded
 from dragoman.core.ids import SessionId, UserId
@@ -21,6 +24,11 @@ from dragoman.ports.blobs import BlobStore
 
 ATTACHMENT_THRESHOLD_CHARS = 32 * 1024
 """A `data:` URI with more characters is stored outside the log."""
+
+HASHED_ON_LOOP_BYTES = 256 * 1024
+"""Content up to this size is verified on the event loop, in less than a millisecond; larger content on a thread."""
+
+log = structlog.get_logger(__name__)
 
 HasContent = TypeVar("HasContent", bound=Message | UserInput | Result)
 
@@ -93,18 +101,35 @@ class Attachments:
         takes_uploads = with_uploads and isinstance(holder, UserMessage)  # in a tool's result such a URL means nothing
         for block in holder.content:
             if isinstance(block, Image | File) and (ref := parse_blob_ref(block.url)):
-                content = await self._blobs.get(f"sessions/{session_id}/{ref.digest}")
-                blocks.append(msgspec.structs.replace(block, url="" if content is None else content.decode()))
+                blocks.append(msgspec.structs.replace(block, url=await self._content(session_id, ref)))
             elif isinstance(block, Image) and takes_uploads and block.url.startswith(UPLOAD):
                 blocks.append(Image(await self._data_uri(block.url.removeprefix(UPLOAD))))
             else:
                 blocks.append(block)
         return msgspec.structs.replace(holder, content=tuple(blocks))
 
+    async def _content(self, session_id: SessionId, ref: BlobRef) -> str:
+        """An attachment as a `data:` URI; empty if it is missing, or was altered on the disk."""
+        content = await self._blobs.get(f"sessions/{session_id}/{ref.digest}")
+        if content is None:
+            return ""
+        if len(content) > HASHED_ON_LOOP_BYTES:
+            digest = await asyncio.to_thread(_digest_of, content)
+        else:
+            digest = _digest_of(content)
+        if digest != ref.digest:
+            log.error("attachment was altered", session_id=session_id, attachment=ref.digest, hint="restore a backup")
+            return ""
+        return content.decode()
+
     async def _data_uri(self, path: str) -> str:
         """An uploaded image as a `data:` URI; empty if it was removed with its thread."""
         content = await self._blobs.get(path)
         return "" if content is None else f"data:{mime_type_of(path)};base64,{b64encode(content).decode()}"
+
+
+def _digest_of(content: bytes) -> str:
+    return sha256(content).hexdigest()
 
 
 def _is_large(holder: Message | UserInput | Result) -> bool:

@@ -5,7 +5,7 @@ version, session, method, parameters, agent.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from functools import partial
@@ -77,14 +77,14 @@ def app(
     engine: Engine,
     authenticate: Authenticate,
     options: McpOptions,
-    key: bytes,
+    keys: Sequence[bytes],
     *,
     admit_stream: AdmitStream = admit_all,
 ) -> ASGIApp:
     """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
     turns = Turns(engine, options)
     calls, tasks = Calls(engine, options, turns, admit_stream), Tasks(engine, options, turns)
-    handlers = _Handlers(engine, options, SessionTokens(key), calls, tasks)
+    handlers = _Handlers(engine, options, SessionTokens(keys), calls, tasks)
     write_error = partial(_write_error, options.authorization)
     protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=write_error)
 

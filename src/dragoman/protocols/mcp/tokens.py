@@ -7,6 +7,7 @@ The id of an event is a position in the log, with what is needed to continue the
 import hashlib
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 
 import msgspec
 
@@ -22,10 +23,10 @@ _PAYLOAD_BYTES = 1 + 1 + 5 + _NONCE_BYTES
 
 
 class SessionTokens:
-    """Makes and reads session ids with one key."""
+    """Makes session ids with the first of the keys, and reads those of all."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key = hashlib.sha256(b"mcp session\n" + key).digest()
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = [hashlib.sha256(b"mcp session\n" + key).digest() for key in keys]
 
     def make(self, owner: UserId, version: str, has_forms: bool, now_s: int, nonce: bytes) -> str:
         """The id of a new session.
@@ -38,7 +39,7 @@ class SessionTokens:
             nonce: 16 random bytes.
         """
         payload = bytes((OLD_VERSIONS.index(version), has_forms)) + now_s.to_bytes(5) + nonce
-        return _encode(payload + self._mac(payload, owner))
+        return _encode(payload + _mac(self._keys[0], payload, owner))
 
     def read(self, token: str, owner: UserId, now_s: int) -> Client | None:
         """Read a session's id; None if it is not one of the owner's, or too old."""
@@ -46,13 +47,14 @@ class SessionTokens:
         if raw is None or len(raw) != _PAYLOAD_BYTES + _MAC_BYTES:
             return None
         payload, mac = raw[:_PAYLOAD_BYTES], raw[_PAYLOAD_BYTES:]
-        is_known = hmac.compare_digest(mac, self._mac(payload, owner))
+        is_known = any(hmac.compare_digest(mac, _mac(key, payload, owner)) for key in self._keys)
         if not is_known or now_s - int.from_bytes(payload[2:7]) > LIFETIME_S:
             return None
         return Client(OLD_VERSIONS[payload[0]], has_forms=bool(payload[1]), session=payload[7:].hex())
 
-    def _mac(self, payload: bytes, owner: UserId) -> bytes:
-        return hmac.new(self._key, payload + owner.encode(), hashlib.sha256).digest()[:_MAC_BYTES]
+
+def _mac(key: bytes, payload: bytes, owner: UserId) -> bytes:
+    return hmac.new(key, payload + owner.encode(), hashlib.sha256).digest()[:_MAC_BYTES]
 
 
 class EventPosition(msgspec.Struct, frozen=True, array_like=True):

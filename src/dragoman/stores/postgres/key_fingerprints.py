@@ -18,6 +18,11 @@ class PostgresKeyFingerprints:
         row = await self._database.read(lambda connection: connection.execute(_SQL["fingerprint"], values).fetchone())
         return None if row is None else str(row[0])
 
+    async def replace(self, name: str, fingerprint: str) -> None:
+        """Register a fingerprint in place of the present one."""
+        values = {"name": name, "fingerprint": fingerprint}
+        await self._database.write(lambda connection: connection.execute(_SQL["replace_fingerprint"], values))
+
     async def register(self, name: str, fingerprint: str) -> str:
         """Register a fingerprint unless there is one. Returns the one that counts."""
         values = {"name": name, "fingerprint": fingerprint}

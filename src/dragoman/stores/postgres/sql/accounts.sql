@@ -38,6 +38,10 @@ DELETE FROM shares WHERE session_id = %(session)s AND digest = %(digest)s
 -- name: register_fingerprint
 INSERT INTO key_fingerprints (name, fingerprint) VALUES (%(name)s, %(fingerprint)s) ON CONFLICT DO NOTHING
 
+-- name: replace_fingerprint
+INSERT INTO key_fingerprints (name, fingerprint) VALUES (%(name)s, %(fingerprint)s)
+ON CONFLICT (name) DO UPDATE SET fingerprint = excluded.fingerprint
+
 -- name: fingerprint
 SELECT fingerprint FROM key_fingerprints WHERE name = %(name)s
 
