@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
 
+
+# Shells start what runs in the background with SIGINT ignored, and programs that a test starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["dragoman.testing.fixtures", "tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
 
