@@ -71,6 +71,7 @@ class CallContext(msgspec.Struct, kw_only=True):
     answers: Sequence[Sequence[str]] = ()
     time_zone: str = "UTC"
     elapsed_s: float = 0.0
+    is_settled: bool = False
 
     def attach(self, private: Json) -> None:
         """Raises RuntimeError: only a server stores private values."""
