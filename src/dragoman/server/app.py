@@ -65,6 +65,7 @@ State = Literal["starting", "ready", "draining", "drained"]
 log = structlog.get_logger(__name__)
 
 
+# Large: the composition root; it has an attribute for each part that it opens.
 class Application:
     """A server as an ASGI application. It serves inside `running()`, or inside its ASGI lifespan."""
 

@@ -318,7 +318,10 @@ async def test_messages_are_a_bare_array_of_whole_turns(alice: RestClient) -> No
 
 
 @requirement(
-    *("blade:branches:checkpoints", "blade:branches:rewind", "blade:branches:switch", "blade:branches:checkout"),
+    "blade:branches:checkpoints",
+    "blade:branches:rewind",
+    "blade:branches:switch",
+    "blade:branches:checkout",
     "blade:branches:alternatives",
 )
 async def test_a_session_goes_back_and_forth_between_its_branches(alice: RestClient) -> None:
