@@ -10,7 +10,9 @@ from dragoman.gateway.remote_agent import RemoteAgent
 from tests import conversations as c
 from tests.client.cutting_proxy import CuttingProxy, at_random, cutting_proxy
 from tests.client.driver import EVERYTHING, OBSERVABLE, ClientDriver
-from tests.conversations import CONVERSATIONS, Conversation, play
+from tests.client.driver import FEATURES as CLIENT_FEATURES
+from tests.conversations import CONVERSATIONS, Conversation, Feature, play
+from tests.extent import IS_FULL
 from tests.servers import SocketServer, running_socket_server
 
 PLAYED: dict[ClientProtocol, tuple[str, ...]] = {
@@ -24,10 +26,10 @@ PLAYED: dict[ClientProtocol, tuple[str, ...]] = {
     "agentscope": ("open calls that a new message closes",),
     "blade": ("a permission, granted",),
     "openai": ("a tool of the server",),
-    "a2a": ("a question, answered with an option and with free text", "a run that is stopped"),
-    "run-service": ("a tool of the application, twice in a run", "a permission, denied with a reason and without"),
+    "a2a": ("a run that is stopped",),
+    "run-service": ("a tool of the application, twice in a run",),
 }
-"""The conversations that are played, by the protocol of the remote agent."""
+"""The conversations that every test run plays, by the protocol of the remote agent."""
 FEATURES = EVERYTHING - {"delete"}
 
 
@@ -75,8 +77,7 @@ class GatewayDriver(ClientDriver):
         super().__init__("ag-ui", proxy)
         self._remote = remote
         self.features = FEATURES
-        if remote == "a2a":
-            self.observable = OBSERVABLE["a2a"]
+        self.observable = OBSERVABLE["ag-ui"] & OBSERVABLE[remote]
 
     async def begin(self, setup: c.Setup) -> None:
         self._session = await self.client.create(
@@ -85,8 +86,17 @@ class GatewayDriver(ClientDriver):
 
 
 def cases() -> list[tuple[ClientProtocol, Conversation]]:
-    by_name = {each.name: each for each in CONVERSATIONS}
-    return [(protocol, by_name[name]) for protocol, played in PLAYED.items() for name in played]
+    return [
+        (protocol, each)
+        for protocol, played in PLAYED.items()
+        for each in CONVERSATIONS
+        if each.name in played or (IS_FULL and each.needs <= features_of(protocol) and not each.crashes())
+    ]
+
+
+def features_of(protocol: ClientProtocol) -> frozenset[Feature]:
+    """What a client sees of an agent behind a protocol."""
+    return CLIENT_FEATURES[protocol] & FEATURES
 
 
 def names(value: object) -> str:

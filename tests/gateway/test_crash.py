@@ -16,6 +16,7 @@ from tests.engine.faulty_log import FaultyLog, Moment
 from tests.engine.log_checker import check_log, check_tool_call_pairing
 from tests.engine.runs.test_crash import Client, serve
 from tests.engine.world import running_world
+from tests.extent import extent
 from tests.servers import SocketServer, running_socket_server
 from tests.stores.simulated import SimulatedLog
 
@@ -60,9 +61,9 @@ async def remote(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sock
         ("aap", "after", 2),
         ("agentscope", "after", 4),
         ("openai", "before", 4),
-        ("blade", "before", 2),
-        ("a2a", "after", 2),
-        ("run-service", "before", 3),
+        ("blade", "before", 4),
+        ("a2a", "after", 5),
+        ("run-service", "before", 5),
     ],
 )
 async def test_a_server_that_dies_at_any_commit_takes_the_remote_run_up_again(
@@ -79,7 +80,7 @@ async def test_a_server_that_dies_at_any_commit_takes_the_remote_run_up_again(
 
 
 async def die_everywhere(served: RemoteAgent, moment: Moment, every: int, results: list[str]) -> None:
-    commit, is_over = 1, False
+    commit, is_over, every = 1, False, extent(1, every)
     while not is_over:
         EXECUTED.clear()
         async with running_world(SimulatedLog()) as world:

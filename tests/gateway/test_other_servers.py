@@ -143,7 +143,7 @@ async def played(session: AsyncSession, text: str) -> tuple[str, str]:
     return said, end.reason if end.problem is None else end.problem.code
 
 
-@pytest.mark.parametrize("seed", range(extent(40, 3)))
+@pytest.mark.parametrize("seed", range(extent(40, 2)))
 async def test_an_a2a_task_over_cut_connections_is_in_our_log_once(others: Others, seed: int) -> None:
     """A message that may have arrived is not sent again; a task whose id is known is read to its end."""
     others.executor.answers.clear()
