@@ -9,10 +9,14 @@ from tests.console.console_page import ConsolePage
 from tests.console.sessions import play_session
 from tests.console.test_cards import open_in_lens
 from tests.console.test_conversations import DONE, PIXEL, say, start_conversation
+from tests.console.test_versions import until_messages
 from tests.conversations import call, script
 from tests.servers import SocketServer
 
 FOCUSED = "document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.innerText"
+LABEL = "document.activeElement?.getAttribute('aria-label')"
+OPTIONS = "[...document.querySelectorAll('[role=option]')].map((each) => each.innerText.trim())"
+SELECTED = "document.querySelector('[role=option][aria-selected=true]')?.innerText.trim()"
 
 
 async def colour_of(console_page: ConsolePage, selector: str) -> list[int]:
@@ -152,3 +156,93 @@ async def test_a_missing_conversation_leads_back_to_the_others(console_page: Con
     await console_page.until("location.hash === '#/conversations'")
     await console_page.until("document.querySelector('[aria-label=Message]')")
     console_page.console.clear()  # browsers note every 404
+
+
+# --- the keyboard -----------------------------------------------------------------------------------------------------
+
+
+async def press_control(console_page: ConsolePage, key: str) -> None:
+    """Press a key together with Control."""
+    await console_page.page.bring_to_front()
+    pressed = {"key": key, "code": f"Key{key.upper()}", "windowsVirtualKeyCode": ord(key.upper()), "modifiers": 2}
+    for kind in ("keyDown", "keyUp"):
+        await console_page.page.send_command("Input.dispatchKeyEvent", type=kind, **pressed)
+
+
+async def press_sign(console_page: ConsolePage, sign: str) -> None:
+    """Press the key of a sign."""
+    await console_page.page.bring_to_front()
+    await console_page.page.send_command("Input.dispatchKeyEvent", type="keyDown", key=sign, text=sign)
+    await console_page.page.send_command("Input.dispatchKeyEvent", type="keyUp", key=sign)
+
+
+async def test_the_palette_finds_commands_pages_and_conversations_by_their_words(console_page: ConsolePage) -> None:
+    session = await start_conversation(console_page, "a heron on the river")
+    await console_page.until(DONE)
+    await press_control(console_page, "k")
+    await console_page.until("document.querySelectorAll('[role=option]').length > 10")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("palette")
+    await console_page.page.type("pin")
+    await console_page.until(f"{SELECTED} === 'Pin'")
+    await console_page.page.press("Enter")
+    await console_page.until("!document.querySelector('dialog') && document.querySelector('.session-pin')")
+    await console_page.until(f"{LABEL} === 'Message'")
+    await press_control(console_page, "k")
+    await console_page.until("document.querySelector('dialog[open]')")
+    await console_page.page.type("health")
+    await console_page.until(f"{SELECTED} === 'Go to: Server health'")
+    await console_page.page.press("Enter")
+    await console_page.until("location.hash === '#/health'")
+    await press_control(console_page, "k")
+    await console_page.until("document.querySelector('dialog[open]')")
+    await console_page.page.type("heron")
+    await console_page.until(f"{SELECTED} === 'a heron on the river'")
+    assert await console_page.run(OPTIONS) == ["a heron on the river"]
+    await console_page.page.press("Enter")
+    await console_page.until(f"location.hash === '#/conversations/{session}'")
+
+
+async def test_the_arrow_edits_the_newest_message_and_the_focus_stays_with_the_versions(
+    console_page: ConsolePage,
+) -> None:
+    await start_conversation(console_page, "first try")
+    await console_page.until(DONE)
+    await console_page.run("document.querySelector('[aria-label=Message]').focus()")
+    await console_page.page.press("ArrowUp")
+    await console_page.until(f"{LABEL} === 'Edit message'")
+    await console_page.write("Edit message", "second try")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "second try", version="2/2")
+    await console_page.run("document.querySelector('[aria-label=\"Previous version\"]').focus()")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "first try", version="1/2")
+    await console_page.until(f"{LABEL} === 'Next version'")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "second try", version="2/2")
+    await console_page.until(f"{LABEL} === 'Previous version'")
+    await press_sign(console_page, "/")
+    await console_page.until(f"{LABEL} === 'Message'")
+    await say(console_page, "1/2?")
+    await until_messages(console_page, "second try", "1/2?", version="2/2")
+
+
+async def test_a_question_mark_lists_the_shortcuts_also_on_a_phone_at_night(console_page: ConsolePage) -> None:
+    await console_page.open()
+    await console_page.set(theme="dark", language="zh")
+    await console_page.resize(400, 800)
+    await console_page.open("keys")
+    await console_page.until("document.querySelector('main h1')")
+    await press_sign(console_page, "?")
+    await console_page.until("document.querySelectorAll('dialog kbd').length > 6")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("shortcuts-narrow-dark-zh")
+    await console_page.page.press("Escape")
+    await console_page.until("!document.querySelector('dialog')")
+    await press_control(console_page, "k")
+    await console_page.until("document.querySelector('[role=option]')")
+    assert await console_page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("palette-narrow-dark-zh")
+    await console_page.page.press("Escape")
+    await console_page.set(theme="light", language="en")
