@@ -110,7 +110,10 @@ class SqliteLog:
         snapshot = await self._read(partial(_load, session_id))
         if snapshot is None or not snapshot.events:
             return snapshot
-        return msgspec.structs.replace(snapshot, pieces=await self._run(partial(self._appends.pieces, session_id)))
+        pieces = await self._run(partial(self._appends.pieces, session_id))
+        # What was open before the session was last at rest is closed, even if the event that says so is damaged.
+        current = [piece for piece in pieces if piece.after >= snapshot.head.seq]
+        return msgspec.structs.replace(snapshot, pieces=current)
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
         """Return the first `limit` events that follow event `after`, oldest first."""
