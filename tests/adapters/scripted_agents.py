@@ -24,7 +24,7 @@ class Effects:
         self.ran: Counter[str] = Counter()
         self.pause = PauseGate()
         """Where models wait at a `Pause`."""
-        self.tools_wait_at: dict[str, PauseGate] = {}
+        self.calls_wait_at: dict[str, PauseGate] = {}
         self.scripts = scripts
 
     def script_for(self, prompts: Sequence[str]) -> Script:
@@ -32,10 +32,11 @@ class Effects:
 
     async def begin(self, tool: str, *arguments: object) -> None:
         """Count a tool's start, and let it wait if it has to."""
-        self.ran[" ".join(map(str, (tool, *arguments)))] += 1
+        call = " ".join(map(str, (tool, *arguments)))
+        self.ran[call] += 1
         await asyncio.sleep(0)
-        if tool in self.tools_wait_at:
-            await self.tools_wait_at[tool]()
+        if call in self.calls_wait_at:
+            await self.calls_wait_at[call]()
 
 
 class NoSuchAccount(Exception):

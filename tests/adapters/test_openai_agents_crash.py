@@ -4,28 +4,19 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-import pytest
 from agents import Agent, function_tool, handoff
 
 from dragoman.adapters.openai_agents import OpenAIAgentsAgent
 from dragoman.core.answers import INTERRUPTED_RESULT
 from dragoman.core.content import AssistantMessage, JsonObject, ToolMessage, text_of
-from dragoman.core.inputs import Answer, Decision, Result
-from dragoman.core.session import OpenCall
 from dragoman.core.tools import OnRestart, ToolSpec
-from dragoman.engine.sessions.live_session import LiveSession
+from tests.adapters.dying_servers import Client, serve
 from tests.adapters.openai_model import CallOf, PlayedModel, Script
 from tests.engine.faulty_log import FaultyLog, Moment
 from tests.engine.world import (
-    DEADLINE_S,
     PauseGate,
     World,
-    answer_request,
-    open_session,
-    reload,
     running_world,
-    send,
-    wait_for_end,
 )
 from tests.stores.simulated import SimulatedLog
 
@@ -103,48 +94,6 @@ class AgentWithAllCalls:
         self.agent = OpenAIAgentsAgent(triage, name="player", on_restart={"*": on_restart})
 
 
-def answer_to(call: OpenCall) -> Answer:
-    if call.call.name == "paint":
-        return Result(call_id=call.call.call_id, content="painted")
-    return Decision(call_id=call.call.call_id, granted=True)
-
-
-class Client:
-    """An application: sends one message, and answers calls one by one."""
-
-    def __init__(self, script: str) -> None:
-        self.script = script
-        self.live: LiveSession | None = None
-
-    async def converse(self, world: World, log: FaultyLog) -> None:
-        engine = await world.start(log)
-        if self.live is None:
-            self.live = await open_session(engine, client_tools=(PAINT,))
-        live = self.live = await reload(engine, self.live)
-        if live.state.last_run is None:
-            await send(engine, live, self.script)
-        await wait_for_end(live)
-        while live.state.status() == "waiting":
-            await send(engine, live, answer_request(answer_to(next(live.state.waiting_calls()))))
-            await wait_for_end(live)
-
-
-async def serve(world: World, client: Client, log: FaultyLog) -> bool:
-    """Let an engine serve the client until its conversation ends or the store dies. Returns whether it died."""
-    talking = asyncio.create_task(client.converse(world, log))
-    dying = asyncio.create_task(log.died.wait())
-    async with asyncio.timeout(DEADLINE_S):
-        await asyncio.wait([talking, dying], return_when=asyncio.FIRST_COMPLETED)
-    died = not talking.done()
-    (talking if died else dying).cancel()
-    await asyncio.wait([talking])
-    if not died:
-        talking.result()
-    for engine in tuple(world.engines):
-        await (world.kill if died else world.stop)(engine)
-    return died
-
-
 Steps = list[tuple[str, list[tuple[str, str]]]]
 
 
@@ -163,7 +112,7 @@ async def steps(world: World, client: Client) -> Steps:
 async def undisturbed(script: str) -> tuple[int, Steps]:
     async with running_world(SimulatedLog()) as world:
         world.agents["player"] = AgentWithAllCalls().agent
-        log, client = FaultyLog(world.store), Client(script)
+        log, client = FaultyLog(world.store), Client(script, client_tools=(PAINT,))
         assert not await serve(world, client, log)
         return log.commits, await steps(world, client)
 
@@ -184,14 +133,14 @@ async def test_without_crashes_everything_runs_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("script", ["tools", "handoffs"])
-async def test_a_server_that_dies_between_commits_runs_nothing_twice(script: str) -> None:
+async def test_a_server_that_dies_between_commits_of_handoffs_runs_nothing_twice() -> None:
+    script = "handoffs"
     commits, expected = await undisturbed(script)
     lost = 0
     for commit in range(2, commits + 1, 2):
         moment: Moment = "before" if commit % 4 else "after"
         async with running_world(SimulatedLog()) as world:
-            tested, client = AgentWithAllCalls(), Client(script)
+            tested, client = AgentWithAllCalls(), Client(script, client_tools=(PAINT,))
             world.agents["player"] = tested.agent
             log = FaultyLog(world.store)
             log.die_at(commit, moment)
@@ -205,32 +154,3 @@ async def test_a_server_that_dies_between_commits_runs_nothing_twice(script: str
                     lost += result == INTERRUPTED_RESULT
             assert max(tested.runs.values()) == 1, (commit, tested.runs)
     assert lost > 0, "no crash fell into a tool"
-
-
-@pytest.mark.parametrize(
-    ("on_restart", "result", "runs"),
-    [("fail", INTERRUPTED_RESULT, 1), ("repeat", "slept b", 2), ("ask", "slept b", 2)],
-)
-async def test_a_tool_that_was_running_is_treated_as_declared_and_its_finished_sibling_is_not_run_again(
-    on_restart: OnRestart, result: str, runs: int
-) -> None:
-    async with running_world(SimulatedLog()) as world:
-        tested, client = AgentWithAllCalls(on_restart), Client("tools")
-        world.agents["player"] = tested.agent
-        world.tool("slow", no_body, on_restart=on_restart)
-        tested.gate = PauseGate()
-        log = FaultyLog(world.store)
-        talking = asyncio.create_task(client.converse(world, log))
-        await asyncio.wait_for(tested.gate.entered.wait(), DEADLINE_S)
-        while tested.runs["note a"] == 0:  # noqa: ASYNC110  # another task runs it
-            await asyncio.sleep(0)
-        await yield_often()
-        log.is_dead = True
-        talking.cancel()
-        await asyncio.wait([talking])
-        for engine in tuple(world.engines):
-            await world.kill(engine)
-        tested.gate = None
-        assert not await serve(world, client, FaultyLog(world.store))
-        assert (await steps(world, client))[0] == ("so ", [("note", "noted a"), ("slow", result)])
-        assert (tested.runs["note a"], tested.runs["slow b"]) == (1, runs)

@@ -29,7 +29,7 @@ from pydantic_ai.models.test import TestModel
 from dragoman.adapters.frameworks import Refused
 from dragoman.adapters.pydantic_ai import PydanticAIAgent, as_agent
 from dragoman.core.answers import compact_json
-from dragoman.core.content import AssistantMessage, Image, Text, ToolMessage, UserMessage, text_of
+from dragoman.core.content import Image, Text, text_of
 from dragoman.core.events import (
     AnswerGiven,
     BlockClosed,
@@ -44,11 +44,7 @@ from dragoman.core.events import (
 from dragoman.core.inputs import Choice, Decision, Result, Submit, UserInput
 from dragoman.core.tools import ToolGrant, ToolSpec
 from dragoman.engine.sessions.live_session import LiveSession
-from tests.engine.faulty_log import FaultyLog, Moment
-from tests.engine.log_checker import check_log, check_tool_call_pairing
-from tests.engine.runs.test_crash import Client, serve
-from tests.engine.world import World, answer_request, open_session, play, running_world, send, texts
-from tests.stores.simulated import SimulatedLog
+from tests.engine.world import World, answer_request, open_session, play, send
 
 Step = str | list[Any]
 Script = Callable[[list[ModelMessage]], list[Step]]
@@ -451,7 +447,7 @@ def test_what_cannot_be_served_is_refused_with_the_way_out(agent: Any, sentence:
     assert str(refused.value) == sentence
 
 
-# --- crashes ----------------------------------------------------------------------------------------------------------
+# --- helpers --------------------------------------------------------------------------------------------------------
 
 
 def noting(executed: list[str], name: str) -> Callable[[], str]:
@@ -460,52 +456,3 @@ def noting(executed: list[str], name: str) -> Callable[[], str]:
         return f"{name} ok"
 
     return do
-
-
-def crashing(executed: list[str]) -> PydanticAIAgent:
-    """Three parallel calls, of which one needs approval; then another step, and an answer."""
-    steps = ["so ", call("first"), call("second"), call("pay", amount=90)], [call("third")], ["all ", "done"]
-    agent = FrameworkAgent(scripted(*steps))
-    for name in ("first", "second", "third"):
-        agent.tool_plain(name=name)(noting(executed, name))
-
-    @agent.tool_plain(requires_approval=True)
-    def pay(amount: int) -> str:
-        executed.append("pay")
-        return "paid"
-
-    return PydanticAIAgent(agent, name="player")
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_server_that_dies_at_any_commit_runs_no_call_twice_and_gives_an_answer(moment: Moment) -> None:
-    results: dict[str, set[str]] = {}
-    commit = 0
-    while True:
-        commit += 1
-        async with running_world(SimulatedLog()) as world:
-            executed: list[str] = []
-            world.agents["player"] = crashing(executed)
-            client, log = Client("go"), FaultyLog(world.store)
-            log.die_at(commit, moment)
-            if not await serve(world, client, log):
-                break
-            assert not await serve(world, client, FaultyLog(world.store))
-            assert client.live is not None
-            events = await world.events(client.live.state.session_id)
-            history = await world.history(client.live.state.session_id)
-            assert len(executed) == len(set(executed)), f"a call ran twice after commit {commit}"
-            check_log(events, {})
-            check_tool_call_pairing(events)
-            assert texts(history)[-1] == "all done", commit
-            assert sum(isinstance(each, UserMessage) for each in history) == 1
-            for message in history:
-                if isinstance(message, ToolMessage):
-                    results.setdefault(message.name, set()).add(text_of(message.content))
-            assert "cut" not in [each.status for each in history[-1:] if isinstance(each, AssistantMessage)]
-    interrupted = "Tool call interrupted: the server restarted"
-    outcomes = {"first": "first ok", "second": "second ok", "third": "third ok", "pay": "paid"}
-    assert {name: found - {interrupted} for name, found in results.items()} == {
-        name: {done} for name, done in outcomes.items()
-    }
-    assert any(interrupted in found for found in results.values())
