@@ -48,7 +48,7 @@ async def output_of(*command: str | Path, folder: Path | None = None, environ: d
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(6 * DEADLINE_S):
+    async with asyncio.timeout(2 * DEADLINE_S):
         output, errors = await process.communicate()
     assert process.returncode == 0, (output.decode(), errors.decode())
     return output.decode()

@@ -33,7 +33,7 @@ from tests.asgi_client import DEADLINE_S
 from tests.client.cutting_proxy import CuttingProxy
 
 ASK = "AskUserQuestion"
-TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, run_s=3 * DEADLINE_S, reconnect_s=2 * DEADLINE_S)
+TIMEOUTS = Timeouts(connect_s=DEADLINE_S, idle_s=20, run_s=DEADLINE_S, reconnect_s=DEADLINE_S)
 EVERYTHING: frozenset[c.Feature] = frozenset(
     {"client tools", "permissions", "questions", "sub-agents", "delete", "stop", "rejoin", "history"}
 )

@@ -17,7 +17,7 @@ Json = Any
 Form = Literal["grant", "deny", "text", "choice"]
 """What an answer looks like: a permission, a result or free text, or a choice among options."""
 AGENT = "shop"
-DEADLINE_S = 60.0
+DEADLINE_S = 20.0
 
 
 class Answer(NamedTuple):

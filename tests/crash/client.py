@@ -15,7 +15,7 @@ from tests.protocols.aap.stream import Frame, parse_frames
 
 Json = Any
 BASE = "/aap/v3"
-DEADLINE_S = 60.0
+DEADLINE_S = 20.0
 
 
 class ConnectionBroken(Exception):

@@ -97,7 +97,7 @@ class Others:
 
 
 def remote_agents(a2a: str, agui: str) -> list[RemoteAgent]:
-    timeouts = Timeouts(connect_s=DEADLINE_S, idle_s=DEADLINE_S, reconnect_s=20)
+    timeouts = Timeouts(connect_s=DEADLINE_S, idle_s=20, reconnect_s=20)
     urls: dict[str, tuple[ClientProtocol, str]] = {
         "a2a": ("a2a", a2a),
         "a2a-0.3": ("a2a", f"{a2a}/old"),
