@@ -122,9 +122,12 @@ class AppServer:
         if self.settings.auth and not self._keys:
             self._keys = await make_keys(self.settings)
 
+    def build(self) -> app.Application:
+        return build(self.settings, self.agents, self.clock if self._manual_clock else None)
+
     async def start(self) -> None:
         await self.prepare()
-        self.connection = AsgiClient(build(self.settings, self.agents, self.clock if self._manual_clock else None))
+        self.connection = AsgiClient(self.build())
         await self.connection.__aenter__()
 
     async def stop(self) -> None:
@@ -266,7 +269,7 @@ class SocketServer:
 
     async def start(self) -> None:
         await self.app_server.prepare()
-        self._app = build(self.app_server.settings, self.app_server.agents, None)
+        self._app = self.app_server.build()
         self._listener = Listener(
             uvicorn.Config(
                 self._app,

@@ -163,7 +163,7 @@ async def test_the_official_client_registers_logs_in_and_calls_an_agent(tmp_path
         ) as server,
     ):
         person, storage = Person(), Storage()
-        host = OAuthClientMetadata(redirect_uris=[Person.CALLBACK], client_name="host", application_type="native")
+        host = OAuthClientMetadata.model_validate({"redirect_uris": [Person.CALLBACK], "application_type": "native"})
         auth = OAuthClientProvider(url, host, storage, person.visit, person.come_back)
         async with (
             httpx2.AsyncClient(auth=auth, transport=Proxy(server.connection.url), timeout=DEADLINE_S) as http,
