@@ -63,13 +63,10 @@ class History:
     async def turn(self, live: LiveSession, loop: LoopId) -> Sequence[Message]:
         """The loop's messages from its last user message on, without steps that a crash cut off."""
         parent = live.state.parent_call(loop)
-        turn, before = (
-            _TurnCollector(loop, None if parent is None else parent.message_id),
-            live.recent_messages.after + 1,
-        )
-        for logged_message in _messages_in_memory(
-            live
-        ):  # where nearly every turn is whole: no generator has to be closed behind it
+        turn = _TurnCollector(loop, None if parent is None else parent.message_id)
+        before = live.recent_messages.after + 1
+        # Nearly every turn is whole in memory: then no generator has to be closed behind it.
+        for logged_message in _messages_in_memory(live):
             if turn.prepend(logged_message.message):
                 return turn.messages
         async for logged_message in self._from_log(live, before):
@@ -84,10 +81,7 @@ class History:
                 yield logged_message.message
 
     async def context(self, live: LiveSession, max_messages: int) -> Sequence[LoggedMessage]:
-        """The root messages for a model, oldest first: the newest ones since the last compaction.
-
-        They include the newest user message even beyond `max_messages`: a step with many calls needs its beginning.
-        """
+        """The root messages for a model, oldest first: the newest since the last compaction, with that of the user."""
         from_seq = 0 if live.state.compaction is None else live.state.compaction.up_to
         found: list[LoggedMessage] = []
         has_user = False
