@@ -166,7 +166,8 @@ class Client:
             return
         session = Session(AapClient(self._servers.connection, self._servers.key), self._session)
         begun = Counter(line for line in effects_of(self._servers.folder) if line != "answer")
-        check_history(await session.history(), begun, self._report)
+        reply = await session.client.get(f"{session.path}/history?type=full")  # with the marks of what was cut off
+        check_history(reply.json["history"]["full"], begun, self._report)
 
 
 async def prompts_of(session: Session) -> list[str]:
