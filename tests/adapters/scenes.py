@@ -56,7 +56,7 @@ SCRIPTS: dict[str, Script] = {
     "reasoning": [[Reason("hm"), "so"]],
     "call": [["one ", "moment", ADD], ["It is 3."]],
     "parallel": [[ADD, ADD_MORE], ["3 and 7"]],
-    "failing": [[CallOf("boom"), ADD], ["so what"]],
+    "failing": [[ADD, CallOf("boom")], ["so what"]],
     "pay": [[CallOf("pay", {"amount": 5})], ["paid"]],
     "question": [[CallOf("choose")], ["a good choice"]],
     "client": [[CallOf("paint", {"what": "sky"})], ["painted"]],
@@ -162,9 +162,14 @@ SCENES = (
     ),
     Scene(
         "failing",
-        (said("failing", ObservedCall("boom", {}), *ADDED, ObservedResult("boom", "no such account"), "so what"),),
         (
-            "user: failing", "call: boom {}", "call: add {'a': 1, 'b': 2}", "step",
+            said(
+                "failing", ADDED[0], ObservedCall("boom", {}), ADDED[1], ObservedResult("boom", "no such account"),
+                "so what",
+            ),
+        ),
+        (
+            "user: failing", "call: add {'a': 1, 'b': 2}", "call: boom {}", "step",
             "done: add 3", "failed: boom no such account", "starts: add", "starts: boom",
             "text: so what", "step", "end: end_turn",
         ),

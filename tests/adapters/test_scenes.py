@@ -168,10 +168,10 @@ class ResponsesDriver(OpenAiDriver):
         self._tools = self._tools if self._brings_tools else []
 
     async def history(self) -> list[Observation]:
-        """The history. Items have a call with its result, so what one step calls side by side is put in order."""
+        """The history. Items have a call with its result, in the order in which they ended; scenes sort their calls."""
         found: list[Observation] = []
         for _, group in groupby(await super().history(), lambda each: isinstance(each, ObservedCall | ObservedResult)):
-            found += sorted(group, key=lambda each: isinstance(each, ObservedResult))
+            found += sorted(group, key=lambda each: (isinstance(each, ObservedResult), str(each)))
         return found
 
 
