@@ -170,8 +170,13 @@ class ResponsesDriver(OpenAiDriver):
     async def history(self) -> list[Observation]:
         """The history. Items have a call with its result, in the order in which they ended; scenes sort their calls."""
         found: list[Observation] = []
-        for _, group in groupby(await super().history(), lambda each: isinstance(each, ObservedCall | ObservedResult)):
-            found += sorted(group, key=lambda each: (isinstance(each, ObservedResult), str(each)))
+        for are_calls, group in groupby(
+            await super().history(), lambda each: isinstance(each, ObservedCall | ObservedResult)
+        ):
+            entries = list(group)
+            if are_calls:
+                entries.sort(key=lambda each: (isinstance(each, ObservedResult), str(each)))
+            found += entries
         return found
 
 
