@@ -433,8 +433,8 @@ def _to_message(turn: JsonObject, names: dict[str, str]) -> Message:
         blocks.append(Notice(kind="compaction", content=turn.get("summary_full") or turn.get("summary_preview")))
     for block in turn.get("blocks") or ():
         call_id, content = str(block.get("tool_call_id") or ""), block.get("content")
-        if chat.is_permission_id(call_id) or block.get("type") == "ask_user_answer":
-            continue  # the permitted call, or the question's result, says the same
+        if chat.is_about_call(call_id) or block.get("type") == "ask_user_answer":
+            continue  # the call, or the question's result, says the same
         match block.get("type"):
             case "text":
                 blocks.append(Text(text=str(content)))

@@ -46,8 +46,8 @@ MAX_METADATA_BYTES = 1024 * 1024
 """The limit for the manifest and for the session."""
 MAX_ENTRIES = 1000
 MAX_MESSAGES = 20_000
-PERMISSION_QUESTION_PREFIX = "perm_"
-"""Begins the ids of calls that are questions whether another call may run."""
+_QUESTION_ABOUT_CALL = re.compile(r"(perm|ask[1-9][0-9]*)_")
+"""Begins the ids of calls that are questions about another call: whether it may run, or what it asks itself."""
 INTERRUPTED_CALL_RESULT = "Tool call interrupted: the session was exported while it ran"
 
 T = TypeVar("T")
@@ -224,8 +224,8 @@ def warnings_of(turns: Sequence[ArchivedTurn]) -> list[str]:
 
 
 def _calls_of(turn: ArchivedTurn) -> Iterator[ArchivedCall]:
-    """The calls that the model made, without the questions that ask for permission."""
-    return (call for call in turn.tool_calls if not call.id.startswith(PERMISSION_QUESTION_PREFIX))
+    """The calls that the model made, without the questions about them."""
+    return (call for call in turn.tool_calls if not _QUESTION_ABOUT_CALL.match(call.id))
 
 
 class _MessageConverter:

@@ -199,8 +199,8 @@ class BladeDriver:
             case "add_tool_call":
                 self._names[data["id"]] = data["tool_name"]
                 arguments = json.loads(data["arguments"])
-                if data["id"].startswith("perm_"):
-                    gated = self._names["tc_" + data["id"].removeprefix("perm_")]
+                if is_about_a_call(data["id"]):
+                    gated = self._names["tc_" + data["id"].partition("_")[2]]
                     self._questions[gated] = data["id"], arguments
                     return []
                 self._questions[data["tool_name"]] = data["id"], arguments
@@ -220,7 +220,7 @@ class BladeDriver:
     def _turn(self, turn: dict[str, Json]) -> list[Observation]:
         seen: list[Observation] = []
         for block in turn["blocks"]:
-            if (block["tool_call_id"] or "").startswith("perm_"):
+            if is_about_a_call(block["tool_call_id"] or ""):
                 continue
             match block["type"]:
                 case "text":
@@ -238,9 +238,14 @@ class BladeDriver:
         closed = [
             ObservedResult(call["tool_name"], CANCELLED)
             for call in turn["tool_calls"]
-            if call["status"] == "cancelled" and not call["id"].startswith("perm_")
+            if call["status"] == "cancelled" and not is_about_a_call(call["id"])
         ]
         return [*seen, *closed]
+
+
+def is_about_a_call(call_id: str) -> bool:
+    """Whether this is a question about another call: whether it may run, or what it asks itself."""
+    return call_id.startswith(("perm_", "ask"))
 
 
 def text_of(result: Json) -> str:

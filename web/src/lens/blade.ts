@@ -41,7 +41,7 @@ export function bladeRun(frame: Frame): string | null {
     return typeof id === "string" ? id.replace(/^chat_/, "") : null;
 }
 
-const bare = (id: Json | undefined) => textOf(id).replace(/^(tc|perm|turn|sess|entry)_/, "");
+const bare = (id: Json | undefined) => textOf(id).replace(/^(tc|perm|ask\d+|turn|sess|entry)_/, "");
 const loopOf = (body: JsonObject) => textOf(body["loop_id"]).replace(/^fork:(tc_)?/, "") || "root";
 
 export function bladeMoments(frames: readonly Frame[]): Moment[] {
@@ -106,7 +106,7 @@ function patch(body: JsonObject, pieces: Pieces, ordinals: Ordinals): Moment {
             return moment(
                 "call",
                 bare(data["id"]),
-                textOf(data["id"]).startsWith("perm_") ? "" : textOf(data["tool_name"]),
+                /^(perm|ask\d+)_/.test(textOf(data["id"])) ? "" : textOf(data["tool_name"]),
             );
         case "set_tool_status":
             return moment("call", call);

@@ -33,7 +33,7 @@ def summarize_turns(turns: Sequence[dict[str, Any]]) -> list[Any]:
     names: dict[str, int] = {}
     result: list[Any] = []
     for turn in turns:
-        real = [each for each in turn["tool_calls"] if not each["id"].startswith("perm_")]
+        real = [each for each in turn["tool_calls"] if not each["id"].startswith(("perm_", "ask"))]
         for each in real:
             names.setdefault(each["id"], len(names))
         texts = [
@@ -52,7 +52,7 @@ def summarize_turns(turns: Sequence[dict[str, Any]]) -> list[Any]:
 
 def results(turns: Sequence[dict[str, Any]]) -> list[Any]:
     """The results of calls that ended well, in the order of the calls."""
-    every = [each for turn in turns for each in turn["tool_calls"] if not each["id"].startswith("perm_")]
+    every = [each for turn in turns for each in turn["tool_calls"] if not each["id"].startswith(("perm_", "ask"))]
     return [each["result"] for each in every if each["status"] == "done"]
 
 

@@ -70,7 +70,7 @@ def comparable_turns(turns: list[dict[str, Json]]) -> list[Json]:
                 return {name: renamed(each) for name, each in value.items() if name not in TIMES}
             case list():
                 return [renamed(each) for each in value]
-            case str() if value.startswith(("tc_", "perm_", "fork:")):
+            case str() if value.startswith(("tc_", "perm_", "ask1_", "fork:")):
                 return names.setdefault(value, f"id {len(names)}")
         return value
 

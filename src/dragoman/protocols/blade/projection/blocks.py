@@ -9,7 +9,6 @@ from dragoman.core import content as core
 from dragoman.core.answers import compact_json, object_with_meta, questions_of
 from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import CallId
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.core.uploads import upload_type
 from dragoman.protocols.blade.wire import chat
@@ -92,13 +91,12 @@ def permission_call(call: core.Call) -> tuple[ToolCall, JsonObject]:
         "options": [{"label": label} for label in PERMISSION_OPTIONS],
         "multiSelect": False,
     }
-    return question_call(call.call_id, {"questions": [question], "source_loop": None})
+    return question_call(chat.permission_id(call.call_id), {"questions": [question], "source_loop": None})
 
 
-def question_call(call_id: CallId, arguments: JsonObject) -> tuple[ToolCall, JsonObject]:
+def question_call(question_id: str, arguments: JsonObject) -> tuple[ToolCall, JsonObject]:
     """Return a question about a call, as a call of its own with its arguments."""
     text = compact_json(arguments)
-    question_id = chat.permission_id(call_id)
     return ToolCall(question_id, ASK_USER_QUESTION, ASK_USER_QUESTION, text, "awaiting_answer"), arguments
 
 

@@ -24,11 +24,16 @@ class _PendingCall(msgspec.Struct):
     call: core.Call
     tool_call: ToolCall
     started_at: datetime
+    permission: ToolCall | None = None
+    """The question whether it may run, if that was asked."""
+    question: ToolCall | None = None
+    """The newest question that it asked while it ran."""
+    question_count: int = 0
 
-    def newest_question(self) -> ToolCall | None:
-        """Return the newest question about the call, such as whether it may run, if one was asked."""
-        question_id = chat.permission_id(self.call.call_id)
-        return next((each for each in reversed(self.turn.turn.tool_calls) if each.id == question_id), None)
+    def unanswered(self) -> ToolCall | None:
+        """Return the question that waits for an answer, if one does."""
+        asked = (self.question, self.permission)
+        return next((each for each in asked if each is not None and each.status == "awaiting_answer"), None)
 
 
 class CallList:
@@ -62,35 +67,39 @@ class CallList:
         """Ask what a call waits for since it was parked, with a question in the same turn."""
         if call.kind == "question" and not call.parked:
             pending = self._pending[call.call.call_id]
-            pending.turn.add_call(*blocks.question_call(call.call.call_id, call.asked().input))
+            pending.question_count += 1
+            question_id = chat.question_id(call.call.call_id, pending.question_count)
+            pending.question, arguments = blocks.question_call(question_id, call.asked().input)
+            pending.turn.add_call(pending.question, arguments)
         elif call.kind != "client" or call.parked:
             self.request_permission(call.call.call_id)
 
     def request_permission(self, call_id: CallId) -> None:
         """Ask whether a call may run, with a question in the same turn."""
         pending = self._pending[call_id]
-        question = pending.newest_question()
-        if question is None:
-            pending.turn.add_call(*blocks.permission_call(pending.call))
+        if pending.permission is None:
+            pending.permission, arguments = blocks.permission_call(pending.call)
+            pending.turn.add_call(pending.permission, arguments)
         else:
-            pending.turn.set_call_status(question, "awaiting_answer")
+            pending.turn.set_call_status(pending.permission, "awaiting_answer")
 
     def answer_block(self, answer: AnswerGiven, asked: OpenCall, trusted_tools: Container[str]) -> Block:
         """Return the answer to the newest question about a call; `trusted_tools` are those after the answer."""
-        if asked.kind == "question":
+        pending = self._pending[answer.call_id]
+        if pending.question is not None and pending.unanswered() is pending.question:
             raw = None if answer.result is None else answer.result.raw
             given = raw.get("answers", []) if isinstance(raw, dict) else []
-            return blocks.answer_block(chat.permission_id(answer.call_id), asked.asked().input, given)
-        call = self._pending[answer.call_id].call
+            return blocks.answer_block(pending.question.id, asked.asked().input, given)
+        call = pending.call
         question, arguments = blocks.permission_call(call)
         label = blocks.PERMISSION_OPTIONS[(1 if call.name in trusted_tools else 0) if answer.granted else 2]
         answers = [{"question": f"Allow {call.name}?", "labels": [label], "custom": answer.reason}]
         return blocks.answer_block(question.id, arguments, answers)
 
     def settle_question(self, call_id: CallId, answer: Block, at: datetime) -> None:
-        """Give the newest question about a call its answer as a result."""
+        """Give the question about a call that waits its answer as a result."""
         pending = self._pending[call_id]
-        question = pending.newest_question()
+        question = pending.unanswered()
         assert question is not None, "the question was asked"
         result = {"answers": answer.content["answers"]}
         pending.turn.add_result(question, "done", result, ms_between(pending.started_at, at))
@@ -118,13 +127,13 @@ class CallList:
         self._turns.finish_if_complete(turn, at)
 
     def cancel(self, call_id: CallId, at: datetime, *, is_running: bool) -> None:
-        """Cancel a call, and the question about it."""
+        """Cancel a call, and the questions about it."""
         pending = self._pending.pop(call_id)
-        turn, question = pending.turn, pending.newest_question()
+        turn = pending.turn
         turn.open_calls.discard(call_id)
         duration_ms = ms_between(pending.started_at, at)
         turn.cancel_call(pending.tool_call, duration_ms)
-        if question is not None and question.status == "awaiting_answer":
+        if (question := pending.unanswered()) is not None:
             turn.cancel_call(question, duration_ms)
         turn.final_status = "interrupted"
         turn.awaits_run_end = is_running
@@ -134,7 +143,7 @@ class CallList:
         """Bring the statuses of pending calls, and of paused turns, in line with what waits for a person."""
         if not state.calls:
             return
-        questions = pending_questions(state)
+        questions = self._pending_questions(state)
         for call_id, call in state.calls.items():
             if call.granted is False:
                 continue  # its result comes next
@@ -146,28 +155,28 @@ class CallList:
             if turn.turn.status == "paused" and is_running and not _is_waiting(state, turn.open_calls, questions):
                 turn.set_status("streaming")
 
-
-def pending_questions(state: SessionState) -> dict[CallId, QuestionRef | None]:
-    """Return the calls that wait for a person, and the calls above them, with the question that each waits for."""
-    questions: dict[CallId, QuestionRef | None] = {}
-    for call in state.waiting_calls():
-        if call.kind == "client" and not call.parked:
-            continue
-        call_id, loop = call.call.call_id, chat.public_loop_id(call.loop)
-        if call.kind == "question" and call.keeps_answer:
-            questions[call_id] = ref = QuestionRef(loop, chat.permission_id(call_id), None)
-        elif call.kind == "question":
-            questions[call_id] = None
-            ref = QuestionRef(loop, chat.public_call_id(call_id), None)
-        else:
-            ref = QuestionRef(loop, chat.permission_id(call_id), f"Allow {call.call.name}?")
-            questions[call_id] = ref
-        above = state.parent_call(call.loop)
-        while above is not None:
-            description = ref.description or _fork_description(above.call)
-            questions.setdefault(above.call.call_id, msgspec.structs.replace(ref, description=description))
-            above = state.parent_call(above.loop)
-    return questions
+    def _pending_questions(self, state: SessionState) -> dict[CallId, QuestionRef | None]:
+        """Return the calls that wait for a person, and the calls above them, with the question that each waits for."""
+        questions: dict[CallId, QuestionRef | None] = {}
+        for call in state.waiting_calls():
+            if call.kind == "client" and not call.parked:
+                continue
+            call_id, loop = call.call.call_id, chat.public_loop_id(call.loop)
+            if call.kind == "question" and call.keeps_answer:
+                question_id = chat.question_id(call_id, self._pending[call_id].question_count)
+                questions[call_id] = ref = QuestionRef(loop, question_id, None)
+            elif call.kind == "question":
+                questions[call_id] = None
+                ref = QuestionRef(loop, chat.public_call_id(call_id), None)
+            else:
+                ref = QuestionRef(loop, chat.permission_id(call_id), f"Allow {call.call.name}?")
+                questions[call_id] = ref
+            above = state.parent_call(call.loop)
+            while above is not None:
+                description = ref.description or _fork_description(above.call)
+                questions.setdefault(above.call.call_id, msgspec.structs.replace(ref, description=description))
+                above = state.parent_call(above.loop)
+        return questions
 
 
 def _fork_description(call: core.Call) -> str | None:

@@ -28,6 +28,7 @@ Variables = Annotated[
 # --- ids: ours, with Blade's prefixes ---------------------------------------------------------------------------------
 
 _SESSION_PREFIX, _CALL_PREFIX, _PERMISSION_PREFIX = "sess_", "tc_", "perm_"
+_QUESTION_PREFIX = re.compile(r"ask[1-9][0-9]*_")
 _CHECKPOINT_ID = re.compile(r"cp_([1-9][0-9]{0,14})")
 
 
@@ -57,8 +58,20 @@ def is_permission_id(text: str) -> bool:
     return text.startswith(_PERMISSION_PREFIX)
 
 
+def question_id(call_id: CallId, number: int) -> str:
+    """Return the id of a question that a call asks while it runs; a call may ask several, numbered from 1."""
+    return f"ask{number}_{call_id}"
+
+
+def is_about_call(text: str) -> bool:
+    """Return whether an id is that of a question about another call."""
+    return is_permission_id(text) or _QUESTION_PREFIX.match(text) is not None
+
+
 def parse_call_id(text: str) -> CallId:
-    """Return the call that a call's id, or a permission question's id, stands for."""
+    """Return the call that a call's id stands for, or that of a question about it."""
+    if (question := _QUESTION_PREFIX.match(text)) is not None:
+        return CallId(text[question.end() :])
     return CallId(text.removeprefix(_PERMISSION_PREFIX if is_permission_id(text) else _CALL_PREFIX))
 
 
