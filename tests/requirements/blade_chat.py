@@ -89,6 +89,7 @@ REQUIREMENTS = (
     Requirement("blade:questions:text", "Text sent with an answer stands in the answer's turn", "blade §8.3"),
     Requirement("blade:questions:check", "A wrong answer changes nothing", "blade §8.3"),
     Requirement("blade:questions:several", "Answers are taken one by one, each in its chat", "rule 20"),
+    Requirement("blade:questions:of-tools", "A tool's own questions are no permissions", "blade §8.3 [chosen]"),
     Requirement("blade:questions:superseded", "A new message or a stop cancels what waits", "blade §4.1 [chosen]"),
     Requirement("blade:answers:forged", "What does not answer a call is an error, and changes nothing", "rule 20"),
     Requirement("blade:permissions:ask", "A permission request is a question beside the call", "blade §8.3 [chosen]"),
