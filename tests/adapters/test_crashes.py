@@ -87,8 +87,13 @@ async def test_a_tool_that_was_running_follows_its_policy_and_its_finished_sibli
         async with asyncio.timeout(DEADLINE_S):
             await gate.entered.wait()
             assert client.live is not None
-            while sum(call.call.name == "add" for call in client.live.state.calls.values()) > 1:  # it has no result
+            state = client.live.state
+            while not effects.ran["add 1 2"] or any(
+                call.call.input == {"a": 1, "b": 2} for call in state.calls.values()
+            ):
                 await client.live.next_commit()
+                state = client.live.state
+            await client.live.until_durable(state.seq)
         log.is_dead = True
         talking.cancel()
         await asyncio.wait([talking])

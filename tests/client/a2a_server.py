@@ -49,3 +49,4 @@ async def running_a2a_server(executor: AgentExecutor) -> AsyncIterator[str]:
         yield connection.url
     finally:
         await listener.stop()
+        await handler.aclose()  # its tasks go on after the clients have left

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 from starlette.routing import BaseRoute, Route, Router
@@ -39,7 +39,6 @@ from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
 from dragoman.engine.services.uploads import Uploads
 from dragoman.engine.sessions.kept_values import KeepLimits
-from dragoman.identity.issuer import Issuer
 from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Cipher, Clock
 from dragoman.ports.models import Transcriber
@@ -58,6 +57,9 @@ from dragoman.server.stores import Stores, open_stores, watch_for_changes
 from dragoman.server.worker_metrics import WorkerMetrics
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import LazyCipher
+
+if TYPE_CHECKING:
+    from dragoman.identity.issuer import Issuer
 
 VERSION = version("dragoman")
 State = Literal["starting", "ready", "draining", "drained"]

@@ -1,19 +1,19 @@
 """The identity provider, as the settings name it."""
 
 from contextlib import AsyncExitStack
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 from urllib.parse import urlsplit
-
-import httpx2
 
 from dragoman.core.content import JsonObject
 from dragoman.core.principal import Scope
 from dragoman.core.refusals import IssuerUnavailable
-from dragoman.identity.issuer import Issuer
 from dragoman.ports.environment import Clock
 from dragoman.ports.identity import TokenVerifier
 from dragoman.protocols.mcp.options import Authorization
 from dragoman.settings import Settings, SettingsError, is_loopback
+
+if TYPE_CHECKING:
+    from dragoman.identity.issuer import Issuer
 
 ASYMMETRIC_ALGORITHMS = frozenset(
     ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -21,7 +21,7 @@ ASYMMETRIC_ALGORITHMS = frozenset(
 """Algorithms of signatures that only the identity provider can make; RFC 7518, section 3.1, and RFC 8037."""
 
 
-async def open_issuer(settings: Settings, stack: AsyncExitStack) -> Issuer | None:
+async def open_issuer(settings: Settings, stack: AsyncExitStack) -> "Issuer | None":
     """Begin to fetch the provider's keys; None without a provider.
 
     The server starts without waiting for them: API keys do not need them.
@@ -33,6 +33,10 @@ async def open_issuer(settings: Settings, stack: AsyncExitStack) -> Issuer | Non
     if settings.oidc_issuer is None:
         return None
     _check(settings)
+    import httpx2  # slow to import
+
+    from dragoman.identity.issuer import Issuer
+
     client = await stack.enter_async_context(httpx2.AsyncClient())
     issuer = Issuer(settings.oidc_issuer, client, jwks_url=settings.oidc_jwks_url)
     stack.push_async_callback(issuer.close)
@@ -43,13 +47,13 @@ async def open_issuer(settings: Settings, stack: AsyncExitStack) -> Issuer | Non
 class ProviderLogin:
     """The console's login at the provider; a `ConsoleLogin`."""
 
-    def __init__(self, issuer: Issuer, settings: Settings, client_id: str) -> None:
+    def __init__(self, issuer: "Issuer", settings: Settings, client_id: str) -> None:
         self._issuer = issuer
         self._settings = settings
         self._client_id = client_id
 
     @classmethod
-    def from_settings(cls, settings: Settings, issuer: Issuer | None) -> "ProviderLogin | None":
+    def from_settings(cls, settings: Settings, issuer: "Issuer | None") -> "ProviderLogin | None":
         """The login that the settings name, if they do."""
         if issuer is None or settings.oidc_client_id is None:
             return None
@@ -90,7 +94,7 @@ def mcp_authorization(settings: Settings) -> Authorization | None:
     return Authorization(settings.public_url.rstrip("/") + settings.mcp_path, settings.oidc_issuer, scopes)
 
 
-def make_token_verifier(settings: Settings, issuer: Issuer | None, clock: Clock) -> TokenVerifier | None:
+def make_token_verifier(settings: Settings, issuer: "Issuer | None", clock: Clock) -> TokenVerifier | None:
     """The verifier of the provider's tokens; None without a provider.
 
     Raises:
