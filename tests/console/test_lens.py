@@ -11,7 +11,7 @@ import pytest
 
 from tests.console.axe import serious_violations
 from tests.console.console_page import ConsolePage, js_string
-from tests.console.sessions import play_session
+from tests.console.sessions import answer, play_session
 from tests.console.test_conversations import DONE, start_conversation
 from tests.conversations import call, script
 from tests.servers import SocketServer
@@ -113,12 +113,13 @@ async def test_a_message_sent_over_one_protocol_is_reported_by_all_four(
 async def test_a_run_is_shown_live(console_page: ConsolePage, console_server: SocketServer) -> None:
     session = await play_session(console_server, {"say": "Before."})
     await open_in_lens(console_page, session)
-    slow = '{"script": [{"emit": {"count": 400, "text": "word{i} ", "every_ms": 15}}]}'
+    slow = '{"script": [{"emit": {"count": 4000, "text": "word{i} ", "every_ms": 15}}]}'  # it is stopped below
     await console_page.write(SAY, slow, ".lens-say")
     await console_page.press("Send", ".lens-say")
     await console_page.until("document.querySelector('.lens-runs')?.innerText.includes('live')")
     await console_page.until("[...document.querySelectorAll('.lens-row .chip em')].length === 4")
     await console_page.screenshot("lens-live")
+    await answer(console_server, "POST", f"/aap/v3/sessions/{session}/stop")
     await console_page.until(f"{COMPLETE_COLUMNS} && {ALL_ENDED}")
     await console_page.run("document.querySelector('.lens .check input').click()")
     await console_page.until("document.querySelectorAll('.lens-row').length > 10")
