@@ -79,19 +79,16 @@ class Deletion:
         async with self._write_access.acquire(live):
             await self._delete(live)
 
-    async def delete_if_expired(self, live: LiveSession) -> bool:
-        """Delete a session that has expired and is at rest. The caller must have its only reference."""
-        async with self._write_access.acquire(live):
-            expires_at, is_used = live.state.expires_at(), live.reference_count > 1
-            if expires_at is None or expires_at > self._clock.now() or is_used or admission.is_busy(live.state):
-                return False
-            await self._delete(live)
-        return True
+    async def delete_if_expired(self, live: LiveSession, idle_since: datetime | None = None) -> bool:
+        """Delete a session at rest that has expired, or not changed since then.
 
-    async def delete_if_idle(self, live: LiveSession, by: datetime) -> bool:
-        """Delete a session that has not changed since then and is at rest. The caller must have its only reference."""
+        The caller must have its only reference.
+        """
         async with self._write_access.acquire(live):
-            if live.state.updated_at > by or live.reference_count > 1 or admission.is_busy(live.state):
+            expires_at = live.state.expires_at()
+            is_idle = idle_since is not None and live.state.updated_at <= idle_since
+            is_over = is_idle or (expires_at is not None and expires_at <= self._clock.now())
+            if not is_over or live.reference_count > 1 or admission.is_busy(live.state):
                 return False
             await self._delete(live)
         return True

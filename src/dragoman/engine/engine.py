@@ -391,24 +391,20 @@ class Engine:
         """Delete a session and all its data. Its run is stopped first, so that its readers see the end."""
         await self._deletion.delete(to_live_session(session))
 
-    async def delete_if_expired(self, owner: UserId, session_id: SessionId) -> bool:
+    async def delete_if_expired(self, owner: UserId, session_id: SessionId, idle_since: datetime | None = None) -> bool:
         """Delete a session that has expired, is at rest, and is not used by anybody. Returns whether it was deleted.
+
+        Args:
+            owner: its owner.
+            session_id: the session.
+            idle_since: it has also expired if it has not changed since then.
 
         Raises:
             SessionNotFound: there is none, or it is another owner's.
         """
         try:
             async with self.session(owner, session_id) as session:
-                return await self._deletion.delete_if_expired(to_live_session(session))
-        except SessionUnreadable:
-            await self._deletion.delete_unreadable(owner, session_id)
-            return True
-
-    async def delete_if_idle(self, owner: UserId, session_id: SessionId, by: datetime) -> bool:
-        """Delete a session that has not changed since then, as `delete_if_expired` does."""
-        try:
-            async with self.session(owner, session_id) as session:
-                return await self._deletion.delete_if_idle(to_live_session(session), by)
+                return await self._deletion.delete_if_expired(to_live_session(session), idle_since)
         except SessionUnreadable:
             await self._deletion.delete_unreadable(owner, session_id)
             return True

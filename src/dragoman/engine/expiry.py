@@ -108,22 +108,16 @@ class ExpiredSessions:
         by = self._engine.clock.now() - timedelta(days=days)
         while True:
             idle = await self._engine.index.idle_sessions(by, BATCH, only=only, except_for=except_for)
-            deleted = [await self._delete_if_idle(*each, by) for each in idle]
+            deleted = [await self._delete(*each, by) for each in idle]
             if any(deleted):
                 log.info("old sessions deleted", sessions=sum(deleted), retention_days=days)
             if len(idle) < BATCH or not any(deleted):
                 return
             await asyncio.sleep(RETENTION_PAUSE_S)
 
-    async def _delete_if_idle(self, session_id: SessionId, owner: UserId, by: datetime) -> bool:
+    async def _delete(self, session_id: SessionId, owner: UserId, idle_since: datetime | None = None) -> bool:
         try:
-            return await self._engine.delete_if_idle(owner, session_id, by)
-        except SessionNotFound:  # another server, or its owner, was faster
-            return True
-
-    async def _delete(self, session_id: SessionId, owner: UserId) -> bool:
-        try:
-            return await self._engine.delete_if_expired(owner, session_id)
+            return await self._engine.delete_if_expired(owner, session_id, idle_since)
         except SessionNotFound:  # another server, or its owner, was faster
             return True
 
