@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.kills import MOMENTS, run
+from tests.adapters.kills import run
 from tests.adapters.scenes import FRAMEWORKS, Framework
 from tests.adapters.scripted_agents import Effects, build
 from tests.extent import extent
@@ -16,6 +16,6 @@ async def test_no_tool_begins_twice_and_every_message_is_answered_although_serve
     tmp_path: Path, framework: Framework
 ) -> None:
     build(framework, Effects())  # skips the test where the framework is not installed
-    report = await run(tmp_path, framework, kills=extent(100, len(MOMENTS)))
+    report = await run(tmp_path, framework, kills=extent(100, 2))
     assert report.faults == [], report
     assert report.turns >= 3, report
