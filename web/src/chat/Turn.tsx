@@ -14,7 +14,7 @@ import { Call } from "./Call";
 import { useConversation } from "./context";
 import type { Entry } from "./conversation";
 import { Markdown } from "../components/Markdown";
-import { isPermission } from "./questions";
+import { isAskedByCall, isPermission } from "./questions";
 import { UserTurn } from "./UserTurn";
 import { type Block, type ChatEnding, type Json, textOf, type Turn } from "./wire";
 
@@ -110,9 +110,10 @@ function Calls({ ids, turn }: { ids: readonly string[]; turn: Turn }) {
     const subAgents = useConversation().children.value;
     const calls = turn.tool_calls.filter((call) => ids.includes(call.id) && !isPermission(call));
     if (calls.length === 0) return null;
+    const count = calls.filter((call) => !isAskedByCall(call)).length;
     return (
-        <div class={calls.length > 1 ? "calls together" : "calls"}>
-            {calls.length > 1 && <div class="calls-head">{t("chat.calls-together", { count: calls.length })}</div>}
+        <div class={count > 1 ? "calls together" : "calls"}>
+            {count > 1 && <div class="calls-head">{t("chat.calls-together", { count })}</div>}
             {calls.map((call) => (
                 <Call key={call.id} call={call} turn={turn}>
                     {subAgents.get(call.id)?.map((entry, index, all) => (

@@ -11,6 +11,9 @@ export const isQuestion = (call: ToolCall): boolean => call.tool_name === ASK &&
 /** Whether the call asks for permission for another call, with which it is shown. */
 export const isPermission = (call: ToolCall): boolean => call.tool_name === ASK && call.id.startsWith(PERMISSION);
 
+/** Whether another call asks this question while it runs; it is not a call of the model. */
+export const isAskedByCall = (call: ToolCall): boolean => /^ask\d+_/.test(call.id);
+
 /** The ID of the permission that a call waits for, as answers name it; null if it waits for none. */
 export function permissionFor(call: ToolCall, turn: Turn): string | null {
     if (call.status !== "awaiting_answer") return null;
