@@ -170,7 +170,7 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             address = await _address(process)
-        async with connect(address, max_size=None) as line:
+        async with connect(address, max_size=None, ping_interval=None) as line:  # a busy browser answers late
             running = Browser(line)
             listening = asyncio.create_task(running.listen())
             yield running

@@ -13,7 +13,7 @@ from tests.identity.node_provider import node_provider
 from tests.servers import running_socket_server
 
 RESOURCE = "https://dragoman.example"
-LIFETIME_S = 3
+LIFETIME_S = 10
 """Of a token: it is renewed, and its socket closed, while the test plays."""
 STORED = "localStorage.getItem('dragoman.key')"
 
