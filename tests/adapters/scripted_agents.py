@@ -1,6 +1,6 @@
 """The agents of the scenes, one per framework: the same tools and scripts, each written as its framework's users write.
 
-Their tools count how often they begin, and may be told to wait. Nothing else is kept between two model calls.
+Their tools count how often they begin, and can be made to wait. Nothing else is kept between two model calls.
 """
 
 import asyncio

@@ -76,7 +76,7 @@ class WaitSpan(msgspec.Struct, kw_only=True):
 
 
 class CallSpan(msgspec.Struct, kw_only=True):
-    """A call. `started_at` is when its tool began to run; None if it never did, or runs elsewhere."""
+    """A call. `started_at` is when its tool began to run; None if it never did, or is run by the application."""
 
     call: Call
     kind: CallKind
