@@ -31,6 +31,8 @@ MOMENTS = ("tool", "wait", "answer", "time")
 START_S = 60.0
 TURN_S = 300.0
 LONGEST_LIFE_S = 0.5
+KILLS_IN_A_ROW = 4
+"""Then every client finishes a turn, because a run that dies five times without progress is given up."""
 
 
 @dataclass
@@ -120,18 +122,18 @@ class Client:
         self._name = name
         self._report = report
         self._session: str | None = None
+        self.turns = 0
         self.is_waiting = False
 
     async def talk(self, until: asyncio.Event) -> None:
         """Play turns until the campaign ends."""
-        number = 0
         while not until.is_set():
-            prompt = f"work {self._name * 1000 + number}"
+            prompt = f"work {self._name * 1000 + self.turns}"
             async with asyncio.timeout(TURN_S):
                 while not await self._try_turn(prompt):  # noqa: ASYNC110  # another process serves it
                     await asyncio.sleep(0.01)
+            self.turns += 1
             self._report.turns += 1
-            number += 1
 
     async def _try_turn(self, prompt: str) -> bool:
         """Go on with a turn, wherever it stands. Returns False if the server died."""
@@ -224,6 +226,14 @@ def effects_of(folder: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
+async def a_turn_of_each(clients: list[Client]) -> None:
+    """Wait until each client has finished the turn that it is at."""
+    goals = [client.turns + 1 for client in clients]
+    async with asyncio.timeout(TURN_S):
+        while any(client.turns < goal for client, goal in zip(clients, goals, strict=True)):  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.01)
+
+
 async def moment_to_die(servers: Servers, kind: str, clients: list[Client], chance: random.Random) -> None:
     """Wait for the moment at which a server is killed, or for the end of its life if there is none."""
     seen = len(effects_of(servers.folder))
@@ -250,6 +260,8 @@ async def run(folder: Path, framework: Framework, *, kills: int, seed: int = 1, 
         for number in range(kills):
             kind = MOMENTS[number % len(MOMENTS)]
             await servers.start()
+            if number % KILLS_IN_A_ROW == KILLS_IN_A_ROW - 1:
+                await a_turn_of_each(talking)
             await moment_to_die(servers, kind, talking, chance)
             await servers.kill()
             report.kills[kind] += 1

@@ -213,7 +213,11 @@ class RunStarted(HasMetadata, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class RunResumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="run_resumed"):
-    """Another process continued the run. `attempt` counts this process and those that died while executing the run."""
+    """Another process continued the run.
+
+    `attempt` counts this process and those that died while executing the run, since one of its tools last ran to its
+    end.
+    """
 
     run_id: RunId
     attempt: int

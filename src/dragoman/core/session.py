@@ -395,9 +395,11 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             call = state.calls[call_id]
             call.started, call.parked = True, False
             call.attempts += 1
-        case CallSettled(result=result):
+        case CallSettled(result=result, outcome=outcome):
             state.calls.pop(result.call_id, None)
             state.message_count += result.loop == ROOT
+            if state.run is not None and outcome in {"done", "failed"}:  # the run has made progress
+                state.run.attempt = 1
         case SettingsChanged(change=change):
             state.settings = apply_change(state.settings, change)
         case RunQueued() as run:
