@@ -142,11 +142,17 @@ class FaultyLog:
         return await self.store.expired_sessions(by, limit)
 
     async def idle_sessions(
-        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+        self,
+        by: datetime,
+        limit: int,
+        *,
+        skip: int = 0,
+        only: UserId | None = None,
+        except_for: Collection[UserId] = (),
     ) -> Sequence[tuple[SessionId, UserId]]:
         self.reads += 1
         await self._before_operation()
-        return await self.store.idle_sessions(by, limit, only=only, except_for=except_for)
+        return await self.store.idle_sessions(by, limit, skip=skip, only=only, except_for=except_for)
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         self.reads += 1

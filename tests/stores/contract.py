@@ -637,6 +637,7 @@ class StoreContract:
             (session_id(2), BOB),
         ]
         assert [*await store.idle_sessions(last, 1)] == [(session_id(1), ANN)]
+        assert [*await store.idle_sessions(last, 1, skip=1)] == [(session_id(2), BOB)]
         assert [*await store.idle_sessions(last, 10, only=ANN)] == [(session_id(1), ANN), (session_id(3), ANN)]
         assert [*await store.idle_sessions(last, 10, except_for=[ANN])] == [(session_id(2), BOB)], "one is running"
 

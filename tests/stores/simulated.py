@@ -17,7 +17,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
-from dragoman.core.session import SessionState, decode_head
+from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
 from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
@@ -218,15 +218,21 @@ class SimulatedLog:
         return [(session_id, owner) for _, session_id, owner in sorted(expired)[:limit]]
 
     async def idle_sessions(
-        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+        self,
+        by: datetime,
+        limit: int,
+        *,
+        skip: int = 0,
+        only: UserId | None = None,
+        except_for: Collection[UserId] = (),
     ) -> Sequence[tuple[SessionId, UserId]]:
         idle = [
-            (decode_head(held.head, held.settings).updated_at, session_id, held.owner)
+            (held.rows[-1].at, session_id, held.owner)
             for session_id, held in self._sessions.items()
             if not held.is_running
         ]
         owners = [(session_id, owner) for at, session_id, owner in sorted(idle) if at <= by]
-        return [each for each in owners if only in (None, each[1]) and each[1] not in except_for][:limit]
+        return [each for each in owners if only in (None, each[1]) and each[1] not in except_for][skip : skip + limit]
 
     async def find_run(self, run_id: RunId) -> RunLocation | None:
         return self._runs.get(run_id)

@@ -401,11 +401,14 @@ class Engine:
 
         Raises:
             SessionNotFound: there is none, or it is another owner's.
+            SessionUnreadable: its stored data cannot be decoded, so `idle_since` does not delete it.
         """
         try:
             async with self.session(owner, session_id) as session:
                 return await self._deletion.delete_if_expired(to_live_session(session), idle_since)
         except SessionUnreadable:
+            if idle_since is not None:  # what is damaged may be repaired, and nobody asked to have it deleted
+                raise
             await self._deletion.delete_unreadable(owner, session_id)
             return True
 

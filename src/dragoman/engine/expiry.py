@@ -12,7 +12,7 @@ from itertools import count
 import structlog
 
 from dragoman.core.ids import SessionId, UserId
-from dragoman.core.refusals import Refused, SessionNotFound
+from dragoman.core.refusals import Refused, SessionNotFound, SessionUnreadable
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 
@@ -82,7 +82,10 @@ class ExpiredSessions:
                 return
 
     async def enforce_retention(self) -> None:
-        """Delete the sessions that have not changed for as many days as their owner's retention, in portions."""
+        """Delete the sessions that have not changed for as many days as their owner's retention, in portions.
+
+        Sessions that cannot be read are kept and logged.
+        """
         of_users = self._retention_of_users()
         for user, days in of_users.items():
             await self._delete_idle(days, only=user)
@@ -106,14 +109,23 @@ class ExpiredSessions:
         if not days:
             return
         by = self._engine.clock.now() - timedelta(days=days)
+        kept = 0  # which stay the oldest
         while True:
-            idle = await self._engine.index.idle_sessions(by, BATCH, only=only, except_for=except_for)
-            deleted = [await self._delete(*each, by) for each in idle]
+            idle = await self._engine.index.idle_sessions(by, BATCH, skip=kept, only=only, except_for=except_for)
+            deleted = [await self._delete_readable(*each, by) for each in idle]
+            kept += len(idle) - sum(deleted)
             if any(deleted):
                 log.info("old sessions deleted", sessions=sum(deleted), retention_days=days)
-            if len(idle) < BATCH or not any(deleted):
+            if len(idle) < BATCH:
                 return
             await asyncio.sleep(RETENTION_PAUSE_S)
+
+    async def _delete_readable(self, session_id: SessionId, owner: UserId, idle_since: datetime) -> bool:
+        try:
+            return await self._delete(session_id, owner, idle_since)
+        except SessionUnreadable:
+            log.warning("old session kept, because it cannot be read", session_id=session_id, hint="dragoman check")
+            return False
 
     async def _delete(self, session_id: SessionId, owner: UserId, idle_since: datetime | None = None) -> bool:
         try:

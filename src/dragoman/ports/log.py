@@ -176,13 +176,20 @@ class SessionIndex(Protocol):
         """List sessions at rest that expired until then, with their owners, those first that expired first."""
 
     async def idle_sessions(
-        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+        self,
+        by: datetime,
+        limit: int,
+        *,
+        skip: int = 0,
+        only: UserId | None = None,
+        except_for: Collection[UserId] = (),
     ) -> Sequence[tuple[SessionId, UserId]]:
         """List sessions at rest that have not changed since then, with their owners, the oldest first.
 
         Args:
             by: the time of the last change, at the latest.
             limit: maximum number of sessions.
+            skip: how many of the oldest are left out.
             only: one owner; None: all.
             except_for: owners whose sessions are left out.
         """

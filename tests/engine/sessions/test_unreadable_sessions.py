@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import SessionNotFound, SessionUnreadable
 from dragoman.engine.engine import Engine
+from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.instrumentation.metrics import SESSIONS_UNREADABLE
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.world import ANN, DEADLINE_S, World, open_session, play, reasons, reload, send
@@ -53,6 +54,24 @@ async def test_a_damaged_session_is_refused_left_out_of_lists_and_can_be_deleted
     await engine.delete_by_name(ANN, damaged.state.session_id)
     with pytest.raises(SessionNotFound):
         await reload(engine, damaged)
+
+
+async def test_retention_keeps_and_logs_a_damaged_session_and_deletes_the_newer_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.engine.expiry.BATCH", 1)
+    monkeypatch.setattr("dragoman.engine.expiry.RETENTION_PAUSE_S", 0)
+    engine = await world.start()
+    damaged, intact = await open_session(engine), await open_session(engine)
+    damage(world, damaged)
+    engine = await world.restart(engine)
+    world.clock.move(2 * 86400)
+    with capture_logs() as logs:
+        await ExpiredSessions(engine, 1).enforce_retention()
+    assert await world.store.find_owner(intact.state.session_id) is None
+    assert await world.store.find_owner(damaged.state.session_id) == ANN
+    kept = [each["session_id"] for each in logs if each["event"].startswith("old session kept")]
+    assert kept == [damaged.state.session_id]
 
 
 async def test_a_run_that_cannot_be_resumed_keeps_no_other_from_being_resumed(world: World) -> None:

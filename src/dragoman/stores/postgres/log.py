@@ -166,10 +166,22 @@ class PostgresLog:
         return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
 
     async def idle_sessions(
-        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+        self,
+        by: datetime,
+        limit: int,
+        *,
+        skip: int = 0,
+        only: UserId | None = None,
+        except_for: Collection[UserId] = (),
     ) -> Sequence[tuple[SessionId, UserId]]:
         """List sessions at rest that have not changed since then, with their owners, the oldest first."""
-        values: dict[str, object] = {"by": to_us(by), "limit": limit, "only": only, "excluded": Texts(except_for)}
+        values: dict[str, object] = {
+            "by": to_us(by),
+            "limit": limit,
+            "skip": skip,
+            "only": only,
+            "excluded": Texts(except_for),
+        }
         rows = await self._database.search(lambda connection, _: _rows("idle_sessions", values, connection))
         return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
 

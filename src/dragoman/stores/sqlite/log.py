@@ -187,14 +187,21 @@ class SqliteLog:
         return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
 
     async def idle_sessions(
-        self, by: datetime, limit: int, *, only: UserId | None = None, except_for: Collection[UserId] = ()
+        self,
+        by: datetime,
+        limit: int,
+        *,
+        skip: int = 0,
+        only: UserId | None = None,
+        except_for: Collection[UserId] = (),
     ) -> Sequence[tuple[SessionId, UserId]]:
         """List sessions at rest that have not changed since then, with their owners, the oldest first."""
         statement = (
             "SELECT session_id, owner FROM sessions WHERE is_running = 0 AND updated_at <= ?"
-            " AND ifnull(owner = ?, 1) AND owner NOT IN (SELECT value FROM json_each(?)) ORDER BY updated_at LIMIT ?"
+            " AND ifnull(owner = ?, 1) AND owner NOT IN (SELECT value FROM json_each(?))"
+            " ORDER BY updated_at, session_id LIMIT ? OFFSET ?"
         )
-        values = (to_us(by), only, msgspec.json.encode(list(except_for)).decode(), limit)
+        values = (to_us(by), only, msgspec.json.encode(list(except_for)).decode(), limit, skip)
         rows = await self._database.search(lambda connection: connection.execute(statement, values).fetchall())
         return [(SessionId(session_id), UserId(owner)) for session_id, owner in rows]
 

@@ -247,7 +247,7 @@ ORDER BY expires_at LIMIT %(limit)s
 SELECT session_id, owner FROM sessions
 WHERE NOT is_running AND updated_at <= %(by)s AND coalesce(owner = %(only)s::text, true)
     AND owner <> ALL (%(excluded)s)
-ORDER BY updated_at LIMIT %(limit)s
+ORDER BY updated_at, session_id LIMIT %(limit)s OFFSET %(skip)s
 
 -- name: find_run
 SELECT session_id, owner, first_seq FROM runs WHERE run_id = %(run)s
