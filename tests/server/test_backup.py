@@ -1,8 +1,10 @@
 """Backups: complete, of one moment, checked; a restore that fails changes nothing. Case 43."""
 
 import asyncio
+import hashlib
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -158,6 +160,42 @@ async def test_what_cannot_be_restored_is_refused_and_changes_nothing(
     database = Settings(data=str(tmp_path / "empty"), database=postgres_url)
     await assert_refused(database, blob_changed, "the content of blobs/a/c was altered")
     await asyncio.to_thread(restore_database, database, file, ignore_progress)
+
+
+@requirement("faults:43:backup-damaged")
+@pytest.mark.parametrize(
+    ("name", "content", "compression", "reason"),
+    [
+        ("blobs/../../outside", b"x", zipfile.ZIP_STORED, "not a blob's name"),
+        ("blobs//outside", b"x", zipfile.ZIP_STORED, "not a blob's name"),
+        ("../outside", b"x", zipfile.ZIP_STORED, "is no file of a backup"),
+        ("blobs/a/large", b"x", zipfile.ZIP_DEFLATED, "is encrypted or compressed"),
+        ("secrets.key", bytes(2 * 1024 * 1024), zipfile.ZIP_DEFLATED, "is larger than"),
+        ("dragoman.db", None, zipfile.ZIP_STORED, "dragoman.db' is no file of a backup"),
+    ],
+)
+async def test_a_forged_backup_is_refused_with_the_name_of_the_file_at_fault(
+    backup: tuple[Path, list[object]],
+    tmp_path: Path,
+    name: str,
+    content: bytes | None,
+    compression: int,
+    reason: str,
+) -> None:
+    """`None` stands for a file that the manifest does not mention."""
+
+    def forge(manifest: dict[str, Any]) -> None:
+        manifest["digests"].pop(name, None)
+        if content is not None:
+            manifest["digests"][name] = hashlib.sha256(content).hexdigest()
+
+    forged = with_manifest(backup[0], tmp_path / "forged", forge)
+    if content is not None:
+        with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(forged, "a") as archive:  # a name comes twice
+            archive.writestr(name, content, compression)
+    new = Settings(data=str(tmp_path / "new"))
+    await assert_refused(new, forged, reason)
+    assert not new.folder.exists()
 
 
 @requirement("faults:43:backup-damaged")

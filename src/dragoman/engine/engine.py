@@ -401,16 +401,10 @@ class Engine:
 
         Raises:
             SessionNotFound: there is none, or it is another owner's.
-            SessionUnreadable: its stored data cannot be decoded, so `idle_since` does not delete it.
+            SessionUnreadable: its stored data cannot be decoded.
         """
-        try:
-            async with self.session(owner, session_id) as session:
-                return await self._deletion.delete_if_expired(to_live_session(session), idle_since)
-        except SessionUnreadable:
-            if idle_since is not None:  # what is damaged may be repaired, and nobody asked to have it deleted
-                raise
-            await self._deletion.delete_unreadable(owner, session_id)
-            return True
+        async with self.session(owner, session_id) as session:
+            return await self._deletion.delete_if_expired(to_live_session(session), idle_since)
 
     async def delete_by_name(self, owner: UserId, name: str, *, reveals_foreign: bool = False) -> None:
         """Delete a session that `session` would find, even if its stored data cannot be decoded."""

@@ -112,7 +112,7 @@ class ExpiredSessions:
         kept = 0  # which stay the oldest
         while True:
             idle = await self._engine.index.idle_sessions(by, BATCH, skip=kept, only=only, except_for=except_for)
-            deleted = [await self._delete_readable(*each, by) for each in idle]
+            deleted = [await self._delete(*each, by) for each in idle]
             kept += len(idle) - sum(deleted)
             if any(deleted):
                 log.info("old sessions deleted", sessions=sum(deleted), retention_days=days)
@@ -120,17 +120,16 @@ class ExpiredSessions:
                 return
             await asyncio.sleep(RETENTION_PAUSE_S)
 
-    async def _delete_readable(self, session_id: SessionId, owner: UserId, idle_since: datetime) -> bool:
-        try:
-            return await self._delete(session_id, owner, idle_since)
-        except SessionUnreadable:
-            log.warning("old session kept, because it cannot be read", session_id=session_id, hint="dragoman check")
-            return False
-
     async def _delete(self, session_id: SessionId, owner: UserId, idle_since: datetime | None = None) -> bool:
         try:
             return await self._engine.delete_if_expired(owner, session_id, idle_since)
         except SessionNotFound:  # another server, or its owner, was faster
+            return True
+        except SessionUnreadable:
+            if idle_since is not None:  # what is damaged may be repaired, and nobody asked to have it deleted
+                log.warning("old session kept, because it cannot be read", session_id=session_id, hint="dragoman check")
+                return False
+            await self._engine.delete_by_name(owner, session_id)
             return True
 
     async def _delete_quietly(self, session_id: SessionId, owner: UserId) -> None:

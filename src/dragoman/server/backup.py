@@ -28,6 +28,7 @@ from dragoman.server.key_files import KEY_FILES, KeyFingerprints, fingerprint_of
 from dragoman.server.stores import Stores, open_blobs, open_for_restore, open_snapshot, open_stores_at
 from dragoman.settings import Settings
 from dragoman.stores import atomic_files
+from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.sqlite.database import lock_folder
 from dragoman.stores.sqlite.online_copy import copy_database
 
@@ -36,6 +37,11 @@ FORMAT_VERSION = 1
 MANIFEST, DATABASE, BLOBS = "manifest.json", "dragoman.db", "blobs"
 CHUNK_BYTES = 1024 * 1024
 BLOBS_PER_REPORT = 500
+MAX_MANIFEST_BYTES = 512 * 1024 * 1024
+"""More than the digests of three million attachments."""
+MAX_KEY_FILE_BYTES = 1024 * 1024
+_IS_ENCRYPTED = 1
+"""The flag of a ZIP entry."""
 
 
 class BackupError(Exception):
@@ -221,6 +227,7 @@ async def restore_backup(settings: Settings, file: Path, progress: Progress) -> 
         OSError: the data folder cannot be written.
     """
     with _opened(file) as (archive, manifest), _locked(settings.folder):
+        _require_space(archive, settings.folder)
         keys = _check_target(settings, archive, manifest)
         with TemporaryDirectory(prefix=".restore-", dir=settings.folder) as name:
             staging = Path(name)
@@ -260,12 +267,36 @@ def _opened(file: Path) -> Iterator[tuple[zipfile.ZipFile, Manifest]]:
         archive = zipfile.ZipFile(file)
     with archive:
         with _reading(str(file)):
+            if archive.getinfo(MANIFEST).file_size > MAX_MANIFEST_BYTES:
+                raise ValueError(f"{MANIFEST} is larger than {MAX_MANIFEST_BYTES} bytes")
             content = archive.read(MANIFEST)
             envelope = msgspec.json.decode(content, type=_Envelope)
             if envelope.format == FORMAT and envelope.format_version != FORMAT_VERSION:
                 raise BackupError(f"{file} was written by release {envelope.release}: restore it with that release")
             manifest = msgspec.json.decode(content, type=Manifest)
+            for name in (DATABASE, *manifest.digests):
+                _check_entry(archive.getinfo(name), manifest)
         yield archive, manifest
+
+
+def _check_entry(entry: zipfile.ZipInfo, manifest: Manifest) -> None:
+    """Check that a file of the archive is one that a backup contains. Raises ValueError."""
+    name = entry.filename
+    is_blob = name.startswith(f"{BLOBS}/")
+    if is_blob:
+        validate_blob_name(name.removeprefix(f"{BLOBS}/"))
+    if not (is_blob or name in (DATABASE, *KEY_FILES)) or name not in manifest.digests:
+        raise ValueError(f"{name!r} is no file of a backup")
+    if entry.flag_bits & _IS_ENCRYPTED or (is_blob and entry.compress_type != zipfile.ZIP_STORED):
+        raise ValueError(f"{name} is encrypted or compressed")
+    if name in KEY_FILES and entry.file_size > MAX_KEY_FILE_BYTES:  # it is read as a whole
+        raise ValueError(f"{name} is larger than {MAX_KEY_FILE_BYTES} bytes")
+
+
+def _require_space(archive: zipfile.ZipFile, folder: Path) -> None:
+    needed, free = sum(entry.file_size for entry in archive.infolist()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise BackupError(f"the backup needs {needed} bytes, and {folder} has {free}: make room, or name another one")
 
 
 @contextmanager
