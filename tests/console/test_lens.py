@@ -362,7 +362,7 @@ async def test_the_run_inspector_shows_the_model_calls_tools_waits_and_sub_agent
     assert await console_page.run(f"{BARS}.every(Boolean)")
     heads = await console_page.run("[...document.querySelectorAll('.run-head')].map((each) => each.innerText)")
     assert "waited for you or the application" in heads[0]
-    assert "over blade" in heads[1]
+    assert "over Blade" in heads[1]
     await console_page.run("document.querySelectorAll('.run-row > details').forEach((each) => { each.open = true; })")
     await console_page.wait_for_text("for permission. Allowed.", ".run-waits")
     await console_page.wait_for_text('"text": "a"', ".run-detail")

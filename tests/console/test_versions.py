@@ -13,6 +13,21 @@ from tests.servers import SocketServer
 
 MESSAGES = "[...document.querySelectorAll('.turn.user .message-text')].map((each) => each.innerText)"
 VERSION = "document.querySelector('.alternatives')?.innerText.trim()"
+LAST_VERSION = "[...document.querySelectorAll('.alternatives')].at(-1)?.innerText.trim()"
+EDIT_LAST_OVER_AG_UI = """
+(async () => {
+    const headers = { authorization: `Bearer ${localStorage['dragoman.key']}`, "content-type": "application/json" };
+    const turns = await (await fetch("api/sessions/SESSION/messages", { headers })).json();
+    const at = turns.findLastIndex((each) => each.role === "user");
+    const known = turns.slice(0, at).map((each) => ({
+        id: each.turn_id.replace("turn_", ""), role: each.role, content: each.blocks[0].content,
+    }));
+    const messages = [...known, { id: "edited", role: "user", content: "over AG-UI" }];
+    const body = { threadId: "SESSION", runId: crypto.randomUUID(), messages, tools: [], context: [], state: {} };
+    await fetch("ag-ui/rehearsal", { method: "POST", headers, body: JSON.stringify({ ...body, forwardedProps: {} }) });
+})()
+"""
+"""What an application does whose user edits a message: it sends the history up to it, and the new one."""
 FOCUSED = "document.activeElement?.getAttribute('aria-label')"
 
 
@@ -57,6 +72,8 @@ async def test_messages_are_edited_and_answers_regenerated_and_every_version_sta
     await until_messages(console_page, "one, better", version="2/3")
     await say(console_page, "and then")
     await until_messages(console_page, "one, better", "and then", version="2/3")
+    await console_page.run(EDIT_LAST_OVER_AG_UI.replace("SESSION", session))
+    await console_page.until(f"{MESSAGES}.at(-1) === 'over AG-UI' && {DONE} && {LAST_VERSION} === '2/2'")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("versions")
     if not IS_FULL:

@@ -8,7 +8,7 @@ export type Place = (typeof PAGES | typeof DETAILS)[number];
 
 export interface Address {
     place: Place;
-    /** The ID of what is shown, such as a session; empty if there is none. */
+    /** The ID of what is shown; empty if there is none. Of a session, without the prefix that Blade's IDs have. */
     id: string;
     /** How it is shown, as the page understands it; empty if the address does not say. */
     detail: string;
@@ -17,7 +17,7 @@ export interface Address {
 export function read(hash: string): Address {
     const [first = "", second = "", third = ""] = hash.replace(/^#\/?/, "").split("/");
     const place = [...PAGES, ...DETAILS].find((each) => each === first) ?? "conversations";
-    return { place, id: decoded(second), detail: decoded(third) };
+    return { place, id: decoded(second).replace(/^sess_/, ""), detail: decoded(third) };
 }
 
 /** The link to a page: `href={to("lens", id)}`. */

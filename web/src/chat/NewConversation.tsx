@@ -68,7 +68,7 @@ function Start({ agents }: { agents: readonly Agent[] }) {
                                 checked={each.name === name.value}
                                 onChange={() => (name.value = each.name)}
                             />
-                            <strong>{each.name}</strong>
+                            <strong>{each.title ?? each.name}</strong>
                             {each.description && <span class="soft small">{each.description}</span>}
                         </label>
                     ))}

@@ -73,6 +73,8 @@ export class Conversation implements Listener {
     /** The reload in progress after an event was missed: one, however many patches reveal the gap. */
     private reloading: Promise<void> | null = null;
     private ends = 0;
+    /** Whether another branch began: its first message has versions, which events do not name. */
+    private isRewound = false;
 
     constructor(readonly id: string) {
         this.schemas = new Schemas(id);
@@ -192,6 +194,9 @@ export class Conversation implements Listener {
             this.put(event);
             this.arrange();
         });
+        if (!this.isRewound || event.role !== "user") return;
+        this.isRewound = false;
+        void this.load();
     }
 
     turnPatch(patch: Patch): void {
@@ -251,7 +256,9 @@ export class Conversation implements Listener {
     private changed({ session_id: id, reload, ...changes }: Updated): void {
         if (bare(id) !== this.id) return;
         if (this.detail.value !== null) this.detail.value = { ...this.detail.value, ...changes };
-        if (reload === true) void this.load();
+        if (reload !== true) return;
+        this.isRewound = true;
+        void this.load();
     }
 
     private confirm(turn: Turn): void {

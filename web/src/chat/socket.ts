@@ -37,6 +37,8 @@ interface Ack {
 }
 
 const ACK_TIMEOUT_MS = 20_000;
+/** Short, because a person waits. The library adds up to a half at random, so that windows do not all come at once. */
+const MAX_RECONNECTION_DELAY_MS = 1_000;
 /** Socket.IO in a browser requires a token; a server without authentication ignores it. */
 const NO_KEY = "none";
 
@@ -59,8 +61,10 @@ function connect(): Socket {
             resolve({ token: sent ?? NO_KEY, sdk: "dragoman-console" });
         },
         reconnectionDelay: 300,
-        reconnectionDelayMax: 4_000,
+        reconnectionDelayMax: MAX_RECONNECTION_DELAY_MS,
     });
+    const again = connection;
+    addEventListener("online", () => void (connection === again && !again.connected && again.disconnect().connect()));
     connection.on("connect", () => {
         isConnected.value = true;
         for (const each of listeners.values()) each.connected();

@@ -1,5 +1,5 @@
 import type { ComponentChildren, InputHTMLAttributes } from "preact";
-import { useId } from "preact/hooks";
+import { useCallback, useId } from "preact/hooks";
 import { t } from "../i18n";
 
 interface Frame {
@@ -64,11 +64,15 @@ interface Text extends ValueProps {
 
 type TextProps = Text & { type?: "text" | "password" | "search" | "number" | "date" | "datetime-local"; list?: string };
 
-export function TextField({ label, hint, error, isOptional, onValue, ...rest }: TextProps) {
+export function TextField({ label, hint, error, isOptional, onValue, autofocus = false, ...rest }: TextProps) {
+    // The attribute alone works only while the page has no focus yet; dialogs look for it when they open.
+    const focused = useCallback((field: HTMLInputElement | null) => void (autofocus && field?.focus()), []);
     return (
         <Field {...{ label, hint, error, isOptional }}>
             {(inputProps) => (
                 <input
+                    ref={focused}
+                    autofocus={autofocus}
                     autocomplete="off"
                     {...(rest as InputHTMLAttributes<HTMLInputElement>)}
                     {...inputProps}

@@ -53,7 +53,8 @@ export const en = {
     "key.title": "Enter your API key",
     "key.why": "This server requires an API key. The key is stored in this browser and sent only to this server.",
     "key.field": "API key",
-    "key.hint": "Create one with “dragoman keys create --name NAME”.",
+    "key.hint":
+        "“make run” and “dragoman serve --first-key” print an address with a key when the server starts for the first time. Another key: “dragoman keys create --name NAME”.",
     "key.wrong": "The server rejected this key.",
     "key.use": "Continue",
     "key.forget": "Sign out",

@@ -67,7 +67,8 @@ function merged(
     let waiting: Node[] = [];
     let last = -1;
     MOMENTS[protocol](frames).forEach((own, index) => {
-        const moment = { ...own, key: own.key.replace(/#.*$/, (call) => ids.get(call) ?? call) };
+        const name = own.kind === "note" ? `${own.key}:${protocol}` : own.key; // only this protocol has it
+        const moment = { ...own, key: name.replace(/#.*$/, (call) => ids.get(call) ?? call) };
         const frame = frames[index];
         if (frame === undefined) return;
         let node = nodes.get(moment.key);

@@ -17,7 +17,7 @@ export interface FollowOptions {
 }
 
 const FIRST_RETRY_DELAY_MS = 400;
-const MAX_RETRY_DELAY_MS = 8_000;
+const MAX_RETRY_DELAY_MS = 1_500;
 
 export async function follow(options: FollowOptions): Promise<void> {
     const { signal, onState } = options;

@@ -63,7 +63,13 @@ def rehearsal(starts: StartLog, now: Callable[[], datetime] = _now) -> Agent:
 
 def rehearsal_bare(starts: StartLog, now: Callable[[], datetime] = _now) -> Agent:
     """The same agent without declarations. Its tools exist but are hidden, so that every script still works."""
-    return _create("rehearsal-bare", tools(starts, now, are_exposed=False), starts)
+    return _create(
+        "rehearsal-bare",
+        tools(starts, now, are_exposed=False),
+        starts,
+        title="Rehearsal, bare",
+        description="The same agent, but it declares no tools, options or capabilities.",
+    )
 
 
 def _create(
@@ -74,12 +80,14 @@ def _create(
     options: tuple[Option, ...] = (),
     capabilities: Capabilities | None = None,
     starters: tuple[str, ...] = (),
+    title: str = "Rehearsal",
+    description: str = "Plays what the message says, without a model.",
 ) -> "RehearsalAgent":
     spec = AgentSpec(
         name=name,
         version="1.0.0",
-        title="Rehearsal",
-        description="Plays what the message says, without a model.",
+        title=title,
+        description=description,
         tools=tuple(tool.declaration for tool in agent_tools),
         options=options,
         capabilities=capabilities or Capabilities(),

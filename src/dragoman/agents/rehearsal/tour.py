@@ -49,8 +49,8 @@ def _plan(done: int) -> JsonObject:
 
 
 TOUR: list[JsonObject] = [
-    {"think": "The user wants to see everything. I begin with text, and then use some tools.", "every_ms": 20},
-    {"say": _TEXT, "every_ms": 10},
+    {"think": "The user wants to see everything. I begin with text, and then use some tools.", "every_ms": 30},
+    {"say": _TEXT, "every_ms": 20},
     _plan(0),
     {"say": "Two calls at the same time, of which one fails, as tools do:"},
     {"calls": [{"name": "add", "input": {"a": 20, "b": 22}}, {"name": "boom", "input": {}}]},

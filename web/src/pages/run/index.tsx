@@ -10,6 +10,7 @@ import { Icon } from "../../components/Icon";
 import { Loading } from "../../components/Spinner";
 import { Time } from "../../components/Time";
 import { count, duration, t } from "../../i18n";
+import { NAMES } from "../../lens/names";
 import "../pages.css";
 import { RowView } from "./Row";
 import "./run.css";
@@ -111,15 +112,19 @@ const REASONS = [
 ] as const;
 const BADGES: Record<string, string> = { end_turn: "badge good", error: "badge danger", interrupted: "badge danger" };
 
+/** Those that the lens has not are named as the log does. */
+const protocolName = (protocol: string): string => (NAMES as Readonly<Record<string, string>>)[protocol] ?? protocol;
+
 function RunHead({ run, number, of, now }: { run: Run; number: number; of: number; now: number }) {
     const reason = REASONS.find((each) => each === run.reason);
+    const isStopped = reason === "cancelled"; // by the user: no error
     return (
         <header class="run-head">
             {of > 1 && <strong>{t("run.run", { number })}</strong>}
             <span class={reason === undefined ? "badge" : (BADGES[reason] ?? "badge warning")}>
                 {reason === undefined ? t("run.running") : t(`run.reason.${reason}`)}
             </span>
-            <span class="soft">{t("run.protocol", { protocol: run.protocol })}</span>
+            <span class="soft">{t("run.protocol", { protocol: protocolName(run.protocol) })}</span>
             <span class="soft">
                 <Time at={run.started_at} />
             </span>
@@ -127,8 +132,8 @@ function RunHead({ run, number, of, now }: { run: Run; number: number; of: numbe
             {run.resumed_at.length > 0 && (
                 <span class="badge warning">{t("run.resumed", { count: run.resumed_at.length })}</span>
             )}
-            {run.message && <p class="run-message">{run.message}</p>}
-            {run.code && <code>{run.code}</code>}
+            {run.message && !isStopped && <p class="run-message">{run.message}</p>}
+            {run.code && !isStopped && <code>{run.code}</code>}
         </header>
     );
 }
