@@ -89,6 +89,7 @@ async def test_a_task_is_created_with_a_preview_and_is_in_the_calendar(
     await console_page.wait_for_text("cron:", ".schedule-preview")
     console_page.console.clear()  # browsers note every 422
     await console_page.choose("Schedule", "0 9 * * mon-fri", "dialog")
+    await console_page.choose("Agent", "rehearsal-bare", "dialog")
     await console_page.write("Time zone", "Asia/Tokyo", "dialog")
     await console_page.until("document.querySelectorAll('.schedule-preview li').length === 5")
     await console_page.wait_for_text("09:00", ".schedule-preview li")
@@ -97,6 +98,7 @@ async def test_a_task_is_created_with_a_preview_and_is_in_the_calendar(
     await console_page.press("Create", "dialog")
     await console_page.wait_for_text("Report", ".item")
     await console_page.wait_for_text("Next: ", ".item")
+    await console_page.wait_for_text("Rehearsal, bare", ".item .badge")
     await console_page.press("Calendar")
     await console_page.press("Next month")
     await console_page.until("document.querySelectorAll('.calendar-due').length > 15")

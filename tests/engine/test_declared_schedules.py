@@ -9,7 +9,8 @@ import pytest
 from dragoman import Agent, Run, ScheduledPrompt, agent
 from dragoman.agents import serving
 from dragoman.agents.parameters import DeclarationError
-from dragoman.core.schedules import Schedule
+from dragoman.core.refusals import Invalid
+from dragoman.core.schedules import MISFIRE_GRACE_TIME, Schedule
 from dragoman.engine.scheduler import Scheduler
 from tests.engine.test_scheduler import DAY, NINE, SchedulerFixture, scheduler_fixture
 from tests.engine.world import ANN
@@ -101,6 +102,47 @@ async def test_a_server_leaves_the_schedules_of_agents_that_it_does_not_serve(
     await scheduler_fixture.advance_to(NINE)
     assert await scheduler_fixture.fires(declared) == []
     assert await scheduler_fixture.store.all() == [declared]
+
+
+async def test_an_agent_that_a_user_chose_gets_the_prompt_and_does_not_own_the_schedule(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    await restart(scheduler_fixture)
+    chosen = await scheduler_fixture.daily(title="Ann's own", agent="reporter")
+    assert await restart(scheduler_fixture) == [chosen], "the agent declares nothing, but this is the user's"
+
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.wait_until_idle()
+    (fire,) = await scheduler_fixture.fires(chosen)
+    assert fire.session_id is not None
+    async with scheduler_fixture.engine.session(ANN, fire.session_id) as live:
+        assert live.state.agent == "reporter"
+
+    changed = await scheduler_fixture.schedules.change(ANN, chosen.schedule_id, agent=None)
+    assert changed.agent is None
+
+
+async def test_an_agent_is_checked_when_it_is_chosen_and_when_the_schedule_is_due(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    (declared,) = await restart(scheduler_fixture, REPORT)
+    with pytest.raises(Invalid, match="no agent named 'nobody' is served here; there "):
+        await scheduler_fixture.daily(agent="nobody")
+    chosen = await scheduler_fixture.daily(agent="reporter")
+    with pytest.raises(Invalid, match="no agent named 'nobody' is served here; there "):
+        await scheduler_fixture.schedules.change(ANN, chosen.schedule_id, agent="nobody")
+    with pytest.raises(Invalid, match="declared by the agent 'reporter', which cannot be changed"):
+        await scheduler_fixture.schedules.change(ANN, declared.schedule_id, agent=None)
+
+    await scheduler_fixture.stop()
+    del scheduler_fixture.world.agents["reporter"]
+    await scheduler_fixture.start()
+    await scheduler_fixture.advance_to(NINE)
+    assert await scheduler_fixture.fires(chosen) == [], "another server may have the agent"
+    await scheduler_fixture.advance_to(NINE + MISFIRE_GRACE_TIME)
+    (fire,) = await scheduler_fixture.fires(chosen)
+    assert (fire.due_at, fire.status, fire.error) == (NINE, "failed", "missed: no server has the agent 'reporter'")
+    assert await scheduler_fixture.fires(declared) == []
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ SESSION_DELETED = "the session was deleted"
 NOT_STARTED = "the run could not be started"
 MAX_TASK_DEPTH = 8
 """How many background tasks may follow from each other."""
+NOT_SERVED = "missed: no server has the agent {agent!r}"
+_VERSION_DIGIT = 14
+"""Where a UUID says its version. Source: RFC 9562, section 4.2."""
 _DECLARED = UUID("6f1c3c52-1f0e-5a0c-9b43-0d6a5e0f7a11")
 """The namespace of the ids of schedules that agents declare."""
 
@@ -52,7 +55,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     skip_confirmations: bool = False
     model: str | None = None
     agent: str | None = None
-    """The agent that declares the schedule; None: a user created it, and it is of the default agent."""
+    """The agent that gets the prompt: the one that declares the schedule, or that the user chose. None: the default
+    one."""
     reports_to: SessionId | None = None
     """Of a background task: the session that gets the result. Such a schedule fires once, and is in no list."""
     task_depth: int = 0
@@ -61,6 +65,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     next_at: datetime | None = None
     last_at: datetime | None = None
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the agent declares it. Only then the id is a UUID made from a name, of version 5 (`declared`)."""
+        return self.agent is not None and self.schedule_id[_VERSION_DIGIT : _VERSION_DIGIT + 1] == "5"
 
     @property
     def parsed_times(self) -> tuple[Cron, ZoneInfo]:

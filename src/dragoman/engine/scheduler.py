@@ -19,14 +19,26 @@ import structlog
 from dragoman.core.events import ProtocolName, RunStopped, SettingsChange
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
-from dragoman.core.refusals import Conflict, LimitReached, NotFound, Refused, SessionBusy, SessionNotFound, Unavailable
+from dragoman.core.refusals import (
+    AgentNotFound,
+    Conflict,
+    Invalid,
+    LimitReached,
+    NotFound,
+    Refused,
+    SessionBusy,
+    SessionNotFound,
+    Unavailable,
+)
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.schedules import (
     ANSWER_TIMEOUT,
-    MISSED,
+    MISFIRE_GRACE_TIME,
     NO_ANSWER,
+    NOT_SERVED,
     NOT_STARTED,
     SESSION_DELETED,
+    SKIPPED,
     BackgroundTask,
     Due,
     Expired,
@@ -144,13 +156,28 @@ class Scheduler:
                 after = schedule if before is None else update_declared(before, schedule)
                 if after is not before:
                     await self._save(after)
-            for each in [each for each in self._schedules.values() if each.agent in agents]:
+            for each in [each for each in self._schedules.values() if each.agent in agents and each.is_declared]:
                 if each.schedule_id not in ids and each.reports_to is None:
                     await self._store.remove(each.schedule_id)
                     del self._schedules[each.schedule_id]
 
     def _is_served(self, schedule: Schedule) -> bool:
-        return schedule.agent is None or schedule.agent in self._engine.agents
+        return schedule.agent is None or self._engine.find_spec(schedule.agent) is not None
+
+    def _is_ours(self, schedule: Schedule, now: datetime) -> bool:
+        """Whether this server fires a schedule that is due: it has the agent, or no server that has it came in time."""
+        if self._is_served(schedule):
+            return True
+        assert schedule.next_at is not None, "it is due"
+        return not schedule.is_declared and now - schedule.next_at >= MISFIRE_GRACE_TIME
+
+    def _check_agent(self, name: str | None) -> None:
+        """Raise Invalid if the server does not have the agent that a user chose."""
+        try:
+            if name is not None:
+                self._engine.agent(name)
+        except AgentNotFound as error:
+            raise Invalid(str(error)) from error
 
     async def refresh(self) -> None:
         """Read the schedules, at startup and when another server has changed them."""
@@ -186,6 +213,7 @@ class Scheduler:
             Invalid: a field is not valid.
             Conflict: the user has reached the limit.
         """
+        self._check_agent(schedule.agent)
         now = self._clock.now()
         created = validate(
             msgspec.structs.replace(
@@ -228,6 +256,10 @@ class Scheduler:
             now = self._clock.now()
             before = self.get(user, schedule_id)
             after = msgspec.structs.replace(before, **changes)
+            if after.agent != before.agent:
+                if before.is_declared:
+                    raise Invalid(f"this task is declared by the agent {before.agent!r}, which cannot be changed")
+                self._check_agent(after.agent)
             if changes.get("expires_at") is not None:
                 after = msgspec.structs.replace(after, expires_at=check_expiry(after.expires_at, now))
             if changes.get("enabled") and after.is_expired(now):
@@ -308,7 +340,7 @@ class Scheduler:
             due = [
                 each
                 for each in self._schedules.values()
-                if each.enabled and each.next_at and each.next_at <= now and self._is_served(each)
+                if each.enabled and each.next_at and each.next_at <= now and self._is_ours(each, now)
             ]
             running = await self._running_schedules() if due else frozenset()
             for schedule in sorted(due, key=lambda each: (each.next_at, each.schedule_id)):
@@ -325,6 +357,8 @@ class Scheduler:
             case Expired():
                 await self._save(msgspec.structs.replace(schedule, enabled=False, updated_at=now))
             case Due(due_at=due_at, next_at=next_at, error=error):
+                if not self._is_served(schedule):
+                    error = NOT_SERVED.format(agent=schedule.agent)
                 moved = msgspec.structs.replace(
                     schedule, next_at=next_at, last_at=schedule.last_at if error else due_at
                 )
@@ -341,7 +375,7 @@ class Scheduler:
                 is_ours = await self._store.claim_fire(moved, fire)
                 self._schedules[schedule.schedule_id] = moved
                 if error:
-                    SCHEDULE_FIRES.labels(outcome="missed" if error == MISSED else "skipped").inc()
+                    SCHEDULE_FIRES.labels(outcome="skipped" if error == SKIPPED else "missed").inc()
                     log.warning("schedule not fired", schedule_id=schedule.schedule_id, due_at=due_at, why=error)
                 elif is_ours:
                     self._start_fire(fire, moved)

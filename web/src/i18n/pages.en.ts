@@ -198,6 +198,7 @@ export const pagesEn = {
     "schedules.status.failed": "failed",
     "schedules.title": "Title",
     "schedules.prompt": "Prompt",
+    "schedules.agent-default": "Default agent",
     "schedules.when": "Schedule",
     "schedules.cron": "Cron expression",
     "schedules.cron-why": "minute hour day month weekday",

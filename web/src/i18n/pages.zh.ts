@@ -189,6 +189,7 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "schedules.status.failed": "失败",
     "schedules.title": "标题",
     "schedules.prompt": "提示",
+    "schedules.agent-default": "默认智能体",
     "schedules.when": "计划",
     "schedules.cron": "Cron 表达式",
     "schedules.cron-why": "分 时 日 月 星期",

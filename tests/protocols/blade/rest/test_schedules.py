@@ -47,6 +47,7 @@ def task(record: dict[str, Any], **fields: Any) -> dict[str, Any]:
         "expires_at": None,
         "skip_confirmations": False,
         "model": None,
+        "solution_id": None,
         "next_run_at": "2026-11-22T01:00:00Z",
         "last_run_at": None,
         "created_at": NOON,
@@ -112,6 +113,7 @@ async def test_without_a_zone_it_is_the_users_or_the_servers(app_server: AppServ
         ({"expires_at": "9999-12-31T23:59:59-10:00"}, "expires_at: is out of range"),
         ({"expires_at": "0001-01-01T00:00:00+10:00"}, "expires_at: is out of range"),
         ({"model": "m" * 201}, "model: must have 1 to 200 characters"),
+        ({"solution_id": "x"}, "no agent named 'x' is served here; there are 'rehearsal', 'rehearsal-bare'"),
         ({"enabled": "yes"}, "enabled: Expected `bool | null`, got `str`"),
     ],
 )
@@ -132,18 +134,19 @@ async def test_an_expiry_without_an_offset_and_a_missing_field_are_422(alice: Cl
 
 @requirement("blade:schedules:change")
 async def test_a_change_finds_the_next_time_anew(app_server: AppServer, alice: Client) -> None:
-    displayed = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m")
+    displayed = await created(alice, expires_at="2027-01-01T00:00:00Z", model="m", solution_id="rehearsal-bare")
     app_server.clock.advance(minutes=1)
     path = f"{TASKS}/{displayed['id']}"
     later = "2026-11-21T12:01:00Z"
     changes = {"cron": "0 10 * * *", "timezone": "UTC", "title": "Other", "prompt": None, "expires_at": None}
     changed = task(
-        displayed, cron="0 10 * * *", timezone="UTC", title="Other", model="m", updated_at=later,
-        next_run_at="2026-11-22T10:00:00Z",
+        displayed, cron="0 10 * * *", timezone="UTC", title="Other", model="m", solution_id="rehearsal-bare",
+        updated_at=later, next_run_at="2026-11-22T10:00:00Z",
     )  # fmt: skip
     assert await alice.request("PATCH", path, changes) == (200, changed)
-    assert await alice.request("PATCH", path, {"model": None}) == (200, {**changed, "model": None})
-    assert await alice.request("PATCH", path, {}) == (200, {**changed, "model": None})
+    changed |= {"model": None, "solution_id": None}
+    assert await alice.request("PATCH", path, {"model": None, "solution_id": None}) == (200, changed)
+    assert await alice.request("PATCH", path, {}) == (200, changed)
 
 
 @requirement("blade:schedules:start-stop")

@@ -2,50 +2,53 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useId } from "preact/hooks";
 import { api } from "../../api/client";
+import type { Agent } from "../../chat/agents";
 import { Button } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
 import { Checkbox, Field, Select, TextArea, TextField } from "../../components/Field";
 import { errorMessage } from "../../components/Toast";
 import { dateTime, language, t } from "../../i18n";
-import type { Task } from "./task";
+import { PRESETS, presetName, type Task } from "./task";
 
 const PATH = "/api/scheduled-tasks";
 const TYPING_MS = 250;
 const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
-const PRESETS = ["0 9 * * *", "0 9 * * mon-fri", "0 * * * *", "*/15 * * * *", "0 9 * * mon", "0 9 1 * *"] as const;
-const NAMES = {
-    "0 9 * * *": "schedules.preset.daily",
-    "0 9 * * mon-fri": "schedules.preset.weekdays",
-    "0 * * * *": "schedules.preset.hourly",
-    "*/15 * * * *": "schedules.preset.quarters",
-    "0 9 * * mon": "schedules.preset.weekly",
-    "0 9 1 * *": "schedules.preset.monthly",
-} as const;
 
 interface Props {
+    /** The server's agents. */
+    agents: readonly Agent[];
     /** The task to change; null for a new one. */
     task: Task | null;
     onClose: () => void;
     onSaved: () => void;
 }
 
-export function Editor({ task, onClose, onSaved }: Props) {
+export function Editor({ agents, task, onClose, onSaved }: Props) {
     const fields = useSignal({
         title: task?.title ?? "",
         prompt: task?.prompt ?? "",
-        cron: task?.cron ?? PRESETS[0],
+        cron: task?.cron ?? PRESETS[0][0],
         timezone: task?.timezone ?? OWN_ZONE,
         expires: localOf(task?.expires_at ?? null),
+        solution_id: task?.solution_id ?? "",
     });
     const isUnattended = useSignal(task?.skip_confirmations ?? false);
     const error = useSignal<string | null>(null);
-    const { title, prompt, cron, timezone, expires } = fields.value;
+    const { title, prompt, cron, timezone, expires, solution_id } = fields.value;
     const set = (name: keyof typeof fields.value) => (value: string) =>
         void (fields.value = { ...fields.value, [name]: value });
     const save = async (event: Event): Promise<void> => {
         event.preventDefault();
         const expires_at = expires === "" ? null : new Date(expires).toISOString();
-        const body = { title, prompt, cron, timezone, expires_at, skip_confirmations: isUnattended.value };
+        const body = {
+            title,
+            prompt,
+            cron,
+            timezone,
+            expires_at,
+            solution_id: solution_id || null,
+            skip_confirmations: isUnattended.value,
+        };
         try {
             if (task === null) await api.post(PATH, body);
             else await api.patch(`${PATH}/${task.id}`, body);
@@ -64,13 +67,19 @@ export function Editor({ task, onClose, onSaved }: Props) {
                     maxLength={200}
                     autofocus
                 />
+                <Select
+                    label={t("chat.agent")}
+                    value={solution_id}
+                    onValue={set("solution_id")}
+                    options={[["", t("schedules.agent-default")], ...agentOptions(agents, solution_id)]}
+                />
                 <TextArea label={t("schedules.prompt")} value={prompt} onValue={set("prompt")} rows={3} />
                 <Select
                     label={t("schedules.when")}
-                    value={PRESETS.find((each) => each === cron) ?? ""}
+                    value={presetName(cron) === undefined ? "" : cron}
                     onValue={(value) => value !== "" && set("cron")(value)}
                     options={[
-                        ...PRESETS.map((each) => [each, t(NAMES[each])] as const),
+                        ...PRESETS.map(([each, name]) => [each, t(name)] as const),
                         ["", t("schedules.preset.own")],
                     ]}
                 />
@@ -110,6 +119,12 @@ export function Editor({ task, onClose, onSaved }: Props) {
             </form>
         </Dialog>
     );
+}
+
+/** The agents to choose from. One that the server no longer has stays until another one is chosen. */
+function agentOptions(agents: readonly Agent[], chosen: string): (readonly [string, string])[] {
+    const all = agents.map(({ name, title }) => [name, title ?? name] as const);
+    return chosen === "" || agents.some(({ name }) => name === chosen) ? all : [...all, [chosen, chosen]];
 }
 
 function Zone({ value, onValue }: { value: string; onValue: (value: string) => void }) {

@@ -2,17 +2,19 @@
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
+import { type Agent, agents as loadAgents } from "../../chat/agents";
 import { bare } from "../../chat/wire";
 import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
+import { Icon } from "../../components/Icon";
 import { Loading } from "../../components/Spinner";
 import { showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
 import { to } from "../../browser/router";
 import { Calendar } from "./Calendar";
 import { Editor } from "./Editor";
-import type { Task } from "./task";
+import { presetName, type Task } from "./task";
 import "../pages.css";
 import "./schedules.css";
 
@@ -31,6 +33,7 @@ const TONES = { running: "accent", completed: "good", failed: "danger" } as cons
 
 export default function Page() {
     const { state, reload } = useLoaded((signal) => api.get<readonly Task[]>(PATH, {}, signal), []);
+    const agents = useLoaded(loadAgents).state.value.value ?? [];
     const edited = useSignal<Task | "new" | null>(null);
     const view = useSignal<"list" | "calendar">("list");
     const { value, error } = state.value;
@@ -71,6 +74,7 @@ export default function Page() {
                             <Item
                                 key={task.id}
                                 task={task}
+                                agents={agents}
                                 onEdit={() => (edited.value = task)}
                                 onChanged={() => void reload()}
                             />
@@ -81,6 +85,7 @@ export default function Page() {
             </div>
             {edited.value !== null && (
                 <Editor
+                    agents={agents}
                     task={edited.value === "new" ? null : edited.value}
                     onClose={() => (edited.value = null)}
                     onSaved={() => {
@@ -94,9 +99,17 @@ export default function Page() {
     );
 }
 
-function Item({ task, onEdit, onChanged }: { task: Task; onEdit: () => void; onChanged: () => void }) {
+interface ItemProps {
+    task: Task;
+    agents: readonly Agent[];
+    onEdit: () => void;
+    onChanged: () => void;
+}
+
+function Item({ task, agents, onEdit, onChanged }: ItemProps) {
     const path = `${PATH}/${task.id}`;
     const isOpen = useSignal(false);
+    const preset = presetName(task.cron);
     const done = (change: Promise<unknown>): Promise<void> => change.then(onChanged, showError);
     const remove = async (): Promise<void> => {
         const request = { title: t("schedules.delete"), text: t("schedules.delete-why"), yes: t("action.delete") };
@@ -121,16 +134,24 @@ function Item({ task, onEdit, onChanged }: { task: Task; onEdit: () => void; onC
             </div>
             <p class="item-text soft schedule-prompt">{task.prompt}</p>
             <div class="item-facts">
-                <code>{task.cron}</code>
+                {preset === undefined ? <code>{task.cron}</code> : <span title={task.cron}>{t(preset)}</span>}
                 <span>{task.timezone}</span>
+                {task.solution_id !== null && (
+                    <span class="badge">
+                        {agents.find(({ name }) => name === task.solution_id)?.title ?? task.solution_id}
+                    </span>
+                )}
                 {task.next_run_at !== null && <span>{t("schedules.next", { when: dateTime(task.next_run_at) })}</span>}
                 {!task.enabled && <span class="badge warning">{t("schedules.off")}</span>}
                 {task.last_run_at !== null && <span>{t("schedules.last", { when: ago(task.last_run_at) })}</span>}
                 {task.expires_at !== null && <span>{t("schedules.until", { when: dateTime(task.expires_at) })}</span>}
                 {task.skip_confirmations && <span class="badge warning">{t("schedules.unattended")}</span>}
             </div>
-            <details onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
-                <summary class="small">{t("schedules.runs")}</summary>
+            <details class="schedule-history" onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
+                <summary class="small">
+                    <Icon name="chevron" />
+                    {t("schedules.runs")}
+                </summary>
                 {isOpen.value && <Runs path={path} />}
             </details>
         </li>

@@ -28,6 +28,7 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     skip_confirmations: bool
     model: str | None
+    agent: str | None = msgspec.field(name="solution_id")
     next_at: datetime | None = msgspec.field(name="next_run_at")
     last_at: datetime | None = msgspec.field(name="last_run_at")
     created_at: datetime
@@ -73,10 +74,11 @@ class NewTask(msgspec.Struct, frozen=True):
     expires_at: _Instant | None = None
     skip_confirmations: bool | None = None
     model: str | None = None
+    solution_id: str | None = None
 
 
 class TaskChanges(msgspec.Struct, frozen=True):
-    """The body of a change. Null removes the expiry or the model; any other field it leaves unchanged."""
+    """The body of a change. Null removes the expiry, the model or the agent; any other field it leaves unchanged."""
 
     title: str | None = None
     prompt: str | None = None
@@ -86,6 +88,7 @@ class TaskChanges(msgspec.Struct, frozen=True):
     expires_at: _Instant | UnsetType | None = UNSET
     skip_confirmations: bool | None = None
     model: str | UnsetType | None = UNSET
+    solution_id: str | UnsetType | None = UNSET
 
 
 def public_task_id(schedule_id: ScheduleId) -> str:
@@ -133,6 +136,7 @@ def schedule_of(body: NewTask, user: UserId, *, time_zone: str, now: datetime) -
         expires_at=body.expires_at,
         skip_confirmations=bool(body.skip_confirmations),
         model=body.model or None,
+        agent=body.solution_id or None,
         created_at=now,
         updated_at=now,
     )
@@ -149,6 +153,8 @@ def changes_of(body: TaskChanges) -> dict[str, object]:
         changes["expires_at"] = body.expires_at
     if body.model is not UNSET:
         changes["model"] = body.model or None
+    if body.solution_id is not UNSET:
+        changes["agent"] = body.solution_id or None
     return changes
 
 
