@@ -59,7 +59,7 @@ def on(cores: Collection[int]) -> Iterator[None]:
         os.sched_setaffinity(0, previous)
 
 
-def start(command: Sequence[str], *, cores: Collection[int], log: Path, deadline_s: float = 30) -> Server:
+def start(command: Sequence[str], *, cores: Collection[int], log: Path, deadline_s: float = 90) -> Server:
     """Start a server that prints `ready http://HOST:PORT` on stdout, and wait until it does.
 
     Raises:

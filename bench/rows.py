@@ -8,6 +8,7 @@ from bench.agentscope import agentscope
 from bench.ai_sdk import ai_sdk
 from bench.effort import Effort
 from bench.figures import Figure
+from bench.frameworks import frameworks
 from bench.gateway import gateway
 from bench.openai import chat, openai
 from bench.subjects import Workspace
@@ -34,6 +35,7 @@ ROWS: Mapping[str, Row] = {
     "ag_ui": ag_ui.ag_ui,
     "blade": blade.blade,
     "gateway": gateway,
+    "frameworks": frameworks,
     "cross_server": multi_server.cross_server,
     "takeover": multi_server.takeover,
     "scaling": multi_server.scaling,
