@@ -169,6 +169,14 @@ async def test_the_servers_health_is_reported_with_metrics_and_agents(
     await console_page.wait_for_text("Active runs", ".figure")
     await console_page.wait_for_text("end_turn", ".parts")
     await console_page.wait_for_text("Plays what the message says", ".item")
+    await console_page.press("Pause")
+    await play_session(console_server, {"say": "Hello again."})
+    await console_page.press("Resume")  # reads the metrics anew, and there is a minute to look back on
+    charted = "[...document.querySelectorAll('.chart strong')].map((each) => each.innerText)"
+    rate, errors, commits, first_output = await console_page.until(f"{charted}[1] !== '–' && {charted}")
+    assert rate.endswith("/min") and not rate.startswith("0/")
+    assert (errors, commits.endswith(" ms"), first_output) == ("0 %", True, "–"), "there is no model"
+    assert await console_page.run("document.querySelectorAll('.chart polyline').length") == 3
     assert await serious_violations(console_page) == []
     await console_page.screenshot("health")
 

@@ -1,14 +1,17 @@
 /** The server's health: readiness, metrics, agents and protocols. */
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, ask } from "../../api/client";
 import { ApiError } from "../../api/errors";
+import { key } from "../../api/key";
 import { Button } from "../../components/Button";
 import { Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
 import { errorMessage } from "../../components/Toast";
-import { count, size, t } from "../../i18n";
-import { parts, quantile, readMetrics, type Sample, total } from "./metrics";
+import { ago, count, dateTime, duration, size, t } from "../../i18n";
+import { Chart } from "./Chart";
+import { added, errorRatio, p95, type Reading, reading, runRate } from "./history";
+import { parts, readMetrics, type Sample, total } from "./metrics";
 import { Trend } from "./Trend";
 import "../pages.css";
 import "./health.css";
@@ -32,6 +35,10 @@ interface Snapshot {
 const EVERY_MS = 3_000;
 const HISTORY_LENGTH = 60;
 
+/** Kept while the console is open, so that another visit of the page continues the charts. */
+const readings = signal<readonly Reading[]>([]);
+key.subscribe(() => void (readings.value = []));
+
 export default function Page() {
     const snapshot = useSignal<Snapshot | null>(null);
     const error = useSignal<unknown>(null);
@@ -45,6 +52,7 @@ export default function Page() {
                 const now = await fetchSnapshot(abort.signal, snapshot.peek());
                 snapshot.value = now;
                 history.value = [...history.peek().slice(1 - HISTORY_LENGTH), now];
+                if (now.samples !== null) readings.value = added(readings.peek(), reading(now.samples, now.at));
                 error.value = null;
             } catch (fault) {
                 if (abort.signal.aborted) return;
@@ -76,7 +84,10 @@ export default function Page() {
                         {current.samples === null ? (
                             <p class="note">{t("health.withheld", { why: current.withheld ?? "" })}</p>
                         ) : (
-                            <Figures samples={current.samples} history={history.value} />
+                            <>
+                                <Charts />
+                                <Figures samples={current.samples} history={history.value} />
+                            </>
                         )}
                         <Agents agents={current.agents} />
                     </div>
@@ -147,6 +158,44 @@ function State({ current, error }: { current: Snapshot; error: unknown }) {
     );
 }
 
+function Charts() {
+    const all = readings.value;
+    const perMinute = (value: number): string =>
+        t("health.per-minute", { count: count(value < 10 ? Math.round(value * 10) / 10 : Math.round(value)) });
+    return (
+        <section aria-label={t("health.charts")} class="charts">
+            <Chart
+                title={t("health.rate")}
+                hint={t("health.last-minute")}
+                points={runRate(all)}
+                least={5}
+                text={perMinute}
+            />
+            <Chart
+                title={t("health.errors")}
+                hint={t("health.errors-why")}
+                points={errorRatio(all)}
+                least={0.1}
+                text={(value) => `${count(Math.round(value * 1000) / 10)} %`}
+            />
+            <Chart
+                title={t("health.commits-95")}
+                hint={t("health.commits-why")}
+                points={p95(all, "commits")}
+                least={0.01}
+                text={ms}
+            />
+            <Chart
+                title={t("health.first-95")}
+                hint={t("health.first-why")}
+                points={p95(all, "firstOutputs")}
+                least={0.1}
+                text={ms}
+            />
+        </section>
+    );
+}
+
 interface Figure {
     readonly label: string;
     readonly value: string;
@@ -157,7 +206,7 @@ interface Figure {
 function Figures({ samples, history }: { samples: readonly Sample[]; history: readonly Snapshot[] }) {
     const value = (name: string): string => count(total(samples, name) ?? 0);
     const series = (name: string): number[] => history.map((each) => total(each.samples ?? [], name) ?? 0);
-    const seconds = (share: number): string => ms(quantile(samples, "dragoman_commit_seconds", share));
+    const started = total(samples, "process_start_time_seconds");
     const resident = total(samples, "process_resident_memory_bytes");
     const figures: Figure[] = [
         {
@@ -178,13 +227,17 @@ function Figures({ samples, history }: { samples: readonly Sample[]; history: re
             hint: t("health.events-all", { count: value("dragoman_events_total") }),
             trend: rates(history, "dragoman_events_total"),
         },
-        { label: t("health.commits"), value: seconds(0.5), hint: t("health.commits-95", { time: seconds(0.95) }) },
         { label: t("health.sessions"), value: value("dragoman_sessions_in_memory"), hint: t("health.sessions-why") },
         {
             label: t("health.memory"),
             value: resident === null ? "–" : size(resident),
             hint: t("health.memory-why"),
             trend: series("process_resident_memory_bytes"),
+        },
+        {
+            label: t("health.started"),
+            value: started === null ? "–" : ago(new Date(started * 1000).toISOString()),
+            hint: started === null ? "" : dateTime(new Date(started * 1000)),
         },
     ];
     return (
@@ -266,10 +319,5 @@ function rates(history: readonly Snapshot[], name: string): number[] {
 
 const rate = (history: readonly Snapshot[], name: string): number => rates(history.slice(-2), name).at(-1) ?? 0;
 
-function ms(seconds: number | null): string {
-    return seconds === null
-        ? "–"
-        : seconds < 0.01
-          ? `${(seconds * 1000).toFixed(1)} ms`
-          : `${Math.round(seconds * 1000)} ms`;
-}
+const ms = (seconds: number): string =>
+    seconds < 0.01 ? `${count(Math.round(seconds * 10_000) / 10)} ms` : duration(seconds * 1000);

@@ -45,19 +45,25 @@ export function parts(samples: readonly Sample[], name: string, label: string): 
     return [...sums].sort(([, one], [, other]) => other - one);
 }
 
-/** A quantile of a histogram, with linear interpolation between bounds. */
-export function quantile(samples: readonly Sample[], name: string, share: number): number | null {
-    const bounds = new Map<number, number>();
+/** Counts of a histogram up to each bound, in the order of the bounds. */
+export type Buckets = readonly (readonly [bound: number, count: number])[];
+
+export function bucketsOf(samples: readonly Sample[], name: string): Buckets {
+    const counts = new Map<number, number>();
     for (const each of samples) {
         if (each.name !== `${name}_bucket`) continue;
         const bound = each.labels["le"] === "+Inf" ? Infinity : Number(each.labels["le"]);
-        bounds.set(bound, (bounds.get(bound) ?? 0) + each.value);
+        counts.set(bound, (counts.get(bound) ?? 0) + each.value);
     }
-    const sorted = [...bounds].sort(([one], [other]) => one - other);
-    const rank = (sorted.at(-1)?.[1] ?? 0) * share;
+    return [...counts].sort(([one], [other]) => one - other);
+}
+
+/** A quantile of a histogram, with linear interpolation between bounds; null if nothing was counted. */
+export function quantile(buckets: Buckets, share: number): number | null {
+    const rank = (buckets.at(-1)?.[1] ?? 0) * share;
     if (rank === 0) return null;
     let [below, seen] = [0, 0];
-    for (const [bound, count] of sorted) {
+    for (const [bound, count] of buckets) {
         if (count >= rank) {
             return bound === Infinity ? below : below + ((bound - below) * (rank - seen)) / Math.max(1, count - seen);
         }
