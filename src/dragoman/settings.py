@@ -191,6 +191,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     max_runs_per_user: Annotated[int, doc("concurrent runs per user; 0 for no limit", ge=0)] = 1000
+    tokens_per_day: Annotated[
+        int,
+        doc("tokens that a user's runs may use in a day (UTC); 0 for no limit; `dragoman users set` for a user", ge=0),
+    ] = 0
+    tokens_per_month: Annotated[
+        int, doc("tokens that a user's runs may use in a calendar month (UTC); 0 for no limit", ge=0)
+    ] = 0
     max_streams_per_user: Annotated[int, doc("open streams per user; 0 for no limit", ge=0)] = 10_000
     requests_per_minute: Annotated[
         int, doc("requests per key and minute, in bursts of as many; 0 for no limit", ge=0)

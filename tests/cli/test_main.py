@@ -289,9 +289,9 @@ def test_keys_are_created_listed_and_revoked_without_a_server(tmp_path: Path) ->
     )
     listed = run("keys", "list", *data)
     head, row = listed.stdout.splitlines()
-    assert head.split() == ["ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED"]
+    assert head.split() == ["ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED", "TOKENS"]
     assert f"sk-dragoman-...{secret[-4:]}" in row
-    assert re.search(r"laptop +ann +sk-\S+ +read use +\d{4}-\d\d-\d\d \d\d:\d\d +\d{4}-\S+ \S+ +-$", row)
+    assert re.search(r"laptop +ann +sk-\S+ +read use +\d{4}-\d\d-\d\d \d\d:\d\d +\d{4}-\S+ \S+ +- +-$", row)
     assert secret not in listed.stdout + listed.stderr
     revoked = run("keys", "revoke", "laptop", *data)
     assert (revoked.returncode, revoked.stdout.split()[0]) == (0, "revoked")
@@ -314,19 +314,25 @@ def test_keys_are_managed_while_the_server_runs_and_a_revoked_keys_streams_end(t
         assert key not in running.errors.read_text()
 
 
+NO_TOKENS = "tokens a day -, tokens a month -"
+
+
 def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     assert run("keys", "create", "--name", "laptop", *data).returncode == 0
     both = run("users", "set", "ann", "--timezone", "Europe/Berlin", "--locale", "de", *data)
-    assert (both.returncode, both.stdout) == (0, "ann: time zone Europe/Berlin, locale de, retention days -\n")
+    assert (both.returncode, both.stdout) == (
+        0,
+        f"ann: time zone Europe/Berlin, locale de, retention days -, {NO_TOKENS}\n",
+    )
     back = run("users", "set", "ann", "--timezone", "", "--retention-days", "30", *data)
-    assert (back.returncode, back.stdout) == (0, "ann: time zone -, locale de, retention days 30\n")
+    assert (back.returncode, back.stdout) == (0, f"ann: time zone -, locale de, retention days 30, {NO_TOKENS}\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("users", "set", "ann"), 2, "expected --timezone ZONE, --locale TAG, --retention-days DAYS or several"),
+        (("users", "set", "ann"), 2, "expected --timezone ZONE, --locale TAG, --retention-days DAYS, "),
         (("users", "set", "ann", "--locale", "de"), 1, "contains no data: "),
         (("users", "set", "ann", "--retention-days", "-1"), 2, "expected a number of days, got '-1'"),
         (("keys", "create"), 2, "Missing option '--name'"),

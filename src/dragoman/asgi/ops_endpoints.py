@@ -1,6 +1,7 @@
 """The server's own endpoints: liveness, readiness, metrics and the API reference."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import cached_property
 
 import msgspec
@@ -13,10 +14,13 @@ from dragoman.asgi.security import Message as Scope
 from dragoman.asgi.security import Receive, Send
 from dragoman.core.audit import AuditEntry
 from dragoman.core.content import JsonObject
+from dragoman.core.principal import Principal
+from dragoman.core.principal import Scope as KeyScope
 from dragoman.core.refusals import Invalid
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.authentication import Authenticator
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import address_of
 from dragoman.protocols.kit.body import json_response
@@ -28,6 +32,23 @@ class AuditPage(msgspec.Struct, frozen=True):
     """A part of the audit log, newest first."""
 
     entries: list[AuditEntry]
+
+
+class BudgetInfo(msgspec.Struct, frozen=True):
+    """A token budget of the caller. `holder` is `user` or `key`, and `period` `day` or `month`."""
+
+    holder: str
+    period: str
+    limit: int
+    used: int
+    left: int
+    resets_at: datetime
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """The caller's token budgets. Empty: no limits, and nothing is counted."""
+
+    budgets: list[BudgetInfo]
 
 
 ROUTES = (
@@ -67,6 +88,14 @@ ROUTES = (
     ),
     openapi.Route(
         method="GET",
+        path="/usage",
+        summary="Token budgets",
+        description="What you and your key may use in the current day and month, and what is left of it.",
+        tag="Server",
+        responses={200: openapi.ResponseSpec(description="the budgets", body=Usage)},
+    ),
+    openapi.Route(
+        method="GET",
         path="/openapi.json",
         summary="This document",
         tag="Server",
@@ -86,6 +115,7 @@ class OpsEndpoints:
         extra_status: Callable[[], Mapping[str, str]],
         authenticator: Authenticator,
         audit: AuditLog,
+        budgets: TokenBudgets,
         are_metrics_public: bool,
         exposition: Callable[[], Awaitable[bytes]],
         build_openapi: Callable[[], JsonObject],
@@ -97,6 +127,7 @@ class OpsEndpoints:
             extra_status: returns members of `/readyz` that do not affect readiness.
             authenticator: checks keys.
             audit: the audit log.
+            budgets: the token budgets.
             are_metrics_public: whether `/metrics` needs no key.
             exposition: returns the metrics.
             build_openapi: builds the OpenAPI document; called once, on the first request for it.
@@ -105,6 +136,7 @@ class OpsEndpoints:
         self._extra_status = extra_status
         self._authenticator = authenticator
         self._audit = audit
+        self._budgets = budgets
         self._are_metrics_public = are_metrics_public
         self._exposition = exposition
         self._build_openapi = build_openapi
@@ -116,6 +148,7 @@ class OpsEndpoints:
             Route("/readyz", self.readyz),
             Route("/metrics", self.metrics),
             Route("/audit", self.audit),
+            Route("/usage", self.usage),
             Route("/openapi.json", self.openapi),
             Route("/docs", self.docs),
             Route("/docs/", self.redirect_to_docs),
@@ -134,12 +167,12 @@ class OpsEndpoints:
     async def metrics(self, request: Request) -> Response:
         """The metrics in Prometheus' text format."""
         if not self._are_metrics_public:
-            await self._require_admin(request)
+            await self._authenticate(request, "admin")
         return Response(await self._exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def audit(self, request: Request) -> Response:
         """A page of the audit log."""
-        await self._require_admin(request)
+        await self._authenticate(request, "admin")
         query = request.query_params
         limit = query.get("limit", "100")
         if not (limit.isascii() and limit.isdigit()):
@@ -149,10 +182,17 @@ class OpsEndpoints:
         )
         return json_response(AuditPage(entries))
 
-    async def _require_admin(self, request: Request) -> None:
+    async def usage(self, request: Request) -> Response:
+        """The caller's token budgets."""
+        principal = await self._authenticate(request, "read")
+        budgets = await self._budgets.current(principal.user, principal.key_id)
+        return json_response(Usage([msgspec.convert(each, BudgetInfo, from_attributes=True) for each in budgets]))
+
+    async def _authenticate(self, request: Request, scope: KeyScope) -> Principal:
         header = request.headers.get("authorization")
         principal = await self._authenticator.authenticate(header, address_of(request.scope))
-        principal.require("admin")
+        principal.require(scope)
+        return principal
 
     async def openapi(self, _: Request) -> Response:
         """The API reference for programs."""

@@ -36,9 +36,9 @@ _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-event-id, x-request-id"
 EXPOSED_HEADERS = (
-    b"location, retry-after, www-authenticate, allow, link, mcp-session-id, a2a-extensions, x-request-id,"
-    b" x-dragoman-session, x-dragoman-run, x-dragoman-error, x-dragoman-more, x-workflow-run-id,"
-    b" x-workflow-stream-tail-index"
+    b"location, retry-after, ratelimit, ratelimit-policy, www-authenticate, allow, link, mcp-session-id,"
+    b" a2a-extensions, x-request-id, x-dragoman-session, x-dragoman-run, x-dragoman-error, x-dragoman-more,"
+    b" x-workflow-run-id, x-workflow-stream-tail-index"
 )
 PREFLIGHT_MAX_AGE_S = b"7200"
 """How long a browser may remember a preflight; they cap it at two hours."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dragoman.client.transports import ClientProtocol
 
 MAX_EXPIRY_DAYS = 36_500
+MAX_DIGITS = 18
 
 
 def main() -> NoReturn:
@@ -304,16 +305,32 @@ def keys() -> None:
 @click.option("--user", default="local", show_default=True, help="user whose sessions the key gives access to")
 @click.option("--scopes", default="use", show_default=True, help="read, use (includes read) or admin (includes both)")
 @click.option("--expires", metavar="DAYS|DATE", help="number of days, or a date such as 2027-01-31  [never]")
+@click.option("--tokens-per-day", default=0, help="tokens that its runs may use in a day (UTC); 0 for no limit")
+@click.option("--tokens-per-month", default=0, help="tokens that its runs may use in a month (UTC); 0 for no limit")
 @settings_flags("data", "database")
-def keys_create(name: str, user: str, scopes: str, expires: str | None, **flags: FlagValue) -> None:
+def keys_create(
+    name: str,
+    user: str,
+    scopes: str,
+    expires: str | None,
+    tokens_per_day: int,
+    tokens_per_month: int,
+    **flags: FlagValue,
+) -> None:
     """Create a key. It is shown only once, as the last line of standard output."""
     from dragoman.server.admin_socket import CreateKey
 
     scope_names = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     settings = load_settings(flags).settings
-    reply = _send_admin_request(
-        settings, CreateKey(name=name, user=user, scopes=scope_names, expires_at=_parse_expiry(expires))
+    request = CreateKey(
+        name=name,
+        user=user,
+        scopes=scope_names,
+        expires_at=_parse_expiry(expires),
+        tokens_per_day=tokens_per_day,
+        tokens_per_month=tokens_per_month,
     )
+    reply = _send_admin_request(settings, request)
     key = reply.keys[0]
     # The key works only for a server on this store, and the default data folder may be another than the server's.
     store = settings.folder if settings.database is None else "the database"
@@ -328,10 +345,12 @@ def keys_list(**flags: FlagValue) -> None:
     from dragoman.server.admin_socket import ListKeys
     from dragoman.terminal.table import format_table
 
-    rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED")]
+    rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "TOKENS")]
     for key in _send_admin_request(load_settings(flags).settings, ListKeys()).keys:
         times = [_format_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
-        rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), times[0], times[1], times[2]))
+        limits = {"day": key.token_limits.per_day, "month": key.token_limits.per_month}
+        tokens = ", ".join(f"{limit} a {period}" for period, limit in limits.items() if limit) or "-"
+        rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), *times, tokens))
     for line in format_table(rows):
         click.echo(line)
 
@@ -414,27 +433,48 @@ def users() -> None:
 @click.option("--timezone", metavar="ZONE", help="IANA time zone of the user's events, such as Europe/Berlin")
 @click.option("--locale", metavar="TAG", help="language tag, such as de or zh-CN")
 @click.option("--retention-days", metavar="DAYS", help="delete sessions this long after their last change; 0 for never")
+@click.option("--tokens-per-day", metavar="TOKENS", help="tokens that runs may use in a day (UTC); 0 for no limit")
+@click.option("--tokens-per-month", metavar="TOKENS", help="tokens that runs may use in a month (UTC); 0 for no limit")
 @settings_flags("data", "database")
 def users_set(
-    user: str, timezone: str | None, locale: str | None, retention_days: str | None, **flags: FlagValue
+    user: str,
+    timezone: str | None,
+    locale: str | None,
+    retention_days: str | None,
+    tokens_per_day: str | None,
+    tokens_per_month: str | None,
+    **flags: FlagValue,
 ) -> None:
-    """Set a user's time zone, locale and retention of sessions, or some of them. An empty value removes it."""
+    """Set a user's time zone, locale, retention of sessions and token budgets, or some. An empty value removes it."""
     from dragoman.server.admin_socket import SetUser
 
-    if timezone is None and locale is None and retention_days is None:
-        raise CliUsageError("expected --timezone ZONE, --locale TAG, --retention-days DAYS or several")
-    if retention_days and not (retention_days.isascii() and retention_days.isdecimal()):
-        raise CliUsageError(f"--retention-days: expected a number of days, got {retention_days!r}")
-    given = {"time_zone": timezone, "locale": locale}
-    changed: dict[str, Any] = {name: value or None for name, value in given.items() if value is not None}
-    if retention_days is not None:
-        changed["retention_days"] = int(retention_days) if retention_days else None
-    request = SetUser(user=user, **changed)
-    profile = _send_admin_request(load_settings(flags).settings, request).profile
-    days = "-" if profile.retention_days is None else profile.retention_days
-    click.echo(
-        f"{profile.user}: time zone {profile.time_zone or '-'}, locale {profile.locale or '-'}, retention days {days}"
-    )
+    changed: dict[str, Any] = {
+        name: value or None for name, value in {"time_zone": timezone, "locale": locale}.items() if value is not None
+    }
+    numbers = {
+        "retention_days": (retention_days, "days"),
+        "tokens_per_day": (tokens_per_day, "tokens"),
+        "tokens_per_month": (tokens_per_month, "tokens"),
+    }
+    for name, (text, unit) in numbers.items():
+        if text and not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):
+            raise CliUsageError(f"--{name.replace('_', '-')}: expected a number of {unit}, got {text!r:.80}")
+        if text is not None:
+            changed[name] = int(text) if text else None
+    if not changed:
+        raise CliUsageError(
+            "expected --timezone ZONE, --locale TAG, --retention-days DAYS, --tokens-per-day TOKENS,"
+            " --tokens-per-month TOKENS or several"
+        )
+    profile = _send_admin_request(load_settings(flags).settings, SetUser(user=user, **changed)).profile
+    shown = {
+        "time zone": profile.time_zone or None,
+        "locale": profile.locale or None,
+        "retention days": profile.retention_days,
+        "tokens a day": profile.tokens_per_day,
+        "tokens a month": profile.tokens_per_month,
+    }
+    click.echo(f"{profile.user}: " + ", ".join(f"{name} {'-' if it is None else it}" for name, it in shown.items()))
 
 
 def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # avoids an import that slows `serve`

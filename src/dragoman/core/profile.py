@@ -1,4 +1,4 @@
-"""User profiles: time zone and locale for all agents and protocols (shared rules, 6); retention of sessions. Pure."""
+"""User profiles: time zone and locale for all agents and protocols (shared rules, 6); retention; budgets. Pure."""
 
 import re
 
@@ -7,6 +7,7 @@ import msgspec
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import Invalid
 from dragoman.core.time_zones import is_zone
+from dragoman.core.token_budgets import MAX_TOKENS
 
 _LOCALE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
@@ -23,6 +24,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """A language tag such as `de` or `zh-CN`."""
     retention_days: int | None = None
     """After how many days without change sessions are deleted; 0: never; None: as the server's setting says."""
+    tokens_per_day: int | None = None
+    """How many tokens runs may use in a day; 0: any number; None: as the server's setting says."""
+    tokens_per_month: int | None = None
+    """The same for a month."""
 
 
 def validate(profile: Profile) -> Profile:
@@ -33,4 +38,7 @@ def validate(profile: Profile) -> Profile:
         raise Invalid(f"{profile.locale[:80]!r} is not a language tag such as de or zh-CN", path="locale")
     if profile.retention_days is not None and not 0 <= profile.retention_days <= MAX_RETENTION_DAYS:
         raise Invalid(f"expected 0 to {MAX_RETENTION_DAYS} days, got {profile.retention_days}", path="retention_days")
+    for name, tokens in (("tokens_per_day", profile.tokens_per_day), ("tokens_per_month", profile.tokens_per_month)):
+        if tokens is not None and not 0 <= tokens <= MAX_TOKENS:
+            raise Invalid(f"expected 0 to {MAX_TOKENS} tokens, got {tokens}", path=name)
     return profile

@@ -7,6 +7,7 @@ Each protocol has one table from these to its answers, complete by test. What is
 from collections.abc import Collection, Iterator
 
 from dragoman.core.ids import CallId, SessionId
+from dragoman.core.token_budgets import TokenBudget, used_up_message
 
 MAX_LISTED_NAMES = 10
 """Maximum number of valid names that a message lists."""
@@ -208,6 +209,18 @@ class LimitReached(Refused):
     def __init__(self, message: str, *, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class TokenBudgetUsedUp(LimitReached):
+    """The user, or the key, has used all tokens of the current day or month.
+
+    Attributes:
+        budget: which one.
+    """
+
+    def __init__(self, budget: TokenBudget) -> None:
+        super().__init__(used_up_message(budget), retry_after_s=budget.resets_in_s)
+        self.budget = budget
 
 
 class Unavailable(Refused):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.core.ids import SessionId
+from dragoman.core.ids import KeyId, SessionId
 from dragoman.core.time_zones import is_zone
 
 
@@ -47,6 +47,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         hops: how many servers have passed the request on before this one.
         finished_task: the background task whose result this run brings; its message is the result.
         task_depth: how many background tasks led to the run, each started by the work or the result of the one before.
+        key_id: the API key with which the request came, for its token budget.
         internal: nobody wrote the run's messages, such as a schedule's prompt; histories leave them out.
         protocol: what only the protocol that started the run reads.
     """
@@ -69,6 +70,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     hops: int = 0
     finished_task: FinishedTask | None = None
     task_depth: int = 0
+    key_id: KeyId | None = None
     internal: bool = False
     protocol: JsonObject = {}
 

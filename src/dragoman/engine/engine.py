@@ -1,8 +1,7 @@
 """The engine: loads sessions, executes runs, serves readers, and recovers what a crash interrupted.
 
-Everything that a protocol needs is a method of `Engine`, or of `Engine.history`, which reads the past. Input is
-accepted in `runs/submissions`, runs are executed in `runs/runner`, sessions are loaded in `sessions/registry`. A run
-never lives inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
+Everything that a protocol needs is a method of `Engine`, or of `Engine.history`, which reads the past. A run never
+lives inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -45,6 +44,7 @@ from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey, KeyReservation
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.compaction import compact_session
 from dragoman.engine.sessions.group_commit import GroupCommitter
@@ -102,6 +102,7 @@ class Engine:
         profiles: ProfileService | None = None,
         cluster_store: ClusterStore | None = None,
         audit: AuditLog | None = None,
+        budgets: TokenBudgets | None = None,
     ) -> None:
         self.agents = dict(agents)
         self.default_agent = default_agent
@@ -135,6 +136,7 @@ class Engine:
             wait_for_valid_lease=self.cluster.wait_for_valid_lease,
             kept_values=lambda live: KeptValues(log, live, options.keep),
             shows_errors=options.shows_errors,
+            budgets=budgets,
         )
         self._sessions = SessionRegistry(
             log,
@@ -147,7 +149,7 @@ class Engine:
         )
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
-        self._run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs)
+        self._run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs, budgets)
         self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, index, limits)
         self._deletion = Deletion(
             log,
@@ -252,8 +254,7 @@ class Engine:
 
     def find_spec(self, name: str) -> AgentSpec | None:
         """The declaration of an agent; None if it is not served here."""
-        agent = self._find_agent(name)
-        return None if agent is None else agent.spec
+        return None if (agent := self._find_agent(name)) is None else agent.spec
 
     def agent_for(self, session: SessionView) -> Agent:
         """The agent of a session. Raises AgentNotServed if it is no longer served."""
@@ -485,8 +486,7 @@ class Engine:
 
     def on_run_end(self, session: SessionView, callback: Callable[[], object]) -> None:
         """Call `callback` when the session's active run ends, if this server executes one; else at once."""
-        task = to_live_session(session).run_task
-        if task is None:
+        if (task := to_live_session(session).run_task) is None:
             callback()
         else:
             task.add_done_callback(lambda _: callback())
@@ -538,13 +538,13 @@ class Engine:
 
         Raises:
             SessionBusy: a run is active or queued, or the session changed meanwhile.
-            LimitReached: the owner has as many unfinished runs as allowed.
+            LimitReached: the owner has as many unfinished runs as allowed, or no tokens left.
         """
         self._refuse_when_draining()
         live, agent = to_live_session(session), self.agent_for(session)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        with self._run_limit.reserve(live.state.owner):
+        async with self._run_limit.reserve(live.state.owner):
             compaction = await compact_session(agent, self.history, live)
         if compaction is None:
             return None
@@ -564,7 +564,7 @@ class Engine:
             LimitReached: the user has as many unfinished runs as allowed.
         """
         self._refuse_when_draining()
-        with self._run_limit.reserve(user):
+        async with self._run_limit.reserve(user):
             return await agent.summarize(messages, None)
 
     # --- idempotency ----------------------------------------------------------------------------------------------
@@ -580,7 +580,7 @@ class Engine:
         if record is None or record.run_id is None:
             return None
         row = await self.history.run_row(record.owner, record.run_id)
-        return row if row is not None and row.session_id == record.session_id else None
+        return None if row is None or row.session_id != record.session_id else row
 
     async def find_idempotency_record(self, owner: UserId, name: str) -> IdempotencyRecord | None:
         """The record of the request with a key of the owner's."""

@@ -1,6 +1,6 @@
 """What is stored for users outside of their sessions: keys, profiles, memories, share links, schedules, audit log."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from dragoman.core.ids import KeyId, RunId, SessionId, UserId
 from dragoman.core.memories import Memory, MemoryFilter
 from dragoman.core.profile import Profile
 from dragoman.core.schedules import Fire, Schedule, ScheduleId
+from dragoman.core.token_budgets import NO_LIMITS, TokenCounter, TokenLimits
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
+    token_limits: TokenLimits = NO_LIMITS
 
 
 class ApiKeyStore(Protocol):
@@ -56,6 +58,25 @@ class AuditStore(Protocol):
         self, before: str | None, limit: int, user: str | None = None, action: str | None = None
     ) -> Sequence[AuditEntry]:
         """List entries, newest first: those older than the entry `before`, of a user, of an action."""
+
+
+class TokenUsageStore(Protocol):
+    """The counters of tokens that users and keys have used."""
+
+    async def add(self, tokens: Mapping[TokenCounter, int]) -> Mapping[TokenCounter, int]:
+        """Add to counters, all or none. Returns what they count now.
+
+        The counters are given in their order, so that servers that add to the same ones do not deadlock.
+        """
+
+    async def get(self, counters: Sequence[TokenCounter]) -> Sequence[int]:
+        """What counters count, in the same order; 0 for those that do not exist."""
+
+    async def all(self) -> Mapping[TokenCounter, int]:
+        """All counters."""
+
+    async def remove_before(self, period: str) -> None:
+        """Remove the counters of earlier periods."""
 
 
 class ProfileStore(Protocol):

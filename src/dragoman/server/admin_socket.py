@@ -20,6 +20,7 @@ from dragoman.core.audit import AuditEntry
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
 from dragoman.core.refusals import Refused
+from dragoman.core.token_budgets import TokenLimits
 from dragoman.ports.accounts import ApiKey
 
 SOCKET_FILE = "admin.sock"
@@ -40,6 +41,8 @@ class CreateKey(
     user: str
     scopes: list[str]
     expires_at: datetime | None = None
+    tokens_per_day: int = 0
+    tokens_per_month: int = 0
 
 
 class ListKeys(msgspec.Struct, frozen=True, tag="keys.list", tag_field="do", forbid_unknown_fields=True):
@@ -61,6 +64,8 @@ class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_fi
     time_zone: str | msgspec.UnsetType | None = msgspec.UNSET
     locale: str | msgspec.UnsetType | None = msgspec.UNSET
     retention_days: int | msgspec.UnsetType | None = msgspec.UNSET
+    tokens_per_day: int | msgspec.UnsetType | None = msgspec.UNSET
+    tokens_per_month: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ListAudit(
@@ -87,6 +92,7 @@ class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
+    token_limits: TokenLimits
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,7 +109,13 @@ class KeyService(Protocol):
     """Manages the keys."""
 
     async def create(
-        self, name: str, *, user: UserId = ..., scopes: Sequence[str] = ..., expires_at: datetime | None = ...
+        self,
+        name: str,
+        *,
+        user: UserId = ...,
+        scopes: Sequence[str] = ...,
+        expires_at: datetime | None = ...,
+        token_limits: TokenLimits = ...,
     ) -> tuple[str, ApiKey]:
         """Create a key. Returns its secret and the key."""
 
@@ -144,14 +156,15 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService, a
                     user=UserId(request.user),
                     scopes=request.scopes,
                     expires_at=request.expires_at,
+                    token_limits=TokenLimits(request.tokens_per_day, request.tokens_per_month),
                 )
                 return Reply(secret=secret, keys=[to_key_info(key)])
             case ListKeys():
                 return Reply(keys=[to_key_info(key) for key in keys.all()])
             case RevokeKey():
                 return Reply(keys=[to_key_info(await keys.revoke(request.which))])
-            case SetUser(time_zone=time_zone, locale=locale, retention_days=days):
-                given = {"time_zone": time_zone, "locale": locale, "retention_days": days}
+            case SetUser():
+                given = {name: value for name, value in msgspec.structs.asdict(request).items() if name != "user"}
                 settings = {name: value for name, value in given.items() if value is not msgspec.UNSET}
                 return Reply(profile=await profiles.change(UserId(request.user), **settings))
             case ListAudit():
@@ -241,6 +254,7 @@ def to_key_info(key: ApiKey) -> KeyInfo:
         created_at=key.created_at,
         expires_at=key.expires_at,
         last_used_at=key.last_used_at,
+        token_limits=key.token_limits,
     )
 
 

@@ -26,6 +26,7 @@ from dragoman.core.agent import Agent, Monitored
 from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.time_zones import is_zone
+from dragoman.core.token_budgets import TokenLimits
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.instrumentation import metrics
@@ -37,6 +38,7 @@ from dragoman.engine.services.limits import REQUEST_MEMORY, RateLimit
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.shares import ShareService
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.services.uploads import Uploads
 from dragoman.engine.sessions.kept_values import KeepLimits
 from dragoman.ports.bus import Bus
@@ -88,6 +90,7 @@ class Application:
         self.audit: AuditLog
         self._issuer: Issuer | None = None
         self.profiles: ProfileService
+        self.budgets: TokenBudgets
         self.memories: MemoryService
         self.engine: Engine
         self.schedules: Scheduler
@@ -204,6 +207,13 @@ class Application:
         stack.push_async_callback(self.keys.close)
         self.profiles = ProfileService(stores.profiles, bus)
         await self.profiles.start()
+        default = TokenLimits(self.settings.tokens_per_day, self.settings.tokens_per_month)
+        self.budgets = TokenBudgets(
+            stores.token_usage,
+            self._clock,
+            of_user=lambda user: self.profiles.token_limits(user, default),
+            of_key=self.keys.token_limits,
+        )
         stack.callback(self.profiles.close)
         if stores.accounts_version is not None:
             watch = asyncio.create_task(watch_for_changes(stores, partial(self._reload_accounts, bus)), name="watch")
@@ -264,6 +274,7 @@ class Application:
             profiles=self.profiles,
             cluster_store=stores.cluster_store,
             audit=self.audit,
+            budgets=self.budgets,
         )
         self.schedules = Scheduler(
             stores.schedules,
@@ -321,6 +332,7 @@ class Application:
             readiness=readiness.check,
             authenticator=access.authenticator,
             audit=self.audit,
+            budgets=self.budgets,
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
             extra_status=lambda: self._extra_status(readiness.reason),
             exposition=self._exposition,

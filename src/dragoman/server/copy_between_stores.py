@@ -278,6 +278,8 @@ async def _copy_rest(source: Stores, target: Stores, counts: CopyCounts, progres
     for share in sorted(await source.archive.shares(), key=lambda each: each.created_at):
         await target.shares.add(share)
         counts.links += 1
+    if tokens := await source.token_usage.all():
+        await target.token_usage.add(tokens)
     async for entries in _audit(source):
         await target.audit.add(entries)
         counts.audit += len(entries)
@@ -321,6 +323,7 @@ async def _compare_rest(source: Stores, target: Stores) -> None:
         ("profiles", _sorted(await source.profiles.all()), _sorted(await target.profiles.all())),
         ("memories", [each async for each in _memories(source)], [each async for each in _memories(target)]),
         ("audit logs", [each async for each in _audit(source)], [each async for each in _audit(target)]),
+        ("counters of tokens", await source.token_usage.all(), await target.token_usage.all()),
         ("schedules", await source.schedules.all(), await target.schedules.all()),
         ("fires", await _fires(source), await _fires(target)),
         ("links", _unexpired(await source.archive.shares()), _unexpired(await target.archive.shares())),

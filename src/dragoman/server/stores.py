@@ -17,7 +17,15 @@ import structlog
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.instrumentation.unreadable import report_unreadable
-from dragoman.ports.accounts import ApiKeyStore, AuditStore, MemoryStore, ProfileStore, ScheduleStore, ShareStore
+from dragoman.ports.accounts import (
+    ApiKeyStore,
+    AuditStore,
+    MemoryStore,
+    ProfileStore,
+    ScheduleStore,
+    ShareStore,
+    TokenUsageStore,
+)
 from dragoman.ports.archive import StoreArchive
 from dragoman.ports.blobs import BlobStore
 from dragoman.ports.cluster import ClusterStore
@@ -38,6 +46,7 @@ from dragoman.stores.sqlite.profiles import SqliteProfiles
 from dragoman.stores.sqlite.schedules import SqliteSchedules
 from dragoman.stores.sqlite.shares import SqliteShares
 from dragoman.stores.sqlite.start_check import find_problems
+from dragoman.stores.sqlite.token_usage import SqliteTokenUsage
 
 if TYPE_CHECKING:
     from dragoman.stores.postgres.database import Access
@@ -58,6 +67,7 @@ class Stores(NamedTuple):
     log: SessionStore
     keys: ApiKeyStore
     audit: AuditStore
+    token_usage: TokenUsageStore
     profiles: ProfileStore
     memories: MemoryStore
     schedules: ScheduleStore
@@ -225,6 +235,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
         log=SqliteLog(database, report_unreadable),
         keys=SqliteKeys(database),
         audit=SqliteAudit(database),
+        token_usage=SqliteTokenUsage(database),
         profiles=SqliteProfiles(database),
         memories=SqliteMemories(database),
         schedules=SqliteSchedules(database),
@@ -253,11 +264,13 @@ def _postgres_stores(database: "Postgres", close: Callable[[], None]) -> Stores:
     from dragoman.stores.postgres.profiles import PostgresProfiles
     from dragoman.stores.postgres.schedules import PostgresSchedules
     from dragoman.stores.postgres.shares import PostgresShares
+    from dragoman.stores.postgres.token_usage import PostgresTokenUsage
 
     return Stores(
         log=PostgresLog(database, report_unreadable),
         keys=PostgresKeys(database),
         audit=PostgresAudit(database),
+        token_usage=PostgresTokenUsage(database),
         profiles=PostgresProfiles(database),
         memories=PostgresMemories(database),
         schedules=PostgresSchedules(database),

@@ -49,6 +49,7 @@ from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
 from dragoman.engine.runs.recorded_calls import RecordedCall, has_waiting, settle_unfinished, unread_denials
 from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.services.token_budgets import RunBudget
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
@@ -118,6 +119,8 @@ class LoopRun:
         self.memories = ""
         """The user's memories as text; only in the root loop, since a sub-agent's task says what it needs."""
         self.memory_tool: RunnableTool | None = None
+        self.budget: RunBudget | None = None
+        """The token budgets that the run counts against."""
         self.after_crash = after_crash
         self.kept_values = kept_values
         self.answers: Mapping[CallId, ToolMessage] = {}
@@ -235,6 +238,7 @@ class LoopRun:
         """The id of the open message, which is opened if there is none. Raises StepLimitReached."""
         self._check_active()
         if self._message is None:
+            self._require_tokens()
             limit = self.agent.spec.max_steps
             if self._steps >= limit:
                 raise StepLimitReached(limit)
@@ -244,6 +248,11 @@ class LoopRun:
             self._is_internal = internal
             self.append((MessageOpened(message_id=self._message, loop=self.loop, internal=internal),))
         return self._message
+
+    def _require_tokens(self) -> None:
+        """Raise AgentError if the run has no tokens left for a step."""
+        if self.budget is not None:
+            self.budget.require()
 
     def _close_block(self) -> None:
         if self._block is not None:
@@ -336,6 +345,8 @@ class LoopRun:
         events.append(closed)
         self.append(events)
         self._message = None
+        if self.budget is not None and usage is not None:
+            await self.budget.count(usage)
         own = [each.call.call_id for each in requested if not each.recorded]
         if not own:
             return ()
@@ -384,6 +395,7 @@ class LoopRun:
 
     async def turn(self) -> Sequence[Message]:
         """The loop's messages since the last user message, that one included."""
+        self._require_tokens()
         await self._wait_for_valid_lease()
         turn = without_repetitions(await self._history.turn(self.live, self.loop))
         return await self._attachments.restore(self.session_id, turn)
@@ -399,6 +411,7 @@ class LoopRun:
 
     async def context(self, max_messages: int) -> Sequence[Message]:
         """The messages that a model should get, oldest first."""
+        self._require_tokens()
         await self._wait_for_valid_lease()
         placed = await self._history.context(self.live, max_messages)
         return await self._attachments.restore(self.session_id, [each.message for each in placed])

@@ -1,15 +1,16 @@
-"""The limit on one user's unfinished runs, for every way in which a run can start.
+"""The limits on one user's unfinished runs and on tokens, for every way in which a run can start.
 
 What counts is the run in its session's state, from the moment it is accepted to its end, so nothing has to be given
 back: a run counts once, also after a crash or a takeover. Such runs are never refused; they only count.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from dragoman.core.ids import UserId
+from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import LimitReached
+from dragoman.engine.services.token_budgets import TokenBudgets
 
 RETRY_AFTER_S = 5
 
@@ -20,20 +21,31 @@ class RunLimit:
     Args:
         max_runs: running and queued; 0 for no limit.
         count_unfinished: counts the unfinished runs of a user's sessions.
+        budgets: the token budgets; None if there are none.
     """
 
-    def __init__(self, max_runs: int, count_unfinished: Callable[[UserId], int]) -> None:
+    def __init__(
+        self, max_runs: int, count_unfinished: Callable[[UserId], int], budgets: TokenBudgets | None = None
+    ) -> None:
         self._max_runs = max_runs
         self._count_unfinished = count_unfinished
+        self._budgets = budgets
         self._reserved: Counter[UserId] = Counter()
 
-    @contextmanager
-    def reserve(self, user: UserId) -> Iterator[None]:
+    @asynccontextmanager
+    async def reserve(self, user: UserId, key_id: KeyId | None = None) -> AsyncIterator[None]:
         """Reserve a place for a run while its request is processed; once accepted, the run itself counts.
+
+        Args:
+            user: whose run it is.
+            key_id: the key with which the request came.
 
         Raises:
             LimitReached: the user has as many unfinished runs as allowed.
+            TokenBudgetUsedUp: the user or the key has no tokens left.
         """
+        if self._budgets is not None:
+            await self._budgets.require(user, key_id)
         if not self._max_runs:
             yield
             return
@@ -45,6 +57,10 @@ class RunLimit:
             self._reserved[user] -= 1
             if not self._reserved[user]:
                 del self._reserved[user]
+
+    def limited_key(self) -> KeyId | None:
+        """The key of the current request, if it has a token budget."""
+        return None if self._budgets is None else self._budgets.limited_key()
 
     def check(self, user: UserId) -> None:
         """Raise LimitReached if the user may not start or queue another run now."""

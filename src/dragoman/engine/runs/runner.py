@@ -47,6 +47,7 @@ from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.memories import MemoryService, MemoryTool
+from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
@@ -80,6 +81,7 @@ class Runner:
         wait_for_valid_lease: LeaseCheck,
         kept_values: Callable[[LiveSession], KeptValues],
         shows_errors: bool,
+        budgets: TokenBudgets | None,
     ) -> None:
         self._find_agent = find_agent
         self._history = history
@@ -92,6 +94,7 @@ class Runner:
         self._max_attempts = max_attempts
         self._kept_values = kept_values
         self._shows_errors = shows_errors
+        self._budgets = budgets
         self._wait_for_valid_lease = wait_for_valid_lease
         """Awaited before each tool or model call: only the server that certainly has the session may make it."""
         self._calls = CallRunner(
@@ -253,6 +256,8 @@ class Runner:
             after_crash=after_crash,
             is_parking=lambda: self._is_parking,
         )
+        if self._budgets is not None and is_live:
+            run.budget = await self._budgets.for_run(live.state.owner, run.metadata.key_id)
         run.state = await self._history.shared_state(live)
         if live.state.calls:
             await run.restore_answers()
@@ -357,7 +362,7 @@ class Runner:
             after_crash=after_crash,
             is_parking=lambda: self._is_parking,
         )
-        run.state = parent.state
+        run.state, run.budget = parent.state, parent.budget
         if live.state.calls_in_loop(loop):
             await run.restore_answers()
             await self._calls.settle(run)

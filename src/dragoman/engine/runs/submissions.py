@@ -105,7 +105,7 @@ class Submissions:
             check_content(spec, text, self._limits, "instructions")
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
-        with self._run_limit.reserve(live.state.owner):
+        async with self._run_limit.reserve(live.state.owner, request.metadata.key_id):
             return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq, hidden_before)
 
     async def _accept(
@@ -212,15 +212,17 @@ class Submissions:
         )
 
     def _completed(self, request: Submit, by: UserId) -> Submit:
-        """The request with the time zone and locale of its user's profile (shared rules, 6), and its hops."""
+        """The request with the time zone and locale of its user's profile (shared rules, 6), its hops and its key."""
+        metadata = request.metadata
         if hops := HOPS.get():
-            request = msgspec.structs.replace(request, metadata=msgspec.structs.replace(request.metadata, hops=hops))
+            metadata = msgspec.structs.replace(metadata, hops=hops)
+        if key_id := self._run_limit.limited_key():
+            metadata = msgspec.structs.replace(metadata, key_id=key_id)
         profile = None if self._profiles is None else self._profiles.for_user(by)
-        if profile is None or not (profile.time_zone or profile.locale):
-            return request
-        metadata = msgspec.structs.replace(
-            request.metadata,
-            time_zone=request.metadata.time_zone or profile.time_zone or None,
-            locale=request.metadata.locale or profile.locale or None,
-        )
-        return msgspec.structs.replace(request, metadata=metadata)
+        if profile is not None and (profile.time_zone or profile.locale):
+            metadata = msgspec.structs.replace(
+                metadata,
+                time_zone=metadata.time_zone or profile.time_zone or None,
+                locale=metadata.locale or profile.locale or None,
+            )
+        return request if metadata is request.metadata else msgspec.structs.replace(request, metadata=metadata)

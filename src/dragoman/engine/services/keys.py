@@ -21,6 +21,7 @@ from dragoman.core.audit import Action
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.principal import Principal, Scope
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
+from dragoman.core.token_budgets import MAX_TOKENS, NO_LIMITS, TokenLimits
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.limits import RateLimit
 from dragoman.ports.accounts import ApiKey, ApiKeyStore
@@ -203,22 +204,21 @@ class KeyRing:
         user: UserId = LOCAL_USER,
         scopes: Sequence[str] = ("use",),
         expires_at: datetime | None = None,
+        token_limits: TokenLimits = NO_LIMITS,
         prefix: str = PREFIX,
     ) -> tuple[str, ApiKey]:
         """Create a key. Returns the key itself, which is not stored, and its record.
 
         Raises:
-            Invalid: the name, the user, a scope or the expiry is invalid.
+            Invalid: the name, the user, a scope, the expiry or a limit is invalid.
         """
         now = self._clock.now()
         _check("name", name)
         _check("user", user)
-        unknown = set(scopes) - set(get_args(Scope))
-        if unknown or not scopes:
-            given = ", ".join(sorted(unknown)) or "none"
-            raise Invalid(f"scopes are {', '.join(get_args(Scope))}; got {given}", path="scopes")
+        _check_scopes(scopes)
         if expires_at is not None and expires_at <= now:
             raise Invalid("a key must expire in the future", path="expires_at")
+        _check_limits(token_limits)
         secret = prefix + secrets.token_urlsafe(32)
         key = ApiKey(
             key_id=KeyId(self._ids.new()),
@@ -229,6 +229,7 @@ class KeyRing:
             scopes=frozenset(scopes),
             created_at=now,
             expires_at=expires_at,
+            token_limits=token_limits,
         )
         async with self._lock:
             await self._store.add(key)
@@ -247,6 +248,10 @@ class KeyRing:
         of_user = [cached for cached in self._by_digest.values() if cached.key.user == user]
         keys = [msgspec.structs.replace(cached.key, last_used_at=self._last_use(cached)) for cached in of_user]
         return sorted(keys, key=lambda key: (key.created_at, key.key_id))
+
+    def token_limits(self, key_id: KeyId) -> TokenLimits:
+        """The token limits of a key; none if it was revoked."""
+        return NO_LIMITS if (cached := self._by_id.get(key_id)) is None else cached.key.token_limits
 
     def _last_use(self, cached: _CachedKey) -> datetime | None:
         return self._unwritten_uses.get(cached, cached.key.last_used_at)
@@ -380,6 +385,19 @@ def client_network(address: str) -> str:
 def _check(what: str, text: str) -> None:
     if not text.strip() or len(text) > MAX_NAME_CHARS or not text.isprintable():
         raise Invalid(f"a key's {what} has 1 to {MAX_NAME_CHARS} printable characters; got {text!r:.60}", path=what)
+
+
+def _check_scopes(scopes: Sequence[str]) -> None:
+    unknown = set(scopes) - set(get_args(Scope))
+    if unknown or not scopes:
+        given = ", ".join(sorted(unknown)) or "none"
+        raise Invalid(f"scopes are {', '.join(get_args(Scope))}; got {given}", path="scopes")
+
+
+def _check_limits(limits: TokenLimits) -> None:
+    for tokens in (limits.per_day, limits.per_month):
+        if not 0 <= tokens <= MAX_TOKENS:
+            raise Invalid(f"expected 0 to {MAX_TOKENS} tokens, got {tokens}", path="token_limits")
 
 
 def _notify_revoked(cached: _CachedKey) -> None:

@@ -9,6 +9,7 @@ import structlog
 from dragoman.core.ids import UserId
 from dragoman.core.profile import Profile, validate
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.core.token_budgets import TokenLimits
 from dragoman.ports.accounts import ProfileStore
 from dragoman.ports.bus import Bus
 
@@ -57,8 +58,18 @@ class ProfileService:
         """The retention of the users' sessions in days, of those who have one of their own."""
         return {each.user: each.retention_days for each in self._cache.values() if each.retention_days is not None}
 
+    def token_limits(self, user: UserId, default: TokenLimits) -> TokenLimits:
+        """A user's token limits: the user's own, or else the default."""
+        own = self._cache.get(user)
+        if own is None:
+            return default
+        return TokenLimits(
+            default.per_day if own.tokens_per_day is None else own.tokens_per_day,
+            default.per_month if own.tokens_per_month is None else own.tokens_per_month,
+        )
+
     async def change(self, user: UserId, **settings: str | int | None) -> Profile:
-        """Set `time_zone`, `locale`, `retention_days` or several; None clears a setting.
+        """Set settings of a user's profile; None clears one.
 
         Returns the new profile, which is durable.
 

@@ -52,6 +52,7 @@ ERROR_TABLE = ErrorTable(
         refusals.InvalidToken: ErrorRow(401, "UNAUTHORIZED"),
         refusals.Forbidden: ErrorRow(403, "PERMISSION_DENIED"),
         refusals.LimitReached: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
+        refusals.TokenBudgetUsedUp: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
         refusals.Unavailable: _UNAVAILABLE,
         refusals.StoreUnavailable: _UNAVAILABLE,
         refusals.IssuerUnavailable: _UNAVAILABLE,

@@ -44,6 +44,7 @@ ERRORS = ErrorTable(
         refusals.InvalidToken: ErrorRow(401, "unauthorized"),
         refusals.Forbidden: ErrorRow(403, "forbidden"),
         refusals.LimitReached: ErrorRow(429, "rate_limited"),
+        refusals.TokenBudgetUsedUp: ErrorRow(429, "rate_limited"),
         refusals.Unavailable: ErrorRow(503, "unavailable"),
         refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
         refusals.IssuerUnavailable: ErrorRow(503, "unavailable"),

@@ -59,6 +59,7 @@ ERROR_TABLE = ErrorTable(
         refusals.InvalidToken: ErrorRow(401, "forbidden"),
         refusals.Forbidden: ErrorRow(403, "forbidden"),
         refusals.LimitReached: ErrorRow(429, "rate_limited"),
+        refusals.TokenBudgetUsedUp: ErrorRow(429, "rate_limited"),
         refusals.Unavailable: _UNAVAILABLE,
         refusals.StoreUnavailable: _UNAVAILABLE,
         refusals.IssuerUnavailable: _UNAVAILABLE,

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import Refused
+from dragoman.core.token_budgets import RATE_LIMITS, TokenBudget
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.kit.body import header, json_response, release_body
 from dragoman.protocols.kit.errors import (
@@ -20,6 +21,7 @@ from dragoman.protocols.kit.errors import (
     MethodNotAllowed,
     RequestError,
     UnknownPath,
+    rate_limit_headers,
 )
 from dragoman.protocols.kit.router import KeyScope, Route, Router
 
@@ -105,6 +107,8 @@ class ProtocolApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
+        budgets: list[TokenBudget] = []
+        RATE_LIMITS.set(budgets)
         try:
             response = await self._respond(scope, receive)
         except ClientDisconnect:
@@ -113,6 +117,7 @@ class ProtocolApp:
             response = self._write_error(counted_error(self._name, self._errors, error))
         finally:
             release_body(scope)
+        response.raw_headers.extend(rate_limit_headers(budgets))
         await response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from dragoman.core.refusals import InvalidToken, LimitReached, SessionUnreadable, Unauthenticated, Unavailable
+from dragoman.core.token_budgets import TokenBudget
 
 MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
@@ -156,6 +157,18 @@ def headers_of(error: Exception) -> dict[str, str]:
             return {"Allow": ", ".join(allowed)}
         case _:
             return {}
+
+
+def rate_limit_headers(budgets: Sequence[TokenBudget]) -> list[tuple[bytes, bytes]]:
+    """The headers that say what is left of token budgets. Source: draft-ietf-httpapi-ratelimit-headers-10."""
+    if not budgets:
+        return []
+    policies, states = [], []
+    for each in budgets:
+        name = f'"{each.holder}-{each.period}"'
+        policies.append(f'{name};q={each.limit};qu="tokens";w={each.window_s}')
+        states.append(f"{name};r={each.left};t={each.resets_in_s}")
+    return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(states).encode())]
 
 
 def bearer_challenge(error: ErrorResponse, *parameters: str) -> str:

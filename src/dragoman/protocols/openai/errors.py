@@ -101,6 +101,7 @@ ERRORS = ErrorTable(
         refusals.InvalidToken: ErrorRow(401, "invalid_api_key"),
         refusals.Forbidden: ErrorRow(403, "insufficient_permissions"),
         refusals.LimitReached: ErrorRow(429, "rate_limit_exceeded"),
+        refusals.TokenBudgetUsedUp: ErrorRow(429, "insufficient_quota"),
         refusals.Unavailable: ErrorRow(503, "unavailable"),
         refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
         refusals.IssuerUnavailable: ErrorRow(503, "unavailable"),

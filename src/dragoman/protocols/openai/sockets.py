@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
@@ -85,6 +86,7 @@ class ResponseSockets:
             _OPEN_SOCKETS.inc()
             stack.callback(_OPEN_SOCKETS.dec)
             CALLER.set(principal.user)
+            ACTOR.set(Actor(principal.user, principal.key_id, address))
             HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
             socket = _Socket(self, principal.user, authorize, scope, receive, send)
             stack.callback(self._authenticator.on_revoked(principal, socket.on_revoked))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dragoman.core.ids import KeyId, UserId
+from dragoman.core.token_budgets import TokenLimits
 from dragoman.ports.accounts import ApiKey
 from dragoman.stores.decoding import decoding
 from dragoman.stores.sqlite.database import Database
@@ -47,7 +48,7 @@ class SqliteKeys:
 def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
     """Store a key."""
     connection.execute(
-        "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             key.key_id,
             key.digest,
@@ -58,6 +59,8 @@ def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
             to_us(key.created_at),
             us_or_none(key.expires_at),
             us_or_none(key.last_used_at),
+            key.token_limits.per_day,
+            key.token_limits.per_month,
         ),
     )
 
@@ -65,7 +68,8 @@ def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
 def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     """List all keys, oldest first."""
     rows = connection.execute(
-        "SELECT key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at FROM keys"
+        "SELECT key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at,"
+        " tokens_per_day, tokens_per_month FROM keys"
         " ORDER BY created_at, key_id"
     )
     return [
@@ -79,8 +83,9 @@ def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
             created_at=from_us(created_at),
             expires_at=time_or_none(expires_at),
             last_used_at=time_or_none(last_used_at),
+            token_limits=TokenLimits(*token_limits),
         )
-        for key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at in rows
+        for key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at, *token_limits in rows
     ]
 
 

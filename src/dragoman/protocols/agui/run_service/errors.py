@@ -90,6 +90,7 @@ ERRORS = _ProblemTable(
         refusals.InvalidToken: ErrorRow(401, "AUTH_UNAUTHORIZED"),
         refusals.Forbidden: ErrorRow(403, FORBIDDEN_CODE),
         refusals.LimitReached: ErrorRow(429, "AGENT_RATE_LIMITED"),
+        refusals.TokenBudgetUsedUp: ErrorRow(429, "AGENT_RATE_LIMITED"),
         refusals.Unavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
         refusals.StoreUnavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
         refusals.IssuerUnavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),

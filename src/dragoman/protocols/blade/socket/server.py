@@ -23,6 +23,7 @@ from socketio.packet import ACK, EVENT  # type: ignore[import-untyped]  # see ab
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitReached, Refused, Unavailable
@@ -425,6 +426,7 @@ class SocketServer:
             if socket is None:
                 return {"status": "error", "code": "forbidden", "message": UNAUTHORIZED}
             socket.on_event()
+            ACTOR.set(Actor(socket.principal.user, socket.principal.key_id))
             return await handler(socket, arguments[0] if arguments else None)
 
         return handle

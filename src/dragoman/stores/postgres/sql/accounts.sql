@@ -16,6 +16,22 @@ UPDATE keys SET name = %(name)s WHERE key_id = %(key)s
 UPDATE keys SET last_used_at = greatest(last_used_at, given.at)
 FROM unnest(%(key)s, %(at)s) AS given (key_id, at) WHERE keys.key_id = given.key_id
 
+-- name: add_tokens
+INSERT INTO token_usage (holder, period, tokens)
+SELECT * FROM unnest(%(holder)s, %(period)s, %(tokens)s)
+ON CONFLICT (holder, period) DO UPDATE SET tokens = token_usage.tokens + excluded.tokens
+RETURNING holder, period, tokens
+
+-- name: tokens
+SELECT coalesce(tokens, 0) FROM unnest(%(holder)s, %(period)s) WITH ORDINALITY AS given (holder, period, place)
+LEFT JOIN token_usage USING (holder, period) ORDER BY place
+
+-- name: all_tokens
+SELECT holder, period, tokens FROM token_usage ORDER BY holder, period
+
+-- name: forget_tokens
+DELETE FROM token_usage WHERE period < %(before)s
+
 -- name: profiles
 SELECT body FROM profiles ORDER BY "user"
 

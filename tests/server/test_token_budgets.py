@@ -1,0 +1,145 @@
+"""Token budgets of users and keys: over HTTP and sockets, between steps, across days and restarts."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from click.testing import CliRunner
+
+from dragoman.cli.main import commands
+from tests.conversations import call, script
+from tests.protocols.aap.client import AapClient, enabled_tools
+from tests.protocols.agui.endpoint import Endpoint, an_input
+from tests.protocols.blade.client import RestClient, socket_client
+from tests.protocols.blade.driver import url_of
+from tests.servers import AppServer, running_server, running_socket_server
+
+USES = "the {}'s budget of {} tokens a {} is used up; it resets at {} 00:00 UTC"
+
+
+def spending(tokens: int, *more: Any) -> str:
+    """A message whose answer costs this many tokens in its first step."""
+    return script({"usage": {"input_tokens": tokens - 1, "output_tokens": 1}}, {"say": "spent"}, *more)
+
+
+def set_user(folder: Path, *options: str) -> str:
+    shown = CliRunner().invoke(commands, ["users", "set", "alice", *options, "--data", str(folder)])
+    assert shown.exit_code == 0, shown.output
+    return shown.output
+
+
+@pytest.fixture
+def limited_key(tmp_path: Path) -> str:
+    """A key of alice's with 50 tokens a day."""
+    options = ["--user", "alice", "--tokens-per-day", "50", "--data", str(tmp_path)]
+    return CliRunner().invoke(commands, ["keys", "create", "--name", "app", *options]).stdout.strip()
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[AppServer]:
+    async with running_server(tmp_path, manual_clock=True, tokens_per_day=1000) as running:
+        yield running
+
+
+async def usage(server: AppServer, key: str) -> list[dict[str, Any]]:
+    reply = await AapClient(server.connection, key, base="").get("/usage")
+    assert reply.status == 200, reply
+    found: list[dict[str, Any]] = reply.json["budgets"]
+    return found
+
+
+async def test_a_used_up_budget_is_429_until_the_next_day_and_counts_across_restarts(server: AppServer) -> None:
+    today = server.clock.now().date()
+    alice = server.aap_client("alice")
+    session = await alice.create()
+    spent = await session.post([{"role": "user", "content": spending(600)}], stream="none")
+    assert spent.status == 200, spent
+    policy = '"user-day";q=1000;qu="tokens";w=86400'
+    assert spent.headers["ratelimit-policy"] == policy
+    assert spent.headers["ratelimit"].startswith('"user-day";r=1000;t=')
+    await server.restart()
+    session = session.as_client(server.aap_client("alice"))
+    more = await session.post([{"role": "user", "content": spending(500)}], stream="none")
+    assert more.headers["ratelimit"].startswith('"user-day";r=400;t='), more
+    (budget,) = await usage(server, server.key("alice"))
+    assert (budget["used"], budget["left"], budget["holder"], budget["period"]) == (1100, 0, "user", "day")
+    tomorrow = budget["resets_at"][:10]
+    assert tomorrow > today.isoformat()
+    history = await session.history()
+    refused = await session.post([{"role": "user", "content": "hello"}], stream="none")
+    assert (refused.status, refused.json["code"]) == (429, "rate_limited")
+    assert refused.json["error"] == USES.format("user", 1000, "day", tomorrow)
+    assert 0 < int(refused.headers["retry-after"]) <= 86400
+    assert refused.headers["ratelimit"].startswith('"user-day";r=0;t=')
+    assert await session.history() == history
+    bob = await server.aap_client("bob").create()
+    assert (await bob.post([{"role": "user", "content": "hello"}], stream="none")).status == 200
+    server.clock.advance(days=1)
+    again = await session.post([{"role": "user", "content": "hello"}], stream="none")
+    assert again.status == 200, again
+    assert again.headers["ratelimit"].startswith('"user-day";r=1000;t=')
+
+
+async def test_a_run_ends_before_its_next_step_and_keeps_the_results_of_its_tools(server: AppServer) -> None:
+    session = await server.aap_client("alice").create(server_tools=enabled_tools("add"))
+    turn = await session.run(script({"usage": {"input_tokens": 1000}}, call("add", a=20, b=22), {"say": "never said"}))
+    assert turn.error["code"] == "token_budget_used_up", turn
+    assert (await session.history())[-1]["content"] == "42", "the result of the tool"
+    (budget,) = await usage(server, server.key("alice"))
+    assert (budget["used"], budget["left"]) == (1000, 0)
+
+
+async def test_each_protocol_refuses_in_its_own_shape(tmp_path: Path) -> None:
+    async with running_socket_server(tmp_path, tokens_per_month=10) as server:
+        key = server.key("alice")
+        official = openai.AsyncOpenAI(base_url=f"{url_of(server)}/v1", api_key=key, max_retries=0)
+        first = await official.responses.with_raw_response.create(model="rehearsal", input=spending(10))
+        assert first.headers["ratelimit"].startswith('"user-month";r=10;t=')
+        with pytest.raises(openai.RateLimitError, match="budget of 10 tokens a month is used up") as refused:
+            await official.chat.completions.create(model="rehearsal", messages=[{"role": "user", "content": "hello"}])
+        assert refused.value.code == "insufficient_quota"
+        assert int(refused.value.response.headers["retry-after"]) > 0
+        await official.close()
+        ag_ui = await Endpoint(server.connection, key).run(an_input("hello"))
+        assert (ag_ui.status, ag_ui.json["code"]) == (429, "rate_limited")
+        rest = RestClient(url_of(server), key)
+        session = await rest.session()
+        async with socket_client(url_of(server), key) as socket:
+            answer = await socket.call("chat:send", {"session_id": session, "message": "hello"})
+        assert (answer["status"], answer["code"]) == ("error", "rate_limited")
+
+
+async def test_the_budget_of_a_key_limits_its_runs_over_sockets_too_but_no_other_key(
+    tmp_path: Path, limited_key: str
+) -> None:
+    key = limited_key
+    async with running_socket_server(tmp_path) as server:
+        session = await RestClient(url_of(server), key).session()
+        async with socket_client(url_of(server), key) as socket:
+            await socket.send(session, spending(50))
+            answer = await socket.call("chat:send", {"session_id": session, "message": "hello"})
+            assert answer["code"] == "rate_limited"
+        found = await AapClient(server.connection, key, base="").get("/usage")
+        assert [(each["holder"], each["left"]) for each in found.json["budgets"]] == [("key", 0)]
+        mine = await AapClient(server.connection, server.key("alice")).create()
+        free = await mine.post([{"role": "user", "content": "hello"}], stream="none")
+        assert free.status == 200
+        assert "ratelimit" not in free.headers, "this key and its user have no limits"
+
+
+def test_the_command_line_sets_budgets_of_keys_and_users_and_refuses_nonsense(tmp_path: Path) -> None:
+    runner, data = CliRunner(), ["--data", str(tmp_path)]
+    made = runner.invoke(commands, ["keys", "create", "--name", "app", "--tokens-per-day", "500", *data])
+    assert made.exit_code == 0, made.output
+    listed = runner.invoke(commands, ["keys", "list", *data]).output.splitlines()
+    assert listed[0].endswith("TOKENS")
+    assert listed[1].endswith("500 a day")
+    shown = set_user(tmp_path, "--tokens-per-day", "0", "--tokens-per-month", "70")
+    assert shown.endswith("retention days -, tokens a day 0, tokens a month 70\n")
+    assert set_user(tmp_path, "--tokens-per-month", "").endswith("tokens a day 0, tokens a month -\n")
+    for option in (["--tokens-per-day", "-1"], ["--tokens-per-month", "x"], ["--tokens-per-month", "9" * 30]):
+        assert runner.invoke(commands, ["keys", "create", "--name", "app", *option, *data]).exit_code != 0
+        assert runner.invoke(commands, ["users", "set", "alice", *option, *data]).exit_code != 0
+    assert len(runner.invoke(commands, ["keys", "list", *data]).output.splitlines()) == 2
