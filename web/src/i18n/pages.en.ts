@@ -153,6 +153,14 @@ export const pagesEn = {
 
     "keys.about":
         "API keys give programs access over every protocol. A key is shown only once, when you create it; the server stores only its hash.",
+    "budgets.title": "Token budgets",
+    "budgets.user-day": "Your tokens today",
+    "budgets.user-month": "Your tokens this month",
+    "budgets.key-day": "This key's tokens today",
+    "budgets.key-month": "This key's tokens this month",
+    "budgets.used": "{used} of {limit} used",
+    "budgets.used-up": "used up",
+    "budgets.resets": "resets {when}",
     "keys.new": "New key",
     "keys.rename": "Rename",
     "keys.revoke": "Revoke",

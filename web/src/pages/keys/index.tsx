@@ -10,7 +10,7 @@ import { Empty, Failed } from "../../components/Empty";
 import { TextField } from "../../components/Field";
 import { Loading } from "../../components/Spinner";
 import { errorMessage, showMessage, showError } from "../../components/Toast";
-import { ago, dateTime, t } from "../../i18n";
+import { ago, count, dateTime, t } from "../../i18n";
 import "../pages.css";
 
 interface ApiKey {
@@ -19,6 +19,15 @@ interface ApiKey {
     readonly masked: string;
     readonly created_at: string;
     readonly last_used_at: string | null;
+}
+
+interface Budget {
+    readonly holder: "user" | "key";
+    readonly period: "day" | "month";
+    readonly limit: number;
+    readonly used: number;
+    readonly left: number;
+    readonly resets_at: string;
 }
 
 const PATH = "/api/user/api-keys";
@@ -46,6 +55,7 @@ export default function Page() {
                     </Button>
                     <p class="soft">{t("keys.about")}</p>
                 </header>
+                <Budgets />
                 {value === null && error === null && <Loading />}
                 {error !== null && <Failed error={error} onRetry={() => void reload()} />}
                 {value !== null && value.length === 0 && (
@@ -76,6 +86,31 @@ export default function Page() {
             )}
             {made.value !== null && <NewKey plaintext={made.value} onClose={() => (made.value = null)} />}
         </div>
+    );
+}
+
+/** What is left of the token budgets. Nothing if there are none. */
+function Budgets() {
+    const { state } = useLoaded((signal) => api.get<{ readonly budgets: readonly Budget[] }>("/usage", {}, signal), []);
+    const budgets = state.value.value?.budgets ?? [];
+    if (budgets.length === 0) return null;
+    return (
+        <ul class="items budgets" aria-label={t("budgets.title")}>
+            {budgets.map((each) => {
+                const name = t(`budgets.${each.holder}-${each.period}`);
+                return (
+                    <li key={name} class="card item">
+                        <h2 class="item-text">{name}</h2>
+                        <meter aria-label={name} min={0} max={each.limit} value={Math.min(each.used, each.limit)} />
+                        <div class="item-facts">
+                            <span>{t("budgets.used", { used: count(each.used), limit: count(each.limit) })}</span>
+                            {each.left === 0 && <span class="badge warning">{t("budgets.used-up")}</span>}
+                            <span>{t("budgets.resets", { when: dateTime(each.resets_at) })}</span>
+                        </div>
+                    </li>
+                );
+            })}
+        </ul>
     );
 }
 
