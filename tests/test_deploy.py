@@ -3,15 +3,18 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.asgi import ops_endpoints
 from dragoman.cli.main import commands
 from dragoman.cli.main import serve as serve_command
+from dragoman.engine.instrumentation import metrics
 from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S
 from dragoman.settings import ENVIRONMENT_PREFIX, Settings, load
 from dragoman.settings import all_settings as known_settings
@@ -35,6 +38,11 @@ class DeclaredRun(NamedTuple):
 
 def compose() -> Yaml:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def observability(name: str) -> Yaml:
+    """A file of the stack beside the server. JSON is YAML."""
+    return yaml.safe_load((DEPLOY / "observability" / name).read_text())
 
 
 def kubernetes() -> Mapping[str, Yaml]:
@@ -66,6 +74,8 @@ def runs() -> Iterator[DeclaredRun]:
     service = compose()["services"]["dragoman"]
     secrets = {name: filled(value) for name, value in service["environment"].items()}
     yield DeclaredRun("compose.yaml", service["command"], secrets)
+    traced = yaml.safe_load((DEPLOY / "observability.yaml").read_text())["services"]["dragoman"]["environment"]
+    yield DeclaredRun("observability.yaml", service["command"], {**secrets, **traced})
     env = {
         each["name"]: each.get("value") or f"postgresql://from-a-secret/{each['name']}" for each in container()["env"]
     }
@@ -105,10 +115,11 @@ def test_the_examples_run_on_postgresql_with_nats(run: DeclaredRun) -> None:
 
 
 def test_the_commands_in_their_comments_are_the_programs() -> None:
-    lines = [line for name in ("compose.yaml", "kubernetes.yaml") for line in (DEPLOY / name).read_text().splitlines()]
+    names = ("compose.yaml", "observability.yaml", "kubernetes.yaml")
+    lines = [line for name in names for line in (DEPLOY / name).read_text().splitlines()]
     pattern = re.compile(r"#.*(?:--|exec dragoman) dragoman (.*)")
     found = [shlex.split(match[1]) for line in lines if (match := pattern.match(line))]
-    assert len(found) == 2
+    assert len(found) == 3
     for group, command, *arguments in found:
         commands.commands[group].commands[command].make_context(command, arguments)  # type: ignore[attr-defined]  # a group
 
@@ -137,7 +148,7 @@ def test_probes_ask_what_the_server_answers_without_a_key() -> None:
 
 
 def test_who_is_asked_to_stop_has_time_to_drain() -> None:
-    compose_run, kube_run, _ = runs()
+    compose_run, _, kube_run, _ = runs()
     waits = container()["lifecycle"]["preStop"]["exec"]["command"]
     assert waits[0] == "sleep"
     needed = settings_of(kube_run).drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + SPARE_S
@@ -148,7 +159,7 @@ def test_who_is_asked_to_stop_has_time_to_drain() -> None:
 
 def test_the_balancer_hears_of_a_drain_before_it_ends() -> None:
     probe = container()["readinessProbe"]
-    _, kube_run, _ = runs()
+    _, _, kube_run, _ = runs()
     assert probe["periodSeconds"] * probe["failureThreshold"] < settings_of(kube_run).drain_s
 
 
@@ -184,7 +195,7 @@ def test_secrets_and_files_that_are_named_are_made_by_the_commands_above_them() 
 
 
 def test_the_keys_lie_where_the_server_looks_for_them() -> None:
-    _, kube_run, _ = runs()
+    _, _, kube_run, _ = runs()
     (init,) = pod()["initContainers"]
     assert f"--mode=0700 {settings_of(kube_run).data} " in init["command"][-1]
     assert init["command"][-1].endswith(settings_of(kube_run).data)
@@ -224,6 +235,86 @@ def test_the_services_of_the_compose_file_know_each_other() -> None:
     assert int(services["postgres"]["image"].partition(":")[2]) >= MIN_SERVER_VERSION
     assert (PROJECT_ROOT / "examples" / settings.agents[0]).is_file()
     assert set(compose()["volumes"]) == {"data", "database"}
+
+
+# --- metrics and traces ----------------------------------------------------------------------------------------------
+
+
+def metric_labels() -> dict[str, set[str]]:
+    """The labels of every series that `/metrics` exposes, and those that Prometheus adds."""
+    from_prometheus = {"instance", "job"}
+    known = {"up": from_prometheus}
+    for family in text_string_to_metric_families(metrics.exposition().decode()):
+        for sample in family.samples:
+            known[sample.name] = from_prometheus | sample.labels.keys()
+    for metric in metrics.ALL_METRICS:
+        suffixes = {metrics.Histogram: ("_bucket", "_count", "_sum"), metrics.Gauge: ("",)}.get(
+            type(metric), ("_total",)
+        )
+        for suffix in suffixes:
+            known[metric.name + suffix] = from_prometheus | {*metric.label_names, "le"}
+    return known
+
+
+def expressions() -> list[str]:
+    targets = [target for panel in observability("dashboard.json")["panels"] for target in panel.get("targets", ())]
+    alerts = [rule for group in observability("alerts.yaml")["groups"] for rule in group["rules"]]
+    return [each["expr"] for each in (*targets, *alerts) if "expr" in each]
+
+
+def test_the_dashboard_and_the_alerts_name_metrics_and_labels_that_the_server_has() -> None:
+    known = metric_labels()
+    asked = set()
+    for expression in expressions():
+        names = re.findall(r"\b(?:dragoman|process|python)_\w+|\bup\b", expression)
+        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        matched = re.findall(r"[{,](\w+)=", expression)
+        labels = {label.strip() for each in grouped for label in each.split(",")} | {*matched}
+        assert names, expression
+        assert {name for name in names if not labels <= known.get(name, set())} == set(), expression
+        asked |= {*names}
+    assert len(asked) > 15
+    ours = {metric.name for metric in metrics.ALL_METRICS}
+    assert {"dragoman_runs_stopped", "dragoman_commit_seconds", "dragoman_model_first_seconds"} <= ours
+
+
+def test_every_panel_asks_a_data_source_that_is_provisioned() -> None:
+    sources = {each["uid"]: each for each in observability("grafana.yaml")["datasources"]}
+    dashboard = observability("dashboard.json")
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert {(each["datasource"]["uid"], each["datasource"]["type"]) for each in panels} == {
+        (uid, source["type"]) for uid, source in sources.items()
+    }
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    taken = [(x, y) for panel in dashboard["panels"] for x, y in cells(panel["gridPos"])]
+    assert len(taken) == len({*taken}), "panels overlap"
+
+
+def cells(place: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    columns, rows = range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+    assert columns.stop <= 24
+    return product(columns, rows)
+
+
+def test_the_services_that_observe_reach_the_server_and_each_other() -> None:
+    paper = yaml.safe_load((DEPLOY / "observability.yaml").read_text())
+    services = paper["services"]
+    (scrape,) = observability("prometheus.yml")["scrape_configs"]
+    assert scrape["metrics_path"] in {route.path for route in ops_endpoints.ROUTES}
+    assert scrape["static_configs"] == [{"targets": ["dragoman:8000"]}]
+    assert scrape["authorization"]["credentials_file"] == "/etc/prometheus/metrics.key"
+    assert "/deploy/observability/metrics.key" in (PROJECT_ROOT / ".gitignore").read_text().split()
+
+    receiver = observability("tempo.yaml")["distributor"]["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
+    settings = settings_of(next(run for run in runs() if run.where == "observability.yaml"))
+    assert (settings.otel, settings.otel_endpoint) == (True, f"http://tempo:{receiver.split(':')[1]}/v1/traces")
+    ports = {"prometheus": 9090, "tempo": observability("tempo.yaml")["server"]["http_listen_port"]}
+    assert {each["uid"]: each["url"] for each in observability("grafana.yaml")["datasources"]} == {
+        name: f"http://{name}:{port}" for name, port in ports.items()
+    }
+    mounted = [volume.split(":")[0] for service in services.values() for volume in service.get("volumes", ())]
+    assert {each for each in mounted if each.startswith(".") and not (DEPLOY / each).exists()} == set()
+    assert {each for each in mounted if not each.startswith(".")} == set(paper["volumes"])
 
 
 # --- the table of failures --------------------------------------------------------------------------------------------
