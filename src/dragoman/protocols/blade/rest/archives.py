@@ -60,7 +60,7 @@ class ArchiveHandlers(BladeHandlers):
         memory_default: whether an imported session uses memories if its agent does not say.
     """
 
-    def __init__(self, engine: Engine, audit: AuditLog | None = None, *, memory_default: bool = True) -> None:
+    def __init__(self, engine: Engine, audit: AuditLog, *, memory_default: bool) -> None:
         self.engine = engine
         self._audit = audit
         self._memory_default = memory_default
@@ -69,8 +69,7 @@ class ArchiveHandlers(BladeHandlers):
     @endpoint("GET", f"{SESSION}/export", access="owner", media_type="application/zip")
     async def export(self, live: SessionView) -> Response:
         """Export a session as a ZIP archive."""
-        if self._audit is not None:
-            await self._audit.record("session.exported", target=live.state.session_id)
+        await self._audit.record("session.exported", target=live.state.session_id)
         projection = await load_projection(self.engine, live)
         active = active_turns(live, projection)
         remove_memories(projection.turns.all)

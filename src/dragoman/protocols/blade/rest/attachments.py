@@ -10,7 +10,6 @@ from dragoman.core.content import File, Image
 from dragoman.core.events import BlockClosed, LoggedEvent, MessageAdded
 from dragoman.core.refusals import NotFound
 from dragoman.core.stream import Cursor
-from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.blocks import attachment_of
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
@@ -23,9 +22,6 @@ _HEADERS = {"Content-Security-Policy": "default-src 'none'; sandbox", "Cache-Con
 
 class AttachmentHandlers(BladeHandlers):
     """The handler of attachments. `projection.blocks` makes their URLs."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
 
     @endpoint("GET", f"{SESSION}/attachments/{{attachment}}", access="reader", media_type="application/octet-stream")
     async def get(self, live: SessionView, attachment: str) -> Response:

@@ -80,7 +80,8 @@ def endpoint(method: openapi.Method, path: str, **options: Any) -> Callable[[F],
 class BladeHandlers(Handlers):
     """Base of the handlers of one area, whose parameters say what they need."""
 
-    engine: Engine
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
     def bind(self, declared: Endpoint, handler: Callable[..., Awaitable[object]]) -> Handler:
         """The function that answers a request with a handler."""

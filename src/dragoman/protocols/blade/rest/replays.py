@@ -7,7 +7,6 @@ import msgspec
 from dragoman.core.admission import is_busy
 from dragoman.core.events import SettingsChange
 from dragoman.core.refusals import Conflict
-from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade import translate
 from dragoman.protocols.blade.projection.chat import replay_state_of
@@ -46,9 +45,6 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
 class ReplayHandlers(BladeHandlers):
     """Handlers of replays."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
 
     @endpoint("GET", f"{SESSION}/replay/preview", access="reader")
     async def preview(self, live: SessionView) -> ReplayPreview:

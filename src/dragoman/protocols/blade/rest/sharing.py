@@ -44,13 +44,11 @@ class ShareHandlers(BladeHandlers):
     Args:
         engine: the engine.
         shares: the links.
-        public_url: the server's address for clients; by default, the one that the request was sent to.
+        public_url: the server's address for clients; if None, the one that the request was sent to.
         is_enabled: whether links exist at all.
     """
 
-    def __init__(
-        self, engine: Engine, shares: ShareService, *, public_url: str | None = None, is_enabled: bool = True
-    ) -> None:
+    def __init__(self, engine: Engine, shares: ShareService, *, public_url: str | None, is_enabled: bool) -> None:
         self.engine = engine
         self._shares = shares
         self._public_url = public_url

@@ -6,7 +6,6 @@ from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.refusals import NotFound
 from dragoman.core.timeline import Timeline, input_of_step, timeline_of
 from dragoman.core.turns import Turn
-from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.timeline import to_model_input, to_run_timeline
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
@@ -19,9 +18,6 @@ MAX_TRAILING_EVENTS = 200
 
 class TimelineHandlers(BladeHandlers):
     """Handlers of timelines."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
 
     @endpoint("GET", f"{SESSION}/runs/{{run}}", access="reader")
     async def get(self, live: SessionView, run: str) -> wire.RunTimeline:

@@ -10,7 +10,6 @@ from dragoman.core.content import JsonObject
 from dragoman.core.ids import ROOT
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import NotFound, SessionBusy
-from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.errors import NothingToCompact
 from dragoman.protocols.blade.projection.chat import saved_ratio
@@ -43,9 +42,6 @@ _CHECKPOINT = {"checkpoint_id": "cp_4"}
 
 class TurnHandlers(BladeHandlers):
     """Handlers of turns, tokens, checkpoints and branches."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
