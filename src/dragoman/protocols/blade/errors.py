@@ -19,6 +19,13 @@ class NothingToCompact(kit.RequestError):
         super().__init__("there is nothing to compact")
 
 
+class InvalidPacket(kit.RequestError):
+    """A polling client sent something that is not an Engine.IO packet."""
+
+    def __init__(self) -> None:
+        super().__init__("the body is not a sequence of Engine.IO packets")
+
+
 _BAD_REQUEST = ErrorRow(422, "bad_request", facts=("path",))
 _INVALID_ANSWER = ErrorRow(422, "invalid_answer", facts=("path",))
 _NOT_FOUND = ErrorRow(404, "not_found")
@@ -74,6 +81,7 @@ ERROR_TABLE = ErrorTable(
         kit.InvalidBody: ErrorRow(422, "bad_request"),
         kit.InternalError: ErrorRow(500, "internal"),
         MissingFields: ErrorRow(422, "bad_request"),
+        InvalidPacket: ErrorRow(400, "bad_request"),
         NothingToCompact: ErrorRow(409, "nothing_to_compact"),
     }
 )

@@ -29,11 +29,12 @@ from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitReached, Refused, Unavailable
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
-from dragoman.protocols.blade.errors import ERROR_TABLE
+from dragoman.protocols.blade.errors import ERROR_TABLE, InvalidPacket
 from dragoman.protocols.blade.rest.endpoints import write_error
+from dragoman.protocols.kit.app import address_of
 from dragoman.protocols.kit.body import header, read_body, release_body
 from dragoman.protocols.kit.decoding import replace_lone_surrogates
-from dragoman.protocols.kit.errors import ErrorResponse, RequestError
+from dragoman.protocols.kit.errors import RequestError
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 SLOW_QUEUE_BYTES = 8 * 1024 * 1024
@@ -63,7 +64,6 @@ MISSING_PART_ERROR: JsonObject = {"code": "bad_request", "message": "the event c
 INVALID_PACKET_CODE = 1002  # protocol error
 PACKET_TYPES = frozenset("0123456b")
 """The first characters of Engine.IO's packets, from `open` to `noop`, and of binary data as text."""
-INVALID_PACKET_ERROR = ErrorResponse(400, "bad_request", "the body is not a sequence of Engine.IO packets")
 _EVENT_PREFIX = re.compile(r"2([0-9]{1,15})?\[")
 """The beginning of an event, with the number of its acknowledgement."""
 
@@ -74,10 +74,6 @@ such as malformed UTF-8, because those are a client's fault.
 """
 _LIBRARY_LOG.addFilter(lambda record: record.exc_info is not None and not isinstance(record.exc_info[1], ValueError))
 _ENCODER = msgspec.json.Encoder()
-
-
-class InvalidPacket(Exception):
-    """A polling client sent something that is not an Engine.IO packet."""
 
 
 class _Json:
@@ -330,23 +326,16 @@ class SocketServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket."""
         HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
-        if scope["type"] == "websocket":
-            receive = _ending_at_invalid_packet(receive)
-        elif scope["method"] == "POST":
-            try:
-                scope, receive = await self._buffer_body(Request(scope, receive))
-            except (RequestError, LimitReached) as error:
-                release_body(scope)
-                await write_error(ERROR_TABLE.to_response(error))(scope, receive, send)
-                return
-            except InvalidPacket:
-                await write_error(INVALID_PACKET_ERROR)(scope, receive, send)
-                return
-            except ClientDisconnect:
-                release_body(scope)
-                return
         try:
+            if scope["type"] == "websocket":
+                receive = _ending_at_invalid_packet(receive)
+            elif scope["method"] == "POST":
+                scope, receive = await self._buffer_body(Request(scope, receive))
             await self._server.handle_request(scope, receive, send)
+        except (RequestError, LimitReached) as error:
+            await write_error(ERROR_TABLE.to_response(error))(scope, receive, send)
+        except ClientDisconnect:
+            pass
         finally:
             release_body(scope)
 
@@ -384,13 +373,9 @@ class SocketServer:
 
     async def _handle_connect(self, sid: str, environ: Mapping[str, Any], auth: Json) -> None:
         token = auth.get("token") if isinstance(auth, dict) else None
-        if not isinstance(token, str):
-            token = ""
-        client = environ["asgi.scope"].get("client")
+        credentials = f"Bearer {token}" if token and isinstance(token, str) else None
         try:
-            principal = await self._authenticator.authenticate(
-                f"Bearer {token}" if token else None, client[0] if client else ""
-            )
+            principal = await self._authenticator.authenticate(credentials, address_of(environ["asgi.scope"]))
         except Unavailable as refused:
             raise Refusal(str(refused)) from refused
         except Refused as refused:
