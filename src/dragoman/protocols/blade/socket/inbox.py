@@ -5,8 +5,9 @@ and only to the socket at fault, because it ends streams in published clients.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -57,7 +58,28 @@ class Inbox:
             "chat:stop": self.stop,
             "chat:compact": self.compact,
         }
-        return {name: with_error_handling(name, handler, self._is_streaming) for name, handler in handlers.items()}
+        return {name: partial(self._acknowledge, name, handler) for name, handler in handlers.items()}
+
+    async def _acknowledge(self, event_name: str, handle: Handler, socket: Socket, data: Json) -> JsonObject:
+        """Handle an event, and return its acknowledgement, whatever fails.
+
+        An error names its session unless the socket started the chat that runs there: its client would end that.
+        """
+        try:
+            return await handle(socket, data)
+        except translate.ReplayMismatch as mismatch:  # not an error, which would end streams: the client decides
+            facts = {"session_id": mismatch.session_id, "expected": mismatch.expected, "received": mismatch.received}
+            socket.emit("replay:input_mismatch", facts)
+            return {"status": "error", "code": "replay_input_mismatch", "message": str(mismatch)}
+        except Exception as error:  # noqa: BLE001  # the root of an event: every failure is answered
+            response = counted_error(translate.PROTOCOL, SOCKET_ERROR_TABLE, error, event_name=event_name)
+            payload = {"message": detail_of(response), "code": response.code}
+            session_id = data.get("session_id") if isinstance(data, dict) else None
+            is_named = isinstance(error, Refused | RequestError) and not isinstance(error, MissingFields)
+            if is_named and isinstance(session_id, str) and session_id and not self._is_streaming(socket, session_id):
+                payload["session_id"] = session_id
+        socket.emit("system:error", payload)
+        return {"status": "error", "code": response.code, "message": detail_of(response)}
 
     def _is_streaming(self, socket: Socket, session_name: str) -> bool:
         """Return whether a chat runs that the socket itself started in a session."""
@@ -229,33 +251,3 @@ class Inbox:
         if compaction is None:
             raise NothingToCompact
         return {"status": "ok", "message": f"{compaction.archived_count} messages were compacted"}
-
-
-def with_error_handling(
-    event_name: str,
-    handle: Callable[[Socket, Json], Awaitable[JsonObject]],
-    is_streaming: Callable[[Socket, str], bool],
-) -> Handler:
-    """Wrap a handler so that every event is acknowledged, whatever fails.
-
-    An error names its session unless the socket `is_streaming` a chat there, which the error would end in its client.
-    """
-
-    async def answer(socket: Socket, data: Json) -> JsonObject:
-        try:
-            return await handle(socket, data)
-        except translate.ReplayMismatch as mismatch:  # not an error, which would end streams: the client decides
-            facts = {"session_id": mismatch.session_id, "expected": mismatch.expected, "received": mismatch.received}
-            socket.emit("replay:input_mismatch", facts)
-            return {"status": "error", "code": "replay_input_mismatch", "message": str(mismatch)}
-        except Exception as error:  # noqa: BLE001  # the root of an event: every failure is answered
-            response = counted_error(translate.PROTOCOL, SOCKET_ERROR_TABLE, error, event_name=event_name)
-            payload = {"message": detail_of(response), "code": response.code}
-            session_id = data.get("session_id") if isinstance(data, dict) else None
-            is_named = isinstance(error, Refused | RequestError) and not isinstance(error, MissingFields)
-            if is_named and isinstance(session_id, str) and session_id and not is_streaming(socket, session_id):
-                payload["session_id"] = session_id
-        socket.emit("system:error", payload)
-        return {"status": "error", "code": response.code, "message": detail_of(response)}
-
-    return answer
