@@ -59,11 +59,6 @@ class Chat:
         self.memories: list[MemoryRef] | None = None
         self.ended_at: datetime | None = None
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the chat has not ended."""
-        return self.ended_at is None
-
     def headless_result(self, status: str, stopped: RunStopped, text: str) -> JsonObject | None:
         """Return the result of a headless chat whose last turn has this text (specification, 8.6), else None."""
         if not self.is_headless:

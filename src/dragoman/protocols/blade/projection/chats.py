@@ -61,8 +61,8 @@ class ChatList:
 
     def stop(self, state: SessionState, stopped: RunStopped, logged: LoggedEvent) -> None:
         """End the chat of a run, unless the run never started."""
-        chat = self._emitter.chat
-        if chat is None or not chat.is_running or wire.public_run_id(stopped.run_id) != chat.run_id:
+        chat = self._emitter.running_chat
+        if chat is None or wire.public_run_id(stopped.run_id) != chat.run_id:
             return
         self._attach_pending_plans(logged)
         status, finish_reason = CHAT_OUTCOMES[stopped.reason]
@@ -97,13 +97,12 @@ class ChatList:
     @contextmanager
     def answering(self, state: SessionState, logged: LoggedEvent) -> Iterator[None]:
         """Wrap an answer into a chat of its own, unless a chat runs."""
-        chat = self._emitter.chat
-        is_alone = chat is None or not chat.is_running
-        if is_alone:
+        chat = None
+        if self._emitter.running_chat is None:
             chat = self._begin(wire.answer_run_id(self._emitter.session_id, logged.seq), logged.seq, NO_METADATA)
         yield
         self._calls.update_statuses(state, is_running=True)
-        if is_alone and chat is not None:
+        if chat is not None:
             self._turns.pause_open(logged.at)
             self._end(chat, state, logged, {"status": "completed", "result": None, "finish_reason": "completed"})
 

@@ -60,6 +60,11 @@ class Emitter:
         """The beginning of every payload."""
         self._events: list[OutgoingEvent] = []
 
+    @property
+    def running_chat(self) -> Chat | None:
+        """The chat that runs; None between chats."""
+        return None if self.chat is None or self.chat.ended_at is not None else self.chat
+
     def take_events(self) -> list[OutgoingEvent]:
         """Return the events made since the last call."""
         events, self._events = self._events, []
@@ -74,8 +79,8 @@ class Emitter:
 
     def _encode_payload(self, fields: JsonObject) -> bytes:
         payload = {"session_id": self.session_id, **fields, "stream_sequence": self.number}
-        if self.chat is not None and self.chat.is_running:
-            payload["chat_run_id"] = self.chat.run_id
+        if (chat := self.running_chat) is not None:
+            payload["chat_run_id"] = chat.run_id
         return _ENCODER.encode(payload)
 
     def emit_patch(self, turn: Turn, sequence: int, patch_type: str, data: JsonObject) -> None:

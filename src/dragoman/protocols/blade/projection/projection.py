@@ -98,16 +98,16 @@ class Projection:
     @property
     def is_running(self) -> bool:
         """Whether a chat runs."""
-        return self.emitter.chat is not None and self.emitter.chat.is_running
+        return self.emitter.running_chat is not None
 
     def snapshot(self) -> list[OutgoingEvent]:
         """Return the beginning of the running chat and its open turns, for a reader who joins now.
 
         These events repeat others, so they have no number. Source: specification, section 9, rule 1.
         """
-        if self.chat is None or not self.is_running:
+        if (chat := self.emitter.running_chat) is None:
             return []
-        return [self.emitter.make_snapshot_start(self.chat.run_id), *self.turns.snapshot()]
+        return [self.emitter.make_snapshot_start(chat.run_id), *self.turns.snapshot()]
 
     # --- one event ------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,8 @@ class Projection:
             case core.UserMessage() if self.chat is not None and self.chat.has_merged_answer_text:
                 self.chat.has_merged_answer_text = False
             case core.UserMessage():
-                attachments = self.chat.attachments if self.chat is not None and self.is_running else iter(())
+                chat = self.emitter.running_chat
+                attachments = iter(()) if chat is None else chat.attachments
                 content = blocks.user_blocks(message, attachments, self._attachment_path(seq))
                 turn = self.turns.add_complete(message.id, "user", at, seq, blocks=content)
                 turn.rewind_seq = seq if self._chats.start_seq is None else self._chats.start_seq

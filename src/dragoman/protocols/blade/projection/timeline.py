@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.ids import LoopId, forking_call
 from dragoman.core.timeline import CallSpan, RunSpan, StepInput, StepSpan, Timeline
 from dragoman.protocols.blade.projection.blocks import arguments_of, attachment_block, result_value
 from dragoman.protocols.blade.wire import chat
@@ -46,7 +45,7 @@ def _step(step: StepSpan) -> wire.TimelineStep:
     return wire.TimelineStep(
         turn_id=chat.public_turn_id(step.message_id),
         loop_id=chat.public_loop_id(step.loop),
-        parent_fork_tool_call_id=_parent(step.loop),
+        parent_fork_tool_call_id=chat.parent_call_id(step.loop),
         sequence=step.first_seq,
         started_at=step.started_at,
         ended_at=step.ended_at,
@@ -64,7 +63,7 @@ def _call(span: CallSpan) -> wire.TimelineCall:
         tool_name=span.call.name,
         turn_id=chat.public_turn_id(span.message_id),
         loop_id=chat.public_loop_id(span.loop),
-        parent_fork_tool_call_id=_parent(span.loop),
+        parent_fork_tool_call_id=chat.parent_call_id(span.loop),
         sequence=span.first_seq,
         kind=span.kind,
         arguments=arguments_of(span.call)[1],
@@ -78,11 +77,6 @@ def _call(span: CallSpan) -> wire.TimelineCall:
             for each in span.waits
         ],
     )
-
-
-def _parent(loop: LoopId) -> str | None:
-    call_id = forking_call(loop)
-    return None if call_id is None else chat.public_call_id(call_id)
 
 
 def _message(message: core.Message) -> wire.InputMessage:

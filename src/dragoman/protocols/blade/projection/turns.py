@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core.content import Json, JsonObject, MessageStatus
-from dragoman.core.ids import ROOT, CallId, LoopId, forking_call
+from dragoman.core.ids import ROOT, CallId, LoopId
 from dragoman.core.session import SessionState
 from dragoman.protocols.blade.projection.emitter import Emitter, OutgoingEvent
 from dragoman.protocols.blade.wire import chat
@@ -171,7 +171,7 @@ class TurnList:
         self, message_id: str, role: str, at: datetime, seq: int, loop: LoopId = ROOT, **fields: Json
     ) -> TurnBuilder:
         """Begin a turn. `fields` are its other fields."""
-        fork, running = forking_call(loop), self._emitter.chat
+        running = self._emitter.running_chat
         turn = Turn(
             id=f"entry_{message_id}",
             sequence=self._entry_count,
@@ -179,8 +179,8 @@ class TurnList:
             loop_id=chat.public_loop_id(loop),
             role=role,  # type: ignore[arg-type]  # a role in fact
             started_at=at,
-            parent_fork_tool_call_id=None if fork is None else chat.public_call_id(fork),
-            chat_run_id=running.run_id if running is not None and running.is_running else None,
+            parent_fork_tool_call_id=chat.parent_call_id(loop),
+            chat_run_id=None if running is None else running.run_id,
             **fields,
         )
         builder = TurnBuilder(turn, at, seq, self._emitter)

@@ -85,8 +85,8 @@ class Inbox:
         """Return whether a chat runs that the socket itself started in a session."""
         session_id = parse_session_id(wire.parse_session_name(session_name))
         room = None if session_id is None else self._rooms.find(session_id)
-        chat = None if room is None else room.projection.chat
-        return chat is not None and chat.is_running and chat.run_id in socket.chat_run_ids
+        chat = None if room is None else room.projection.emitter.running_chat
+        return chat is not None and chat.run_id in socket.chat_run_ids
 
     async def subscribe(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `session:subscribe`."""

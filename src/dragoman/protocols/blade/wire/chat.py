@@ -75,10 +75,16 @@ def parse_call_id(text: str) -> CallId:
     return CallId(text.removeprefix(_PERMISSION_PREFIX if is_permission_id(text) else _CALL_PREFIX))
 
 
+def parent_call_id(loop: LoopId) -> str | None:
+    """Return the id of the call that started a loop, for clients; None for the root."""
+    call_id = forking_call(loop)
+    return None if call_id is None else public_call_id(call_id)
+
+
 def public_loop_id(loop: LoopId) -> str:
     """Return a loop's id for clients: `root`, or `fork:` and the call that started it."""
-    call_id = forking_call(loop)
-    return loop if call_id is None else f"fork:{public_call_id(call_id)}"
+    parent = parent_call_id(loop)
+    return loop if parent is None else f"fork:{parent}"
 
 
 def public_run_id(run_id: RunId) -> str:
