@@ -53,7 +53,7 @@ class ChatList:
         self.start_seq = logged.seq
         if self._pending_mode_blocks:
             blocks, self._pending_mode_blocks = self._pending_mode_blocks, []
-            self._turns.add_note("mode", "system", logged.at, logged.seq, blocks=blocks)
+            self._turns.add_note("mode", "system", logged, blocks=blocks)
         deprecated = started.metadata.protocol.get("deprecate")
         if isinstance(deprecated, list):
             for each in self._turns.all:

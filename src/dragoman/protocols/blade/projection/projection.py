@@ -176,44 +176,33 @@ class Projection:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _on_message_added(self, message: core.Message, logged: LoggedEvent) -> None:
-        at, seq = logged.at, logged.seq
         match message:
             case core.UserMessage() if self.chat is not None and self.chat.has_merged_answer_text:
                 self.chat.has_merged_answer_text = False
             case core.UserMessage():
                 chat = self.emitter.running_chat
                 attachments = iter(()) if chat is None else chat.attachments
-                content = blocks.user_blocks(message, attachments, self._attachment_path(seq))
-                turn = self.turns.add_complete(message.id, "user", at, seq, blocks=content)
-                turn.rewind_seq = seq if self._chats.start_seq is None else self._chats.start_seq
+                content = blocks.user_blocks(message, attachments, self._attachment_path(logged.seq))
+                turn = self.turns.add_complete(message.id, "user", logged, blocks=content)
+                turn.rewind_seq = logged.seq if self._chats.start_seq is None else self._chats.start_seq
                 self._chats.start_seq = None
             case core.SystemMessage(content=text, origin=origin):
                 block = Block("text" if origin == "seed" else "system_notification", text)
-                self.turns.add_complete(message.id, "system", at, seq, blocks=[block])
+                self.turns.add_complete(message.id, "system", logged, blocks=[block])
             case core.AssistantMessage():  # of a history that a client sent
-                turn = self.turns.begin(
-                    message.id, "assistant", at, seq, message.loop, status="streaming", model=message.model
-                )
+                turn = self.turns.begin_step(message.id, logged, message.loop, model=message.model)
                 for index, part in enumerate(core.blocks_of(message.content)):
                     self._add_content(turn, index, part, logged)
                 turn.set_final_status(message.status)
-                self.turns.end_step(turn, at)
+                self.turns.end_step(turn, logged.at)
             case core.ToolMessage():
-                self._calls.settle(message, "error" if message.is_error else "done", at)
+                self._calls.settle(message, "error" if message.is_error else "done", logged.at)
 
     def _on_message_opened(self, message: MessageOpened, logged: LoggedEvent) -> None:
         self._chats.start_seq = None
         is_first = message.loop == ROOT and ROOT not in self.turns.newest
         memory_refs = self.chat.memories if self.chat is not None and is_first else None
-        turn = self.turns.begin(
-            message.message_id,
-            "assistant",
-            logged.at,
-            logged.seq,
-            message.loop,
-            status="streaming",
-            memory_refs=memory_refs,
-        )
+        turn = self.turns.begin_step(message.message_id, logged, message.loop, memory_refs=memory_refs)
         self._open_steps[message.message_id] = turn
         self.turns.newest[message.loop] = turn
         for plan in self._chats.take_plans(message.loop):
@@ -258,8 +247,7 @@ class Projection:
         self.turns.add_note(
             "compaction",
             "system",
-            logged.at,
-            logged.seq,
+            logged,
             kind="compaction",
             compaction_id=wire.compaction_id(self.emitter.session_id, logged.seq),
             summary_full=compaction.summary,
@@ -302,4 +290,4 @@ class Projection:
         if chat is not None and chat.answer_text is not None:
             content.append(Block("text", chat.answer_text))
             chat.answer_text, chat.has_merged_answer_text = None, True
-        self.turns.add_note("answer", "user", logged.at, logged.seq, blocks=content)
+        self.turns.add_note("answer", "user", logged, blocks=content)

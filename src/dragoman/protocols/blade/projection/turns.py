@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core.content import Json, JsonObject, MessageStatus
+from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import ROOT, CallId, LoopId
 from dragoman.core.session import SessionState
 from dragoman.protocols.blade.projection.emitter import Emitter, OutgoingEvent
@@ -23,10 +24,10 @@ FULL_CONTENT_EVERY_PATCHES = 16
 class TurnBuilder:
     """A turn that may still change. Each change emits a patch."""
 
-    def __init__(self, turn: Turn, started_at: datetime, seq: int, emitter: Emitter) -> None:
+    def __init__(self, turn: Turn, logged: LoggedEvent, emitter: Emitter) -> None:
         self.turn = turn
-        self.started_at = started_at
-        self.first_seq = seq
+        self.started_at = logged.at
+        self.first_seq = logged.seq
         self.rewind_seq: int | None = None
         """For a user turn: the event before which the conversation ends after a rewind to this turn."""
         self.chat_end: ChatEnd | None = None
@@ -168,9 +169,9 @@ class TurnList:
         self._entry_count = 0
 
     def begin(
-        self, message_id: str, role: str, at: datetime, seq: int, loop: LoopId = ROOT, **fields: Json
+        self, message_id: str, role: str, logged: LoggedEvent, loop: LoopId = ROOT, **fields: Json
     ) -> TurnBuilder:
-        """Begin a turn. `fields` are its other fields."""
+        """Begin a turn with an event. `fields` are its other fields."""
         running = self._emitter.running_chat
         turn = Turn(
             id=f"entry_{message_id}",
@@ -178,12 +179,12 @@ class TurnList:
             turn_id=chat.public_turn_id(message_id),
             loop_id=chat.public_loop_id(loop),
             role=role,  # type: ignore[arg-type]  # a role in fact
-            started_at=at,
+            started_at=logged.at,
             parent_fork_tool_call_id=chat.parent_call_id(loop),
             chat_run_id=None if running is None else running.run_id,
             **fields,
         )
-        builder = TurnBuilder(turn, at, seq, self._emitter)
+        builder = TurnBuilder(turn, logged, self._emitter)
         self._entry_count += 1
         self.open[turn.turn_id] = builder
         if self.keeps_finished:
@@ -191,15 +192,19 @@ class TurnList:
         self._emitter.emit_turn("turn:start", turn, 0)
         return builder
 
-    def add_complete(self, message_id: str, role: str, at: datetime, seq: int, **fields: Json) -> TurnBuilder:
+    def begin_step(self, message_id: str, logged: LoggedEvent, loop: LoopId, **fields: Json) -> TurnBuilder:
+        """Begin the turn of a model step."""
+        return self.begin(message_id, "assistant", logged, loop, status="streaming", **fields)
+
+    def add_complete(self, message_id: str, role: str, logged: LoggedEvent, **fields: Json) -> TurnBuilder:
         """Add a turn that is complete from its start."""
-        builder = self.begin(message_id, role, at, seq, **fields)
-        self.end_step(builder, at)
+        builder = self.begin(message_id, role, logged, **fields)
+        self.end_step(builder, logged.at)
         return builder
 
-    def add_note(self, name: str, role: str, at: datetime, seq: int, **fields: Json) -> TurnBuilder:
+    def add_note(self, name: str, role: str, logged: LoggedEvent, **fields: Json) -> None:
         """Add a complete turn for an event that is not a message. Its ids are unique over all sessions."""
-        return self.add_complete(f"{self._emitter.session_id}-{seq}-{name}", role, at, seq, **fields)
+        self.add_complete(f"{self._emitter.session_id}-{logged.seq}-{name}", role, logged, **fields)
 
     def end_step(self, builder: TurnBuilder, at: datetime) -> None:
         """End the model step of a turn, and the turn itself if its calls have their results."""
