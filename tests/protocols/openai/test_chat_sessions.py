@@ -160,8 +160,10 @@ async def test_a_session_key_names_a_listed_session_whichever_place_brings_it(
         turn += [assistant(GREETING), user("hello")]
     assert key in await listed(app_server)
     assert await history(app_server, key) == [("user", "hello"), ("assistant", GREETING)] * 3
-    others = await ChatClient(bob).send(user("hello"), headers={"x-openwebui-chat-id": key})
+    others = await ChatClient(bob).send(user("hello"), headers={"x-openwebui-chat-id": key.upper()})
     assert others.headers["x-dragoman-session"] != key, "another owner's id is only a name"
+    again = await ChatClient(bob).send(*turn[:3], headers={"x-openwebui-chat-id": key})
+    assert again.headers["x-dragoman-session"] == others.headers["x-dragoman-session"], "in any case of its letters"
     for wrong in ("", "x" * 256, "a\tb"):
         refusal = await chat.refused(user("x"), metadata={"dragoman_session": wrong})
         assert refusal == (400, "invalid_value", "metadata.dragoman_session")

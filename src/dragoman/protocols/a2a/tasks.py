@@ -47,6 +47,7 @@ from dragoman.protocols.a2a.translate import (
     is_approval,
     user_input,
 )
+from dragoman.protocols.kit.named_sessions import create_named
 
 MAX_ATTEMPTS = 5
 """How often something is tried again that other requests change at the same moment."""
@@ -215,9 +216,7 @@ class Tasks:
         self, owner: UserId, spec: AgentSpec, context_id: str, stack: AsyncExitStack
     ) -> tuple[SessionView, bool]:
         """The session of a context, and whether it is new. Another owner's is only a name (shared rules, 1)."""
-        chosen = parse_session_id(context_id)
         create = Create(protocol=PROTOCOL, agent=spec.name, tools="all")
-        by_id = msgspec.structs.replace(create, session_id=chosen, name=None if chosen else context_id or None)
         for _ in range(MAX_ATTEMPTS):
             if context_id:
                 with suppress(SessionNotFound):
@@ -226,11 +225,9 @@ class Tasks:
                         raise InvalidParams("the context belongs to another agent", "message.contextId")
                     return session, False
             with suppress(IdTaken):
-                session = await self._engine.create(owner, by_id)
+                session = await create_named(self._engine, owner, context_id, create)
                 stack.enter_context(self._engine.lease(session))
                 return session, True
-            if chosen is not None and await self._engine.exists_for_other_owner(owner, chosen):
-                by_id = msgspec.structs.replace(create, name=chosen)
         raise SessionNotFound("the context is being deleted")
 
     async def _continue(

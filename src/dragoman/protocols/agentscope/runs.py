@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import NamedTuple
 
-import msgspec
-
 from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded
@@ -20,6 +18,7 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
+from dragoman.protocols.kit.named_sessions import create_named
 
 
 class RunHandle(NamedTuple):
@@ -188,13 +187,8 @@ class Runs:
     async def _create_session(
         self, run_request: RunRequest, agent: str | None, parsed: inputs.ParsedInput
     ) -> SessionView | None:
-        """Create a session for the caller; None if a concurrent request was faster with the same id.
-
-        Another owner's id is only a name for the caller (shared rules, 1).
-        """
-        request, owner = run_request.parsed.request, run_request.owner
-        chosen = request.session_id or None
-        session_id = None if chosen is None else parse_session_id(chosen)
+        """Create a session for the caller; None if a concurrent request was faster with the same id."""
+        request = run_request.parsed.request
         create = Create(
             protocol=inputs.PROTOCOL,
             agent=agent or self._engine.default_agent,
@@ -202,13 +196,8 @@ class Runs:
             labels={"user_id": request.user_id} if request.user_id else {},
             seeds=tuple(parsed.seeds.values()),
         )
-        by_id = msgspec.structs.replace(create, session_id=session_id, name=None if session_id else chosen)
-        with inputs.translate_error_paths(run_request.parsed, parsed, is_new=True):
-            with suppress(IdTaken):
-                return await self._engine.create(owner, by_id)
-            if session_id is not None and await self._engine.exists_for_other_owner(owner, session_id):
-                with suppress(IdTaken):
-                    return await self._engine.create(owner, msgspec.structs.replace(create, name=session_id))
+        with inputs.translate_error_paths(run_request.parsed, parsed, is_new=True), suppress(IdTaken):
+            return await create_named(self._engine, run_request.owner, request.session_id or "", create)
         return None
 
     async def _index_of_first_new(self, session: SessionView, request: wire.AgentRequest) -> int:

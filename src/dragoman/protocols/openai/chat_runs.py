@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.core.ids import SessionId, UserId, parse_session_id
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitReached, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit.named_sessions import create_named
 from dragoman.protocols.openai import chat_history, ids, inputs
 from dragoman.protocols.openai.chat_requests import ParsedChat
 from dragoman.protocols.openai.errors import InvalidParameter
@@ -102,13 +103,9 @@ class ChatRuns:
         owner, name = request.owner, request.session_key or ""
         with suppress(SessionNotFound):
             return await self._continue(stack, request, await self._engine.find_session(owner, name))
-        session_id = parse_session_id(name)
-        if session_id is not None and await self._engine.exists_for_other_owner(owner, session_id):
-            session_id = None  # to this user only a name
-        agent = self._runs.agent_named(request.chat.fields.model)
-        create = Create(protocol=PROTOCOL, agent=agent, session_id=session_id, name=None if session_id else name)
+        create = Create(protocol=PROTOCOL, agent=self._runs.agent_named(request.chat.fields.model))
         with suppress(IdTaken):
-            return await self._start_new(stack, request, create)
+            return await self._start_new(stack, request, create, name)
         return await self._continue(stack, request, await self._engine.find_session(owner, name))
 
     async def _continue(self, stack: AsyncExitStack, request: ChatRequest, session: SessionView) -> RunHandle | None:
@@ -140,11 +137,13 @@ class ChatRuns:
 
     # --- runs -----------------------------------------------------------------------------------------------------
 
-    async def _start_new(self, stack: AsyncExitStack, request: ChatRequest, create: Create) -> RunHandle:
+    async def _start_new(
+        self, stack: AsyncExitStack, request: ChatRequest, create: Create, name: str = ""
+    ) -> RunHandle:
         with _places_of(request.chat):
             given = inputs.past_and_input(request.chat.items, self._engine.ids.new)
         create = msgspec.structs.replace(create, tools="all", seeds=given.seeds, claims_calls=True)
-        session = await self._engine.create(request.owner, create)
+        session = await create_named(self._engine, request.owner, name, create)
         await stack.enter_async_context(self._engine.first_request(session, is_new=True))
         return await self._run(session, request, given, is_first=True)
 
