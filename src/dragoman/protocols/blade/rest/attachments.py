@@ -7,9 +7,8 @@ from urllib.parse import quote, unquote_to_bytes
 from starlette.responses import Response
 
 from dragoman.core.content import File, Image
-from dragoman.core.events import BlockClosed, LoggedEvent, MessageAdded
+from dragoman.core.events import BlockClosed, MessageAdded
 from dragoman.core.refusals import NotFound
-from dragoman.core.stream import Cursor
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.blocks import attachment_of
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
@@ -39,24 +38,16 @@ class AttachmentHandlers(BladeHandlers):
 
     async def _find_block(self, live: SessionView, seq: int, index: int) -> Image | File | None:
         """Find a block by the event of the log that added it, and its index in the message."""
-        logged = await self._find_event(live, seq)
-        event = None if logged is None else logged.event
+        events = await self.engine.history.events(live, seq - 1, seq)
+        if not events:
+            return None
+        event = (await self.engine.attachments.restore_event(live.state.session_id, events[0])).event
         block: object = None
         if isinstance(event, MessageAdded) and not isinstance(event.message.content, str):
             block = next(iter(event.message.content[index : index + 1]), None)
         elif isinstance(event, BlockClosed) and event.index == index:
             block = event.block
         return block if isinstance(block, Image | File) else None
-
-    async def _find_event(self, live: SessionView, seq: int) -> LoggedEvent | None:
-        if seq > live.durable_cursor.seq:
-            return None
-        with self.engine.follow(live, Cursor(seq - 1)) as reader:
-            while reader.cursor.seq < seq:
-                for record in await reader.next():
-                    if isinstance(record, LoggedEvent) and record.seq == seq:
-                        return await self.engine.attachments.restore_event(live.state.session_id, record)
-        return None
 
 
 def _content_of(uri: str) -> bytes:
