@@ -15,10 +15,9 @@ import pytest
 
 from dragoman import Agent, McpServer, ToolContext, ToolFailed, agent, tool
 from dragoman.agents import serving
-from dragoman.agents.builtins import UNPARSED_ARGUMENTS
 from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import DeclarationError
-from dragoman.core.content import Image, Text
+from dragoman.core.content import UNPARSED_ARGUMENTS, Image, Text
 from dragoman.core.ids import UserId
 from dragoman.core.tools import ServerTool, ToolPolicy, ToolSpec
 from tests.agents.agent_harness import DEADLINE_S, ScriptedModel, agent_harness, call

@@ -17,9 +17,6 @@ from dragoman.core.refusals import AgentNotFound, Invalid
 from dragoman.core.schedules import BackgroundTask
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, SLEEP, START, AgentSpec, ServerTool, ToolPolicy, ToolSpec
 
-UNPARSED_ARGUMENTS = "_unreadable"
-"""The argument that holds the raw text of arguments that are not a JSON object. No tool accepts it."""
-
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     """An answer that the user can pick."""

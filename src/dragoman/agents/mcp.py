@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import structlog
 
-from dragoman.agents.builtins import UNPARSED_ARGUMENTS
 from dragoman.agents.mcp_connection import (
     START_TIMEOUT_S,
     Connect,
@@ -25,7 +24,7 @@ from dragoman.agents.mcp_questions import ServerCall
 from dragoman.agents.options import reject_unknown_options
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.agent import Deferred, ToolContext, ToolFailed
-from dragoman.core.content import Json, JsonObject
+from dragoman.core.content import UNPARSED_ARGUMENTS, Json, JsonObject
 from dragoman.core.ids import CallId
 from dragoman.core.tools import ServerTool, ToolPolicy
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from dragoman.agents.builtins import UNPARSED_ARGUMENTS, RejectedCallTool, ask_spec, check_builtin, fork_spec
+from dragoman.agents.builtins import RejectedCallTool, ask_spec, check_builtin, fork_spec
 from dragoman.agents.compaction import Compactor
 from dragoman.agents.run import Run
 from dragoman.agents.stream_cleanup import closing
@@ -27,7 +27,16 @@ from dragoman.agents.window import (
 from dragoman.core import agent as contract
 from dragoman.core.agent import AgentError, RunnableTool, ToolFailed
 from dragoman.core.answers import replace_surrogates
-from dragoman.core.content import AssistantMessage, JsonObject, Message, Usage, UserMessage, encode_json, is_too_deep
+from dragoman.core.content import (
+    UNPARSED_ARGUMENTS,
+    AssistantMessage,
+    JsonObject,
+    Message,
+    Usage,
+    UserMessage,
+    encode_json,
+    is_too_deep,
+)
 from dragoman.core.events import StopReason
 from dragoman.core.headless import output_instruction
 from dragoman.core.ids import MessageId

@@ -68,6 +68,10 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
     data: JsonObject
 
 
+UNPARSED_ARGUMENTS = "_unreadable"
+"""The argument that holds the raw text of arguments that are not a JSON object (shared rules, 18). No tool takes it."""
+
+
 class Call(msgspec.Struct, frozen=True, omit_defaults=True, tag="call"):
     """A tool call of the model. `input` is the parsed JSON object.
 

@@ -23,8 +23,6 @@ from dragoman.protocols.openai.requests import CreateResponse, InputItem, RunFie
 from dragoman.protocols.openai.translate import PROTOCOL
 
 Content = str | tuple[core.InputBlock, ...]
-UNREADABLE = "_unreadable"
-"""The key of arguments that are not a JSON object (shared rules, 18)."""
 
 
 class NewInput(NamedTuple):
@@ -167,7 +165,7 @@ def arguments_from(text: str) -> core.JsonObject:
         value = msgspec.json.decode(text or "{}")
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {UNREADABLE: text}
+    return value if isinstance(value, dict) else {core.UNPARSED_ARGUMENTS: text}
 
 
 def content_from(content: str | tuple[requests.Part, ...], path: str) -> Content:

@@ -17,8 +17,6 @@ from dragoman.protocols.blade.wire.chat import Attachment, Block, ToolCall
 MAX_CARD_BYTES = 256 * 1024
 PERMISSION_OPTIONS = ("Allow once", "Allow for this session", "Deny")
 """The options of a permission request, in this order."""
-UNPARSED_ARGUMENTS = "_unreadable"
-"""The argument under which the core keeps arguments that are not a JSON object."""
 
 # --- user input -------------------------------------------------------------------------------------------------------
 
@@ -77,7 +75,7 @@ def attachment_of(block: core.Image | core.File | core.Data) -> Attachment:
 
 def arguments_of(call: core.Call) -> tuple[str, Json]:
     """Return a call's arguments as text, and as the content of the block that declares the call."""
-    unparsed = call.input.get(UNPARSED_ARGUMENTS)
+    unparsed = call.input.get(core.UNPARSED_ARGUMENTS)
     if len(call.input) == 1 and isinstance(unparsed, str):
         return unparsed, {"_raw": unparsed}
     return compact_json(call.input), call.input
