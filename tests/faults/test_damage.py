@@ -79,6 +79,24 @@ async def test_altered_data_is_an_error_and_never_shown(tmp_path: Path, statemen
     assert reason in raised.value.reason
 
 
+@requirement("faults:43:altered")
+async def test_a_state_that_is_not_the_one_after_the_last_event_is_an_error(tmp_path: Path, postgres_url: str) -> None:
+    lost = "UPDATE sessions SET seq = 4"
+    reason = "state: it is of event 6, the log ends with 4"
+    await fill(tmp_path)
+    execute(tmp_path, lost)
+    with closing(Database(tmp_path)) as folder, closing(open_postgres(postgres_url)) as database:
+        writer = await new_session_in(PostgresLog(database), 1)
+        texts = [writer.text_events(f"text {each}") for each in range(5)]
+        assert await commit_accepted(PostgresLog(database), *texts) == [True] * 5
+        damage_postgres(postgres_url, session_id(1), lost)
+        folder.start()
+        for store in (SqliteLog(folder), PostgresLog(database)):
+            with pytest.raises(SessionUnreadable) as raised:
+                await store.load(session_id(1))
+            assert raised.value.reason == reason
+
+
 POSTGRES_DAMAGE = [
     ("UPDATE events SET payload = replace(payload, 'text 3', 'test 3') WHERE seq = 5", "event 5: the stored data"),
     ("UPDATE events SET at = at + 1 WHERE seq = 2", "event 2: the stored data was altered"),

@@ -270,6 +270,15 @@ async def test_a_job_whose_caller_gave_up_is_done_whole_or_not_at_all(database: 
     assert await names_in(database) in ({"epoch", "a", "b", "c"}, {"epoch", "c"})
 
 
+async def test_a_commit_whose_file_is_deleted_meanwhile_is_refused(database: Database) -> None:
+    def delete_file(connection: sqlite3.Connection) -> None:
+        inserting("a")(connection)
+        (database.folder / "dragoman.db").unlink()
+
+    with pytest.raises(StoreUnavailable):
+        await database.writer.run(delete_file)
+
+
 async def test_a_closed_database_refuses_and_hangs_nobody(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.start()

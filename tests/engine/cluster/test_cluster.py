@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from dragoman.buses.local import LocalBus
-from dragoman.core.events import SettingsChange
-from dragoman.core.ids import SessionId, UserId
+from dragoman.core.events import CallStarted, SettingsChange, encode
+from dragoman.core.ids import CallId, SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.engine.cluster import cluster as cluster_module
 from dragoman.engine.cluster.cluster import Cluster
@@ -495,7 +495,7 @@ async def kill_engine(world: ClusterWorld, engine: Engine) -> None:
     assert LEASE_S < CLOCK_SKEW_S
 
 
-async def test_an_event_that_cannot_be_decoded_stops_its_session_s_readers_and_no_others(
+async def test_an_event_that_cannot_be_decoded_or_does_not_follow_stops_its_session_s_readers_and_no_others(
     two_engines: TwoEngines, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The servers read the changes of all followed sessions in one batch."""
@@ -504,8 +504,8 @@ async def test_an_event_that_cannot_be_decoded_stops_its_session_s_readers_and_n
     assert isinstance(first.cluster, Cluster)
     assert isinstance(second.cluster, Cluster)
     monkeypatch.setattr(first.cluster.log_tailer, "send", lambda batch: None)  # all changes are read from the store
-    damaged, intact = await open_session(first), await open_session(first)
-    seen = [await session_as_seen_by(second, live.state.session_id) for live in (damaged, intact)]
+    damaged, odd, intact = [await open_session(first) for _ in range(3)]
+    seen = [await session_as_seen_by(second, live.state.session_id) for live in (damaged, odd, intact)]
     readings = [asyncio.create_task(read(second, live)) for live in seen]
     may_read = asyncio.Event()
     real = PostgresCluster.session_updates
@@ -516,16 +516,21 @@ async def test_an_event_that_cannot_be_decoded_stops_its_session_s_readers_and_n
         return await real(self, positions)
 
     monkeypatch.setattr(PostgresCluster, "session_updates", session_updates)
-    for live in (damaged, intact):
+    for live in (damaged, odd, intact):
         await play(first, live, "go")
+    unknown_call = encode(CallStarted(call_id=CallId("none")))
     with psycopg.connect(postgres_url) as connection:
-        last = (damaged.state.session_id, damaged.state.seq)
-        connection.execute("UPDATE events SET payload = '{' WHERE session_id = %s AND seq = %s", last)
+        for live, payload in ((damaged, b"{"), (odd, unknown_call)):
+            connection.execute(
+                "UPDATE events SET payload = %s, checksum = NULL WHERE session_id = %s AND seq = %s",
+                (payload.decode(), live.state.session_id, live.state.seq),
+            )
     may_read.set()
     async with asyncio.timeout(DEADLINE_S):
         outcomes = await asyncio.gather(*readings, return_exceptions=True)
-        assert isinstance(outcomes[0], SessionUnreadable)
-        assert outcomes[1] == await read(first, intact)
-        await first.delete(damaged)
+        assert [type(each) for each in outcomes[:2]] == [SessionUnreadable, SessionUnreadable]
+        assert outcomes[2] == await read(first, intact)
+        for live in (damaged, odd):
+            await first.delete(live)
         with pytest.raises(SessionNotFound):
             await second.find_session(ANN, damaged.state.session_id)
