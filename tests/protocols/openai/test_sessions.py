@@ -4,6 +4,9 @@ import asyncio
 import json
 from typing import Any
 
+from structlog.testing import capture_logs
+
+from dragoman.core.blob_ref import blob_ref_for
 from tests.asgi_client import DEADLINE_S
 from tests.protocols.openai.client import OpenAiClient, approval, call, function, output, script
 from tests.protocols.openai.stream import text_of
@@ -167,6 +170,34 @@ async def test_lists_are_paged_in_both_orders(alice: OpenAiClient) -> None:
     assert (beyond["data"], beyond["first_id"], beyond["last_id"]) == ([], None, None)
     for wrong, name in (("limit=0", "limit"), ("limit=x", "limit"), ("order=up", "order"), ("after=nix", "after")):
         assert await alice.refused("GET", f"{path}?{wrong}") == (400, "invalid_value", name)
+
+
+@requirement("openai:conversations:items")
+async def test_a_page_reads_the_large_images_of_its_items_and_no_others(
+    alice: OpenAiClient, app_server: AppServer
+) -> None:
+    """Reading an attachment that the disk has altered is logged, so the log says which ones were read."""
+    conversation = (await alice.post("/conversations", {}))["id"]
+    path = f"/conversations/{conversation}/items"
+    urls = [f"data:image/png;base64,{letter * 40_000}" for letter in "AB"]
+    for url in urls:
+        content = [{"type": "input_image", "image_url": url}]
+        await alice.respond([{"role": "user", "content": content}], conversation=conversation)
+    for file in app_server.settings.folder.glob(f"blobs/**/{blob_ref_for(urls[0]).digest}"):
+        file.write_text("altered")
+
+    def images_of(*items: Json) -> list[str]:
+        return [part["image_url"] for item in items for part in item["content"] if part["type"] == "input_image"]
+
+    with capture_logs() as logs:
+        newest = (await alice.get(f"{path}?limit=2"))["data"]
+        assert images_of(*newest) == urls[1:]
+        assert images_of(await alice.get(f"{path}/{newest[1]['id']}")) == urls[1:]
+    assert "attachment was altered" not in [each["event"] for each in logs]
+    if app_server.settings.database is None:  # otherwise there are no files to alter
+        with capture_logs() as logs:
+            assert images_of(*(await alice.get(f"{path}?limit=2&order=asc"))["data"]) == [""]
+        assert "attachment was altered" in [each["event"] for each in logs]
 
 
 @requirement("openai:session:other-protocols", "openai:headers:session")

@@ -16,7 +16,7 @@ from dragoman.protocols.kit.body import read_json_body
 from dragoman.protocols.kit.endpoints import endpoint
 from dragoman.protocols.openai import ids, inputs, wire
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound
-from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page
+from dragoman.protocols.openai.handlers import PAGING, OpenAiHandlers, OpenAiOptions, page, restored, restored_page
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import Metadata, convert, decode_object, parse_items
 from dragoman.protocols.openai.runs import Runs
@@ -84,17 +84,18 @@ class ConversationHandlers(OpenAiHandlers):
     async def items(self, request: Request) -> wire.Page[wire.Item]:
         """List the items of a conversation's active branch."""
         async with self._session(request) as session:
-            return page((await self._items(session)).all(), request)
+            items = await self._items(session)
+            return await restored_page(self._engine, session, items, page(items.all(), request))
 
     @endpoint("GET", "/conversations/{conversation}/items/{item}")
     async def item(self, request: Request) -> wire.Item:
         """Get an item of a conversation."""
         async with self._session(request) as session:
-            items = (await self._items(session)).all()
-            found = next((item for item in items if item.id == request.path_params["item"]), None)
-            if found is None:
+            items = await self._items(session)
+            found = [item for item in items.all() if item.id == request.path_params["item"]]
+            if not found:
                 raise ItemNotFound
-            return found
+            return (await restored(self._engine, session, items, found))[0]
 
     @endpoint(
         "POST",
@@ -112,8 +113,9 @@ class ConversationHandlers(OpenAiHandlers):
                 raise InvalidParameter("conversation_has_responses", message)
             before = len((await self._items(session)).all())
             await self._engine.add_seeds(session, seeds)
-            added = (await self._items(session)).all()[before:]
-        return wire.Page(data=tuple(added), first_id=added[0].id, last_id=added[-1].id, has_more=False)
+            items = await self._items(session)
+            added = await restored(self._engine, session, items, items.all()[before:])
+        return wire.Page(data=added, first_id=added[0].id, last_id=added[-1].id, has_more=False)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -135,11 +137,11 @@ class ConversationHandlers(OpenAiHandlers):
         return seeds
 
     async def _items(self, session: SessionView) -> SessionItems:
-        """The items of the active branch."""
+        """The items of the active branch, without large images and files."""
         state, items = session.state, SessionItems(session.state)
         for logged in await self._engine.history.events(session, 0):
             if state.is_visible(logged.seq):
-                items.feed(await self._engine.attachments.restore_event(state.session_id, logged))
+                items.feed(logged)
         return items
 
 

@@ -10,7 +10,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.body import header, json_response
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, query, request_header
@@ -19,6 +21,7 @@ from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
 from dragoman.protocols.openai import wire
 from dragoman.protocols.openai.errors import InvalidParameter, error_type
+from dragoman.protocols.openai.items import SessionItems, user_message
 
 REQUEST_ID = "x-request-id"
 MAX_KEY_LENGTH = 255
@@ -125,6 +128,26 @@ def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
         last_id=data[-1].id if data else None,
         has_more=start + len(data) < len(ordered),
     )
+
+
+async def restored(
+    engine: Engine, session: SessionView, items: SessionItems, shown: Sequence[wire.Item]
+) -> tuple[wire.Item, ...]:
+    """Some of a session's items with large images and files as they were sent."""
+    whole: list[wire.Item] = []
+    for item in shown:
+        if (sent := items.user_messages.get(item.id)) is not None:
+            (message,) = await engine.attachments.restore(session.state.session_id, [sent])
+            item = user_message(item.id, message)
+        whole.append(item)
+    return tuple(whole)
+
+
+async def restored_page(
+    engine: Engine, session: SessionView, items: SessionItems, page: wire.Page[wire.Item]
+) -> wire.Page[wire.Item]:
+    """A page of a session's items, as `restored` returns them."""
+    return msgspec.structs.replace(page, data=await restored(engine, session, items, page.data))
 
 
 DESCRIPTION = ApiDescription(

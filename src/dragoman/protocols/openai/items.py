@@ -38,6 +38,8 @@ class SessionItems:
         self._state = state
         self._responses = [_Response()]
         self._calls: dict[CallId, EarlierCall] = {}
+        self.user_messages: dict[str, core.UserMessage] = {}
+        """The messages of users by the ids of their items, once these were made."""
 
     def feed(self, logged: LoggedEvent) -> None:
         """Take the next event."""
@@ -103,7 +105,9 @@ class SessionItems:
             case core.ToolMessage():
                 yield self._output(sent, owner, index)
             case core.UserMessage():
-                yield user_message(f"msg_{owner}_i{index}", sent)
+                item = user_message(f"msg_{owner}_i{index}", sent)
+                self.user_messages[item.id] = sent
+                yield item
             case core.SystemMessage(content=content, origin="seed"):
                 part = wire.InputText(text=content)
                 yield _message(f"msg_{owner}_i{index}", "system", part)

@@ -28,6 +28,7 @@ from dragoman.protocols.openai.handlers import (
     OpenAiOptions,
     idempotency_key,
     page,
+    restored_page,
 )
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import CreateResponse, decode_request
@@ -151,8 +152,9 @@ class ResponseHandlers(OpenAiHandlers):
         async with self._find(request) as handle:
             items = SessionItems(handle.session.state)
             for logged in await self._engine.history.events(handle.session, 0):
-                items.feed(await self._engine.attachments.restore_event(handle.session.state.session_id, logged))
-            return page(items.inputs_of(handle.run_id), request)
+                items.feed(logged)
+            shown = page(items.inputs_of(handle.run_id), request)
+            return await restored_page(self._engine, handle.session, items, shown)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
