@@ -54,6 +54,9 @@ class InputLimits(msgspec.Struct, frozen=True, kw_only=True):
     schema_bytes: int = 64 * 1024
 
 
+DEFAULT_LIMITS = InputLimits()
+
+
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
@@ -164,8 +167,7 @@ def check_content(
     spec: AgentSpec, content: str | Sequence[object], limits: InputLimits, path: str = "messages"
 ) -> None:
     """Check the size of texts, the number and depth of blocks, the URLs, and what the agent accepts."""
-    if not isinstance(content, str) and len(content) > limits.blocks:
-        raise LimitExceeded("the number of a message's blocks", limits.blocks, path=path)
+    check_block_count(content, limits, path)
     texts = [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, Text)]
     if sum(map(len, texts)) > limits.text_chars:
         raise LimitExceeded("a message's text", limits.text_chars, path=path)
@@ -180,6 +182,15 @@ def check_content(
             _check_depth(block.input, f"{path}.content[{index}].input")
         elif isinstance(block, Data):
             _check_depth(block.data, f"{path}.content[{index}].data")
+
+
+def check_block_count(content: str | Sequence[object], limits: InputLimits = DEFAULT_LIMITS, path: str = "") -> None:
+    """Check the number of a message's blocks. Raises LimitExceeded.
+
+    A protocol that translates blocks one by one checks it first: a body has room for a million of them.
+    """
+    if not isinstance(content, str) and len(content) > limits.blocks:
+        raise LimitExceeded("the number of a message's blocks", limits.blocks, path=path)
 
 
 def check_messages(spec: AgentSpec, messages: Sequence[UserInput], limits: InputLimits) -> None:

@@ -162,6 +162,8 @@ async def test_errors_of_both_bindings_name_the_reason_or_the_field(app_server: 
         reason = "UNSUPPORTED_OPERATION" if method.startswith("Get") else "PUSH_NOTIFICATION_NOT_SUPPORTED"
         assert await http.error(method, {"id": task["id"]}) == (400, reason)
         assert (await alice.error(method, {"id": task["id"]}))[1] == reason
+    many = {"message": {**message(""), "parts": [{"text": ""}] * 1001}}
+    assert await alice.error("SendMessage", many) == (-32602, "message.parts")
     old = A2aClient(app_server.connection, app_server.key("alice"), dialect="old")
     assert (await old.error("GetExtendedAgentCard", {}))[0] == -32007
     for verb, path, status in (

@@ -30,6 +30,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
+from dragoman.core.input_checks import check_block_count
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
 from dragoman.core.question_text import question_text
 from dragoman.core.session import OpenCall, SessionState, apply
@@ -73,7 +74,9 @@ def user_input(message: wire.Message) -> UserInput:
     Raises:
         InvalidParams: a part has no value, or several.
         ContentTypeNotSupported: a part is neither text, data nor an image.
+        LimitExceeded: there are too many parts.
     """
+    check_block_count(message.parts, path="message.parts")
     blocks = [_block_of(part, f"message.parts[{place}]") for place, part in enumerate(message.parts)]
     is_text = len(blocks) == 1 and isinstance(blocks[0], core.Text)
     return UserInput(

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.input_checks import check_block_count
 from dragoman.core.json_schema import check_schema
 from dragoman.core.refusals import Invalid
 from dragoman.protocols.kit.decoding import decode_json
@@ -293,7 +294,7 @@ def _convert_field(name: str, value: Json) -> object:
 
 
 def parse_items(value: Json, path: str = "input") -> tuple[InputItem, ...]:
-    """Read a list of items; a text stands for one user message. Raises InvalidParameter."""
+    """Read a list of items; a text stands for one user message. Raises InvalidParameter, LimitExceeded."""
     if isinstance(value, str):
         value = [{"role": "user", "content": value}] if value else []
     if not isinstance(value, list):
@@ -316,10 +317,13 @@ def _item(value: Json, path: str) -> InputItem:
         )
     if decoded is OtherItem:
         return OtherItem(id=value["id"] if isinstance(value.get("id"), str) else None)
+    for name in ("content", "output"):
+        if isinstance(parts := value.get(name), list):
+            check_block_count(parts, path=f"{path}.{name}")
     plain = {key: _known_parts(each) for key, each in value.items() if each is not None}
     item: InputItem = convert(plain, decoded, path)
-    parts = item.content if isinstance(item, Message) else item.output if isinstance(item, FunctionCallOutput) else ()
-    for index, part in enumerate(() if isinstance(parts, str) else parts):
+    known = item.content if isinstance(item, Message) else item.output if isinstance(item, FunctionCallOutput) else ()
+    for index, part in enumerate(() if isinstance(known, str) else known):
         if isinstance(part, ImagePart | FilePart) and part.file_id is not None:
             raise InvalidParameter(
                 "unsupported_value", "there are no uploaded files here", f"{path}.content[{index}].file_id"
