@@ -57,7 +57,7 @@ class A2aClient(Client):
         call = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
         return self.request("POST", "/a2a/rehearsal?A2A-Version=1.0", call)
 
-    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> wire.Deltas:
         """Parse a finished stream and record its text. Raises InvalidResponse if the task did not complete."""
         results = [_EVENT.decode(data).result for data in data_of(wire.body(exchange))]
         last = results[-1].status_update

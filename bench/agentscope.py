@@ -35,7 +35,7 @@ class AgentScopeClient(Client):
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
         return self.request("POST", "/process", {"session_id": session.id, "input": [message]})
 
-    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> wire.Deltas:
         """Parse a finished response and record its folded text.
 
         Raises:

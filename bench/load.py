@@ -156,8 +156,8 @@ class Client:
         close(connections)
         return sessions
 
-    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
-        """Parse a finished turn, record its folded text for the comparison, and return its events.
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> wire.Deltas:
+        """Parse a finished turn, record its folded text for the comparison, and return its deltas.
 
         Raises:
             InvalidResponse: the turn did not end properly.
@@ -165,7 +165,7 @@ class Client:
         stream = wire.events(exchange)
         folded = wire.text(stream)
         session.turns.append((text, self._texts.setdefault(folded, folded)))
-        return stream
+        return list(wire.deltas(stream))
 
 
 class Burst(msgspec.Struct, frozen=True):
@@ -252,8 +252,8 @@ async def pace(
     cpu, own_cpu = client.server.cpu_s() - cpu, time.process_time() - own_cpu
     arrivals = []
     for connection, session in zip(connections, sessions, strict=True):
-        stream = client.record_turn(session, text, connection.received())
-        arrivals.append([at for delta, at in wire.deltas(stream) for _ in range(delta.count(" "))])
+        deltas = client.record_turn(session, text, connection.received())
+        arrivals.append([at for delta, at in deltas for _ in range(delta.count(" "))])
     return Paced([connection.sent for connection in connections], arrivals, elapsed, cpu, own_cpu)
 
 

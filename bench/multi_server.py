@@ -241,10 +241,8 @@ async def _measure_on_peer(
     latencies: list[float] = []
     for (_, reader, sessions), connections in zip(assignments, followers, strict=True):
         for session, connection in zip(sessions, connections, strict=True):
-            stream = cluster.clients[reader].record_turn(session, text, connection.received())
-            latencies += [
-                (at - float(emitted_at)) * 1e3 for delta, at in wire.deltas(stream) for emitted_at in delta.split()
-            ]
+            deltas = cluster.clients[reader].record_turn(session, text, connection.received())
+            latencies += [(at - float(emitted_at)) * 1e3 for delta, at in deltas for emitted_at in delta.split()]
     for connections in followers:
         load.close(connections)
     return CrossServerResult(

@@ -3,7 +3,7 @@
 import msgspec
 
 from bench import wire
-from bench.agentscope import data_of, per_delta
+from bench.agentscope import per_delta
 from bench.effort import Effort
 from bench.figures import Figure, Target
 from bench.load import Client, Session
@@ -11,15 +11,8 @@ from bench.streams import TURN_DELTAS
 from bench.subjects import Dragoman, Workspace
 from bench.wire import Exchange
 
-
-class StreamEvent(msgspec.Struct):
-    """The members of an event that are needed to fold the text."""
-
-    type: str
-    delta: str = ""
-
-
-_EVENT = msgspec.json.Decoder(StreamEvent)
+_TEXT = "response.output_text.delta"
+_DELTA = msgspec.json.Decoder(wire.Delta)
 
 
 class ResponsesClient(Client):
@@ -30,19 +23,18 @@ class ResponsesClient(Client):
         conversation = f"conv_{session.id.replace('-', '')}"
         return self.request("POST", "/v1/responses", {"conversation": conversation, "input": text, "stream": True})
 
-    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
-        """Parse a finished response and record its folded text.
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> wire.Deltas:
+        """Parse a finished response, record its folded text, and return its deltas.
 
         Raises:
             InvalidResponse: the response did not complete.
         """
-        *frames, done = data_of(wire.body(exchange))
-        events = [_EVENT.decode(data) for data in frames]
-        if (events[-1].type, done) != ("response.completed", b"[DONE]"):
-            raise wire.InvalidResponse(f"the response ended with {events[-1]}, {done!r}")
-        deltas = (event.delta for event in events if event.type == "response.output_text.delta")
-        session.turns.append((text, "".join(deltas)))
-        return []
+        *frames, done = wire.events(exchange)
+        if (frames[-1].name, done.data) != ("response.completed", b"[DONE]"):
+            raise wire.InvalidResponse(f"the response ended with {frames[-1]}, {done}")
+        deltas = [(_DELTA.decode(each.data).delta, each.at) for each in frames if each.name == _TEXT]
+        session.turns.append((text, wire.joined(deltas)))
+        return deltas
 
 
 class Chunk(msgspec.Struct):
@@ -68,32 +60,41 @@ _CHUNK = msgspec.json.Decoder(Chunk)
 
 
 class ChatClient(Client):
-    """A client of Chat Completions without a session key: each turn has a session that ends with its answer."""
+    """A client of Chat Completions without a session key: each turn has a session that ends with its answer.
+
+    `answer` is what the agent says: there is no history to compare its text with.
+    """
+
+    def __init__(self, ours: Dragoman, agent: str, answer: str) -> None:
+        super().__init__(ours.server, "", ours.key)
+        self._agent = agent
+        self._answer = answer
 
     def turn(self, session: Session, text: str) -> bytes:
         """The request that runs a turn."""
-        body = {"model": "rehearsal", "messages": [{"role": "user", "content": text}], "stream": True}
+        body = {"model": self._agent, "messages": [{"role": "user", "content": text}], "stream": True}
         return self.request("POST", "/v1/chat/completions", body)
 
-    def record_turn(self, session: Session, text: str, exchange: Exchange) -> list[wire.Event]:
-        """Parse a finished answer. Its session is gone, so there is no history to compare its text with.
+    def record_turn(self, session: Session, text: str, exchange: Exchange) -> wire.Deltas:
+        """Parse a finished answer and return its deltas.
 
         Raises:
             InvalidResponse: the answer is not complete.
         """
-        *frames, done = data_of(wire.body(exchange))
-        choices = [choice for data in frames for choice in _CHUNK.decode(data).choices]
-        said = "".join(choice.delta.content for choice in choices)
-        if (choices[-1].finish_reason, done, said) != ("stop", b"[DONE]", "abcd " * TURN_DELTAS):
-            raise wire.InvalidResponse(f"the answer ended with {choices[-1]}, {done!r}")
-        return []
+        *frames, done = wire.events(exchange)
+        choices = [(choice, frame.at) for frame in frames for choice in _CHUNK.decode(frame.data).choices]
+        deltas = [(choice.delta.content, at) for choice, at in choices]
+        end = choices[-1][0].finish_reason
+        if (end, done.data, wire.joined(deltas)) != ("stop", b"[DONE]", self._answer):
+            raise wire.InvalidResponse(f"the answer ended with {choices[-1]}, {done}")
+        return deltas
 
 
 async def chat(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Server CPU per delta of an agent that never waits, over Chat Completions and over AAP."""
 
     def client_of(ours: Dragoman) -> Client:
-        return ChatClient(ours.server, "", ours.key)
+        return ChatClient(ours, "rehearsal", "abcd " * TURN_DELTAS)
 
     return await per_delta(workspace, effort, "openai_chat", client_of, Target(2.5))
 

@@ -11,6 +11,7 @@ from bench.figures import Figure
 from bench.frameworks import frameworks
 from bench.gateway import gateway
 from bench.openai import chat, openai
+from bench.protocol_streams import protocol_streams
 from bench.subjects import Workspace
 
 Row = Callable[[Workspace, Effort], Coroutine[None, None, list[Figure]]]
@@ -25,6 +26,7 @@ ROWS: Mapping[str, Row] = {
     "openai_chat": chat,
     "paced_streams": streams.paced_streams,
     "sustained_streams": streams.sustained_streams,
+    "protocol_streams": protocol_streams,
     "noisy_neighbor": streams.noisy_neighbor,
     "idle_memory": sessions.idle_memory,
     "long_history": sessions.long_history,

@@ -171,9 +171,9 @@ async def _measure_turns(
     return cpu / len(sessions), quantile(firsts, 0.5)
 
 
-def _first_delta(stream: list[wire.Event], sent: float) -> float:
+def _first_delta(deltas: wire.Deltas, sent: float) -> float:
     """Time from the request to the first delta in ms."""
-    _, at = next(wire.deltas(stream))
+    _, at = deltas[0]
     return (at - sent) * 1e3
 
 
@@ -299,8 +299,8 @@ async def first_delta(workspace: Workspace, effort: Effort) -> list[Figure]:
         [pausing] = await ours.client.create("clock", 1)
         [control] = await ours.client.connect(1)
         for _ in range(effort.commits // 2):
-            stream = ours.client.record_turn(pausing, "go", await control.exchange(ours.client.turn(pausing, "go")))
-            delivery += [(at - float(delta)) * 1e3 for delta, at in wire.deltas(stream)]
+            deltas = ours.client.record_turn(pausing, "go", await control.exchange(ours.client.turn(pausing, "go")))
+            delivery += [(at - float(delta)) * 1e3 for delta, at in deltas]
             await probe_commit(1)
         invalid = await ours.verify([sessions[1], pausing])
     run_commit, delta_commit = (quantile(commits[pages], 0.5) for pages in (PAGES, 1))

@@ -4,7 +4,7 @@ Pure: bytes and times in, values out.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -28,6 +28,10 @@ class Event(msgspec.Struct, frozen=True):
     name: str
     data: bytes
     at: float
+
+
+Deltas = list[tuple[str, float]]
+"""The pieces of text of an answer, each with its arrival time."""
 
 
 class Delta(msgspec.Struct):
@@ -97,7 +101,7 @@ def events(exchange: Exchange) -> list[Event]:
                 name = line[7:].decode()
             elif line.startswith(b"data: "):
                 payload = line[6:]
-        if not name:
+        if not name and not payload:
             continue  # a comment
         chunk_end, raw_end = chunks[bisect_left(chunk_ends, end)]
         parsed.append(Event(name, payload, exchange.times[bisect_left(read_ends, raw_end - (chunk_end - end))]))
@@ -116,7 +120,12 @@ def text(stream: Sequence[Event]) -> str:
         )
     if (reason := _STOP.decode(stream[-1].data).stop_reason) != "end_turn":
         raise InvalidResponse(f"the turn ended with {reason}: {stream[-1].data!r}")
-    return "".join(delta for delta, _ in deltas(stream))
+    return joined(deltas(stream))
+
+
+def joined(pieces: Iterable[tuple[str, float]]) -> str:
+    """The text of an answer."""
+    return "".join(piece for piece, _ in pieces)
 
 
 def deltas(stream: Sequence[Event]) -> Iterator[tuple[str, float]]:
