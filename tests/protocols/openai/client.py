@@ -12,7 +12,14 @@ from tests.protocols.openai.stream import DONE, check, parse
 
 Json = Any
 
-STATUS_TYPES = {409: "conflict_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
+STATUS_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+}
 
 
 def function(name: str, **properties: Json) -> Json:

@@ -8,8 +8,19 @@ from dragoman.core import refusals
 from dragoman.protocols.kit import errors as kit
 from dragoman.protocols.kit.errors import ErrorRow, ErrorTable, RequestError
 
-_TYPES = {409: "conflict_error", 429: "rate_limit_error", 500: "server_error", 503: "server_error"}
-"""The `type` of an error by its status; `invalid_request_error` for others."""
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+}
+"""The `type` of an error by its status; `invalid_request_error` for others.
+
+OpenAI's API has `invalid_request_error` for a wrong key, too. LiteLLM takes that type for a wrong request unless the
+message is OpenAI's, and then neither tries another key nor another model.
+"""
 
 
 class InvalidParameter(RequestError):
