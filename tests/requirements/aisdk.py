@@ -99,7 +99,7 @@ REQUIREMENTS = (
     Requirement("ai-sdk:chats:list", "Chats are listed, renamed and deleted", "ai-sdk 1"),
     Requirement(
         "ai-sdk:chats:ids",
-        "A chat's id is any text of 1 to 256 characters without a slash at an end",
+        "A chat's id is any text of 1 to 256 characters without a slash at an end, but no placeholder of a library",
         "ai-sdk 1; rule 1",
     ),
     Requirement("ai-sdk:chats:foreign", "Another user's chat is as one that does not exist", "ai-sdk 1; rule 2"),

@@ -319,7 +319,7 @@ async def test_ids_are_any_text(pages: Pages) -> None:
         assert (await pages.request("POST", f"{path}/stop")).json == {"stopped": False}
         assert (await pages.request("DELETE", path)).status == 204
         assert await pages.history(chat) == []
-    for wrong in ("", "x" * 257, ".", "..", "/x", "x/"):
+    for wrong in ("", "x" * 257, ".", "..", "/x", "x/", "DEFAULT_THREAD_ID"):
         refused = await pages.post(wrong, user("hello", "u1"))
         assert (refused.status, refused.code) == (400, "invalid_request")
 

@@ -36,6 +36,7 @@ from dragoman.protocols.kit.openapi import INPUT_ERRORS
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200
+ASSISTANT_UI_PLACEHOLDER = "DEFAULT_THREAD_ID"
 
 
 class AiSdkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,7 +280,15 @@ class _Handlers(Handlers):
 
 
 def _check_chat_id(chat_id: str) -> str:
-    """A slash at an end would be lost in the address of the chat."""
+    """A slash at an end would be lost in the address of the chat.
+
+    `AssistantChatTransport` of assistant-ui sends one constant for the threads of all pages and all users, until the
+    page sets the id. They would be one conversation.
+    """
+    if chat_id == ASSISTANT_UI_PLACEHOLDER:
+        raise Invalid(
+            f"{chat_id} is no chat's own id: set `id` in the transport's prepareSendMessagesRequest", path="id"
+        )
     if chat_id in (".", "..") or len(chat_id) > wire.ID_LIMIT or chat_id.strip("/") != chat_id:
         raise Invalid(
             f"a chat's id has 1 to {wire.ID_LIMIT} characters, no slash at an end, and is not '.' or '..'", path="id"
