@@ -1,8 +1,9 @@
 """Benchmark of agents of frameworks: what a delta costs beyond the framework itself and an agent of our own."""
 
+import gc
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from operator import neg
 from typing import Any
 
@@ -12,6 +13,7 @@ from bench.stats import spread
 from bench.streams import emit
 from bench.subjects import Dragoman, Workspace
 from dragoman.client import AsyncClient
+from dragoman.server.runner import GC_THRESHOLDS
 
 SHORT_DELTAS, LONG_DELTAS = 2000, 22_000
 """The deltas of the turns that are compared, so that the cost of a turn itself does not count."""
@@ -39,12 +41,25 @@ async def frameworks(workspace: Workspace, effort: Effort) -> list[Figure]:
                 own, alone, whole = [], [], []
                 for _ in range(max(1, effort.rounds // 2)):
                     own.append(await measured("rehearsal"))
-                    alone.append(await _per_delta(stream, time.process_time))
+                    with _garbage_collected_as_in_the_server():
+                        alone.append(await _per_delta(stream, time.process_time))
                     whole.append(await measured(name))
                 extra = [sum(each) for each in zip(whole, map(neg, alone), map(neg, own), strict=True)]
                 figures.append(_figure(f"{name}: the framework alone", alone, None))
                 figures.append(_figure(f"{name}: served, beyond both", extra, Target(TARGET_US)))
     return figures
+
+
+@contextmanager
+def _garbage_collected_as_in_the_server() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _figure(subject: str, costs: list[float], target: Target | None) -> Figure:
