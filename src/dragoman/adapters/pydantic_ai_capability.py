@@ -5,7 +5,7 @@ gets that result and the tool is not called.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -257,26 +257,30 @@ class Bridge(AbstractCapability[Any]):
 class StreamingBridge(Bridge):
     """A bridge for models that stream."""
 
-    async def on_event(self, ctx: RunContext[Any], *, event: AgentStreamEvent) -> None:
+    async def wrap_run_event_stream(
+        self, ctx: RunContext[Any], *, stream: AsyncIterable[AgentStreamEvent]
+    ) -> AsyncIterable[AgentStreamEvent]:
         """Pass on what the model says. The hot path: every delta comes through here."""
         run = self._run
-        if isinstance(event, PartDeltaEvent):
-            delta = event.delta
-            if isinstance(delta, TextPartDelta):
-                if run.emit(delta.content_delta):
+        async for event in stream:
+            if isinstance(event, PartDeltaEvent):
+                delta = event.delta
+                if isinstance(delta, TextPartDelta):
+                    if run.emit(delta.content_delta):
+                        await run.drain()
+                elif isinstance(delta, ThinkingPartDelta) and delta.content_delta and run.think(delta.content_delta):
                     await run.drain()
-            elif isinstance(delta, ThinkingPartDelta) and delta.content_delta and run.think(delta.content_delta):
-                await run.drain()
-        elif isinstance(event, PartStartEvent):
-            self._has_streamed = True
-            if isinstance(event.part, TextPart):
-                run.emit(event.part.content)
-            elif isinstance(event.part, ThinkingPart) and event.part.content:
-                run.think(event.part.content)
-        elif isinstance(event, FunctionToolResultEvent):
-            await self.settle_rejected(event)
-        elif isinstance(event, CustomEvent) and is_dataclass(event):
-            run.add(Data(to_jsonable_python(event, fallback=str)))
+            elif isinstance(event, PartStartEvent):
+                self._has_streamed = True
+                if isinstance(event.part, TextPart):
+                    run.emit(event.part.content)
+                elif isinstance(event.part, ThinkingPart) and event.part.content:
+                    run.think(event.part.content)
+            elif isinstance(event, FunctionToolResultEvent):
+                await self.settle_rejected(event)
+            elif isinstance(event, CustomEvent) and is_dataclass(event):
+                run.add(Data(to_jsonable_python(event, fallback=str)))
+            yield event
 
 
 @dataclass(slots=True)
