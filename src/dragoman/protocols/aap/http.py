@@ -6,6 +6,7 @@ capabilities and names, a running turn, call ids.
 
 import hashlib
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dragoman.core.flat_calls import flatten
-from dragoman.core.ids import RunId
+from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, InvalidCursor, NotFound
@@ -24,10 +25,10 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionLease, SessionView
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.aap import translate, wire
-from dragoman.protocols.aap.cursors import parse_turn_cursor
 from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHistoryType, UnsupportedMode
-from dragoman.protocols.aap.streams import SessionFrames, mode_of
+from dragoman.protocols.aap.streams import SessionFrames, mode_of, parse_turn_cursor
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_answer, read_json_body
@@ -105,14 +106,11 @@ class _Handlers(Handlers):
         raw = await read_json_body(request, self._options.body_limit)
         create = translate.create_from(wire.decode_session(raw), self._engine.ids.new)
         owner, key = principal_of(request).user, _idempotency_key(request, raw)
-        if key is None:
-            session_id = (await self._engine.create(owner, create)).state.session_id
-        else:
-            async with self._engine.reserve_key(owner, key) as earlier:
-                if earlier is not None:
-                    session_id = earlier.session_id
-                else:
-                    session_id = (await self._engine.create(owner, create, idempotency_key=key)).state.session_id
+        async with self._reserve(owner, key) as earlier:
+            if earlier is not None:
+                session_id = earlier.session_id
+            else:
+                session_id = (await self._engine.create(owner, create, idempotency_key=key)).state.session_id
         location = f"{request.scope['path']}/{session_id}"
         return json_response(wire.PostSessionsResponse(session_id=session_id), 201, {"Location": location})
 
@@ -220,24 +218,17 @@ class _Handlers(Handlers):
             Its id, its first event, and whether it is new.
         """
         key = _idempotency_key(request, raw)
-        if key is None:
-            return *await self._submit(session, submit, caller, None), True
-        async with self._engine.reserve_key(caller.user, key) as earlier:
+        async with self._reserve(caller.user, key) as earlier:
             if earlier is not None:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:
                     raise NotFound("the turn of this idempotency key is gone")
                 return row.run_id, row.first_seq, False
-            run_id, first_seq = await self._submit(session, submit, caller, key)
-            await session.until_durable(first_seq)
-            return run_id, first_seq, True
-
-    async def _submit(
-        self, session: SessionView, submit: Submit, caller: Principal, key: IdempotencyKey | None
-    ) -> tuple[RunId, int]:
-        started = await self._engine.start_run(session, submit, by=caller.user, idempotency_key=key)
-        assert started.run_id is not None, "a turn that leaves calls open is refused"
-        return started.run_id, started.seq
+            started = await self._engine.start_run(session, submit, by=caller.user, idempotency_key=key)
+            assert started.run_id is not None, "a turn that leaves calls open is refused"
+            if key is not None:  # another request with the key must find the turn
+                await session.until_durable(started.seq)
+            return started.run_id, started.seq, True
 
     @endpoint(
         "GET",
@@ -334,6 +325,12 @@ class _Handlers(Handlers):
 
     def _session(self, request: Request) -> SessionLease:
         return self._engine.session(principal_of(request).user, request.path_params["session"])
+
+    def _reserve(
+        self, owner: UserId, key: IdempotencyKey | None
+    ) -> AbstractAsyncContextManager[IdempotencyRecord | None]:
+        """Lock a key, and return the record of the earlier request with it. Without a key there is neither."""
+        return nullcontext() if key is None else self._engine.reserve_key(owner, key)
 
 
 def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:

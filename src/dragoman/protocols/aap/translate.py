@@ -58,6 +58,10 @@ STOP_REASONS: Mapping[CoreStop, wire.StopReason] = {
     "error": "error",
     "interrupted": "error",
 }
+INCOMPLETE_MARKS: Mapping[core.MessageStatus, wire.MessageMeta] = {
+    "interrupted": wire.MessageMeta(interrupted=True),
+    "cut": wire.MessageMeta(interrupted=True, cut=True),
+}
 
 # --- wire → core --------------------------------------------------------------------------------------------------
 
@@ -210,22 +214,16 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
 
 def _capabilities(spec: AgentSpec) -> wire.Capabilities:
     has = spec.capabilities
-    history: wire.PresenceFlags = {}
-    if has.history_compacted:
-        history["compacted"] = {}
-    if has.history_full:
-        history["full"] = {}
-    image: wire.PresenceFlags = {}
-    if has.image_http:
-        image["http"] = {}
-    if has.image_data:
-        image["data"] = {}
     return wire.Capabilities(
-        history=history or None,
-        stream={mode: {} for mode in ("delta", "message", "none") if mode in has.stream_modes},
-        application={"tools": {}} if has.client_tools else None,
-        image=image or None,
+        history=_present(compacted=has.history_compacted, full=has.history_full) or None,
+        stream=_present(**{mode: mode in has.stream_modes for mode in ("delta", "message", "none")}),
+        application=_present(tools=has.client_tools) or None,
+        image=_present(http=has.image_http, data=has.image_data) or None,
     )
+
+
+def _present(**flags: bool) -> wire.PresenceFlags:
+    return {name: {} for name, is_present in flags.items() if is_present}
 
 
 def _tool_to(spec: CoreToolSpec) -> wire.ToolSpec:
@@ -296,7 +294,8 @@ def message_to(message: core.Message) -> wire.HistoryMessage | None:
         case core.UserMessage(content=content):
             return wire.UserMessage(_content_to(content))
         case core.AssistantMessage():
-            return None if is_empty(message) else _assistant_message_to(message)
+            mark = INCOMPLETE_MARKS.get(message.status)
+            return None if is_empty(message) else wire.AssistantMessage(_blocks_to(message), mark)
         case core.ToolMessage(call_id=call_id, content=content):
             return wire.ToolMessage(call_id, _content_to(content))
         case _ as never:
@@ -307,12 +306,6 @@ def history_of(messages: Iterable[core.Message]) -> tuple[wire.HistoryMessage, .
     """Translate the messages of the root loop, in order."""
     shown = (message_to(message) for message in messages if message.loop == ROOT)
     return tuple(message for message in shown if message is not None)
-
-
-def _assistant_message_to(message: core.AssistantMessage) -> wire.AssistantMessage:
-    is_cut = message.status == "cut"
-    mark = wire.MessageMeta(interrupted=True, cut=is_cut) if is_cut or message.status == "interrupted" else None
-    return wire.AssistantMessage(_blocks_to(message), mark)
 
 
 def _blocks_to(message: core.AssistantMessage) -> tuple[wire.AnswerBlock, ...]:
@@ -440,20 +433,13 @@ class TurnFrames:
 
     def _block(self, block: core.Block) -> bytes:
         """The frame of a block of the answer. In delta mode text and thinking were sent as they came."""
-        match block:
-            case core.Text(text=text):
-                return b"" if self._is_delta or not text else self._frame(b"text", b'{"text":%b}' % _ENCODE(text))
-            case core.Thinking(text=text):
-                if self._is_delta or not text:
-                    return b""
-                return self._frame(b"thinking", b'{"thinking":%b}' % _ENCODE(text))
-            case core.Data() | core.File():
-                encoded = _ENCODE(_text_of(block))
-                if self._is_delta:
-                    return self._frame(b"text_delta", b'{"delta":%b}' % encoded)
-                return self._frame(b"text", b'{"text":%b}' % encoded)
-            case _:
-                return b""
+        if isinstance(block, core.Data | core.File):
+            name, field = ("text_delta", "delta") if self._is_delta else ("text", "text")
+            return self._frame(name.encode(), _ENCODE({field: _text_of(block)}))
+        if self._is_delta or not isinstance(block, core.Text | core.Thinking) or not block.text:
+            return b""
+        name = "text" if isinstance(block, core.Text) else "thinking"
+        return self._frame(name.encode(), _ENCODE({name: block.text}))
 
     def _stop(self, reason: wire.StopReason, meta: wire.TurnMeta) -> bytes:
         self.is_over = True

@@ -13,7 +13,6 @@ from dragoman.core.content import JsonObject
 from dragoman.protocols.kit.decoding import decode_body
 from dragoman.protocols.kit.errors import InvalidBody
 
-VERSION = 3
 StreamMode = Literal["delta", "message", "none"]
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "refusal", "error"]
 HistoryType = Literal["full", "compacted"]
