@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from dragoman.core.content import Json, JsonObject
+from dragoman.core.content import JsonObject
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -209,4 +209,3 @@ class SubagentSuspended(WireStruct, frozen=True, kw_only=True, tag="suspended", 
 
 
 SubagentOutcome = SubagentSuccess | SubagentSuspended
-State = Json

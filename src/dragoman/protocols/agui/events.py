@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.core.content import Json, JsonObject
-from dragoman.protocols.agui.content import Content, Message, Outcome, State, SubagentOutcome, TokenUsage, WireStruct
+from dragoman.protocols.agui.content import Content, Message, Outcome, SubagentOutcome, TokenUsage, WireStruct
 
 
 class _Event(WireStruct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class ToolCallResult(_MessageEvent, frozen=True, kw_only=True, tag="TOOL_CALL_RE
 class StateSnapshot(_LoopEvent, frozen=True, kw_only=True, tag="STATE_SNAPSHOT", tag_field="type"):
     """The whole state of the thread."""
 
-    snapshot: State
+    snapshot: Json
 
 
 class StateDelta(_LoopEvent, frozen=True, kw_only=True, tag="STATE_DELTA", tag_field="type"):
@@ -213,10 +213,3 @@ ToolEvent = ToolCallStart | ToolCallArgs | ToolCallEnd | ToolCallResult
 SideEvent = StateSnapshot | StateDelta | MessagesSnapshot | ActivitySnapshot | Custom
 SubagentEvent = SubagentStarted | SubagentFinished | SubagentError
 Event = RunEvent | TextEvent | ReasoningEvent | ToolEvent | SideEvent | SubagentEvent
-
-_ENCODE = msgspec.json.Encoder().encode
-
-
-def encode(event: Event) -> bytes:
-    """Encode an event as JSON, on one line."""
-    return _ENCODE(event)

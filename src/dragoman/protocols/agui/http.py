@@ -100,9 +100,7 @@ class _Handlers(Handlers):
 
         The only route that official clients need. Disconnecting stops the run unless another reader follows it.
         """
-        policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
-        is_kept = policy.lower() == "continue"
-        return await self._threads.run(await self._read_request(request), "continue" if is_kept else "cancel")
+        return await self._threads.run(await self._read_request(request))
 
     @endpoint(
         "POST",
@@ -146,6 +144,7 @@ class _Handlers(Handlers):
     async def _read_request(self, request: Request) -> RunRequest:
         raw = await read_json_body(request, self._options.body_limit)
         request.scope["revocation_frame"] = REVOKED_FRAME
+        policy = header(request.scope, b"x-run-on-disconnect") or self._options.on_disconnect
         run, unknown = wire.decode_run(raw)
         if dropped := [*unknown, *unfetchable_parts(run)]:
             log.info("parts of a request were not understood", thread=run.thread_id, dropped=dropped[:20])
@@ -155,6 +154,7 @@ class _Handlers(Handlers):
             run=run,
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
             generation="1.0" if run.protocol_version is not None else self._options.min_generation,
+            policy="continue" if policy.lower() == "continue" else "cancel",
         )
 
 

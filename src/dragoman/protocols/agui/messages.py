@@ -6,6 +6,7 @@ Source: specification of AG-UI, B.3, B.5, B.9; shared rules, 12 to 16.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 
 import msgspec
 
@@ -84,11 +85,10 @@ FILE_PARTS: dict[str, type[wire.AudioPart | wire.VideoPart | wire.DocumentPart]]
 
 def content_to_wire(content: str | tuple[core.InputBlock, ...]) -> wire.Content:
     """Content as clients see it: text as a string, media as parts."""
-    return content if isinstance(content, str) else tuple(map(part_of, content))
+    return content if isinstance(content, str) else tuple(map(_part_of, content))
 
 
-def part_of(block: core.InputBlock) -> wire.Part:
-    """A block as a content part."""
+def _part_of(block: core.InputBlock) -> wire.Part:
     match block:
         case core.Text(text=text):
             return wire.TextPart(text=text)
@@ -146,12 +146,8 @@ def fit_newest_messages(messages: Sequence[wire.Message]) -> tuple[wire.Message,
 
 def block_event(closed: BlockClosed, at: int) -> Custom:
     """An image, file or data block of an answer (shared rules, 16). `at` is the event's timestamp."""
-    return _block_event(closed.message_id, closed.index, closed.block, closed.loop, at)
-
-
-def _block_event(message_id: MessageId, index: int, block: core.Block, loop: LoopId, at: int) -> Custom:
-    value: core.JsonObject = {"messageId": message_id, "index": index}
-    match block:
+    value: core.JsonObject = {"messageId": closed.message_id, "index": closed.index}
+    match closed.block:
         case core.Image(url=url):
             value |= {"type": "image", **_url_members(url)}
         case core.File(url=url, media=media, media_type=media_type, name=name):
@@ -159,9 +155,9 @@ def _block_event(message_id: MessageId, index: int, block: core.Block, loop: Loo
             value |= {"type": media, **named, **_url_members(url)}
         case core.Data(data=data):
             value |= {"type": "data", "data": data}
-        case _:
+        case block:
             raise AssertionError(f"text, thinking and calls have events of their own, got {block!r}")
-    return Custom(timestamp=at, name="dragoman.block", value=value, subagent_run_id=subagent_run_id(loop))
+    return Custom(timestamp=at, name="dragoman.block", value=value, subagent_run_id=subagent_run_id(closed.loop))
 
 
 def _url_members(url: str) -> core.JsonObject:
@@ -203,6 +199,7 @@ def tool_call(call: core.Call) -> wire.ToolCall:
 
 _Place = tuple[int, int]
 """Where in the stream something begins: an event, and the number of pieces after it."""
+_PLACE = itemgetter(0)
 
 
 class _OpenStep:
@@ -275,7 +272,7 @@ class Transcript:
     def messages(self) -> tuple[wire.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
         reasoning = (each for step in self._steps.values() for each in step.reasoning)
-        placed = sorted([*self._messages, *reasoning], key=_place)
+        placed = sorted([*self._messages, *reasoning], key=_PLACE)
         return fit_newest_messages([message for _, message in placed])
 
     def shown_beside(self) -> list[Custom]:
@@ -315,7 +312,7 @@ class Transcript:
             if not self._messages or self._messages[-1][0] <= each[0]:
                 self._messages.append(each)
             else:
-                self._messages.insert(bisect_right(self._messages, each[0], key=_place), each)
+                self._messages.insert(bisect_right(self._messages, each[0], key=_PLACE), each)
 
     def _add_input(self, message: core.UserMessage | core.SystemMessage, place: _Place) -> None:
         if isinstance(message, core.UserMessage):
@@ -348,10 +345,6 @@ class Transcript:
             self._messages.append(((seq, 0), message))
 
 
-def _place(placed: tuple[_Place, wire.Message]) -> _Place:
-    return placed[0]
-
-
 def _has_call(message: wire.Message, call_id: str) -> bool:
     calls = message.tool_calls if isinstance(message, wire.AssistantMessage) else None
     return any(call.id == call_id for call in calls or ())
@@ -359,7 +352,7 @@ def _has_call(message: wire.Message, call_id: str) -> bool:
 
 def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:
     return [
-        _block_event(seed.id, index, block, seed.loop, at)
+        block_event(BlockClosed(message_id=seed.id, index=index, block=block, loop=seed.loop), at)
         for index, block in enumerate(core.blocks_of(seed.content))
         if not isinstance(block, core.Text | core.Thinking | core.Call)
     ]

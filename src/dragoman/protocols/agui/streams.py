@@ -18,7 +18,7 @@ from dragoman.protocols.agui.frames import Position
 from dragoman.protocols.agui.messages import fit_newest_messages
 from dragoman.protocols.agui.request_mapping import REPLACES_ANSWER
 from dragoman.protocols.agui.translate import Translator
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.kit.sse import fixed_stream
 
 END_ERRORS: dict[type[Exception], tuple[str, str]] = {
@@ -32,7 +32,7 @@ INTERNAL_ERROR = ("internal", "The server failed")
 
 def encode_frame(event: wire.Event) -> bytes:
     """Encode an event that has no position in the log."""
-    return b"data: %b\n\n" % escape_line_separators(wire.encode(event))
+    return b"data: %b\n\n" % encode_json(event)
 
 
 REVOKED_FRAME = encode_frame(wire.RunError(message="The API key was revoked; the run continues", code="unauthorized"))
@@ -127,7 +127,7 @@ def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1)
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         seq, pieces = record.seq, 0
     frames = [
-        b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, escape_line_separators(wire.encode(event)))
+        b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, encode_json(event))
         for ordinal, event in enumerate(events, 1)
         if ordinal >= first
     ]

@@ -53,6 +53,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     run: RunInput
     fingerprint: str
     generation: Generation
+    policy: DisconnectPolicy
 
 
 class Threads:
@@ -65,7 +66,7 @@ class Threads:
 
     # --- running --------------------------------------------------------------------------------------------------
 
-    async def run(self, request: RunRequest, policy: DisconnectPolicy) -> Response:
+    async def run(self, request: RunRequest) -> Response:
         """Answer a run request."""
         principal, thread_id, is_new = request.principal, request.run.thread_id, False
         try:
@@ -76,7 +77,7 @@ class Threads:
             except IdTaken:  # another request was faster: the thread exists now
                 session = await self._find(principal, request.agent, thread_id)
         async with self._engine.first_request(session, is_new=is_new):
-            return await self._run_in_thread(request, session, policy)
+            return await self._run_in_thread(request, session)
 
     async def _create(self, request: RunRequest) -> SessionView:
         """A new thread that begins with the history that its client holds."""
@@ -95,7 +96,7 @@ class Threads:
         )
         return await self._engine.create(request.principal.user, create)
 
-    async def _run_in_thread(self, request: RunRequest, session: SessionView, policy: DisconnectPolicy) -> Response:
+    async def _run_in_thread(self, request: RunRequest, session: SessionView) -> Response:
         run, owner = request.run, request.principal.user
         key = IdempotencyKey(f"{PROTOCOL}:{session.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
         reservation = self._engine.reserve_key(owner, key, session, [each.id for each in run.messages])
@@ -124,11 +125,9 @@ class Threads:
                     return await self._join(request, session)
                 case StartRun():
                     # The first records are read while the key is reserved: durable with them is that it was used.
-                    return await self._start(request, session, decided, key, policy)
+                    return await self._start(request, session, decided, key)
 
-    async def _start(
-        self, request: RunRequest, session: SessionView, start: StartRun, key: IdempotencyKey, policy: DisconnectPolicy
-    ) -> Response:
+    async def _start(self, request: RunRequest, session: SessionView, start: StartRun, key: IdempotencyKey) -> Response:
         """Start a run and stream it."""
         submitted = await self._engine.start_run(
             session,
@@ -144,7 +143,7 @@ class Threads:
         run_id = submitted.run_id
 
         def on_close(has_disconnected: bool) -> None:
-            if has_disconnected and policy == "cancel":
+            if has_disconnected and request.policy == "cancel":
                 self._abandoned.stop(session, run_id)
 
         return await self._follow_run(request, session, run_id, submitted.seq, on_close)
@@ -186,7 +185,7 @@ class Threads:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def connect(self, request: RunRequest) -> Response:
-        """Stream the messages so far, reopen what is open, and go on with the active run."""
+        """Answer a request to join a thread."""
         async with self._thread(request.principal, request.agent, request.run.thread_id) as session:
             return await self._join(request, session)
 
