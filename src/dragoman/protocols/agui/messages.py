@@ -372,11 +372,10 @@ def _step_messages(step: core.AssistantMessage) -> list[wire.Message]:
 
 
 def _assistant_message(step: core.AssistantMessage, *, has_text: bool) -> wire.AssistantMessage:
-    calls = tuple(tool_call(block) for block in core.blocks_of(step.content) if isinstance(block, core.Call))
     return wire.AssistantMessage(
         id=step.id,
         content=core.text_of(step.content) if has_text else None,
-        tool_calls=calls or None,
+        tool_calls=tuple(map(tool_call, step.calls())) or None,
         subagent_run_id=subagent_run_id(step.loop),
         metadata=STATUS_METADATA.get(step.status),
     )

@@ -228,11 +228,10 @@ class Translator:
     def _on_run_stopped(self, stopped: RunStopped, at: int) -> list[wire.Event]:
         self.is_over = True
         usage = _usage(stopped.usage, self._models)
+        if (failure := failure_of(stopped)) is not None:
+            return [wire.RunError(timestamp=at, message=failure.message, code=failure.code, usage=usage)]
         metadata: core.JsonObject | None = None
         match stopped.reason:
-            case "error" | "max_steps" | "interrupted":
-                code = stopped.code or ("agent_error" if stopped.reason == "error" else stopped.reason)
-                return [wire.RunError(timestamp=at, message=stopped.message or FAILED_MESSAGE, code=code, usage=usage)]
             case "cancelled":
                 outcome: Outcome = Cancelled()
             case "max_tokens" | "refusal":
@@ -446,6 +445,21 @@ class Translator:
         else:
             end = wire.SubagentError(timestamp=at, subagent_run_id=own, message=text, code=settled.outcome)
         return [*self._change_stage(loop, None, at), end]
+
+
+class Failure(NamedTuple):
+    """Why a run failed."""
+
+    code: str
+    message: str
+
+
+def failure_of(stopped: RunStopped) -> Failure | None:
+    """Why a run failed; None if it ended otherwise."""
+    if stopped.reason not in ("error", "max_steps", "interrupted"):
+        return None
+    code = stopped.code or ("agent_error" if stopped.reason == "error" else stopped.reason)
+    return Failure(code, stopped.message or FAILED_MESSAGE)
 
 
 def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...] | None:

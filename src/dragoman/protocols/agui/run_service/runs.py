@@ -17,7 +17,6 @@ from dragoman.core.inputs import Create
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
     AgentNotChangeable,
-    AgentNotFound,
     Forbidden,
     IdTaken,
     Invalid,
@@ -134,7 +133,7 @@ class RunHandlers(Handlers):
         Returns:
             The run, and whether the thread is new.
         """
-        agent, created = self._agent_name(rules.agent_type_of(body)), False
+        agent, created = self._engine.agent(self._agent_name(rules.agent_type_of(body))).spec.name, False
         for _ in range(MAX_ATTEMPTS):
             try:
                 async with (
@@ -164,19 +163,12 @@ class RunHandlers(Handlers):
         return submitted.run_id
 
     def _agent_name(self, agent_type: str) -> str:
-        """The agent that a type stands for. Raises AgentNotFound."""
-        try:
-            return self._engine.agent(agent_type).spec.name
-        except AgentNotFound:
-            if agent_type != DEFAULT_AGENT_TYPE:
-                raise
-            return self._engine.agent(self._engine.default_agent).spec.name
+        """The name or alias of the agent that a type stands for, which need not be served."""
+        is_default = agent_type == DEFAULT_AGENT_TYPE and self._engine.find_spec(agent_type) is None
+        return self._engine.default_agent if is_default else agent_type
 
     def _is_agent_type(self, agent_type: str) -> bool:
-        try:
-            return bool(self._agent_name(agent_type))
-        except AgentNotFound:
-            return False
+        return self._engine.find_spec(self._agent_name(agent_type)) is not None
 
     # --- answering and cancelling ---------------------------------------------------------------------------------
 

@@ -1,13 +1,11 @@
 """The event stream of a thread over the run service."""
 
-import msgspec
-
 from dragoman.core.events import LoggedEvent, RunStarted
 from dragoman.core.ids import RunId
 from dragoman.core.stream import Record
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.translate import Calls, RunEvents, StreamEvent
-from dragoman.protocols.kit.frames import KEEP_ALIVE, escape_line_separators
+from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 
 class ThreadEncoder:
@@ -51,5 +49,5 @@ class ThreadEncoder:
 
 
 def _frame(event: StreamEvent) -> bytes:
-    body = escape_line_separators(msgspec.json.encode(event.body))
-    return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*event.id, event.type.encode(), body)
+    kind: str = event.body["type"]
+    return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*event.id, kind.encode(), encode_json(event.body))

@@ -30,7 +30,7 @@ from dragoman.protocols.agui.messages import STATUS_METADATA, metadata_of
 from dragoman.protocols.agui.request_mapping import tools_of
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.rules import client_time_of
-from dragoman.protocols.agui.translate import VERSION, Translator
+from dragoman.protocols.agui.translate import VERSION, Translator, failure_of
 
 PROTOCOL = "runs"
 FAILED_MESSAGE = "runtime execution failed"
@@ -186,8 +186,9 @@ def run_status(started: RunStarted | RunQueued, stopped: RunStopped | None, stat
         state: its session.
     """
     reason = None if stopped is None else stopped.reason
+    failure = None if stopped is None else failure_of(stopped)
     is_waiting = state.last_run == started.run_id and any(True for _ in state.waiting_calls())
-    status: Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+    status: wire.Status
     match reason:
         case None:
             status = "running" if isinstance(started, RunStarted) else "queued"
@@ -195,24 +196,21 @@ def run_status(started: RunStarted | RunQueued, stopped: RunStopped | None, stat
             status = "waiting"
         case "cancelled":
             status = "cancelled"
-        case "error" | "max_steps" | "interrupted":
-            status = "failed"
         case _:
-            status = "completed"
-    error = None
-    if status == "failed" and stopped is not None:
-        code = stopped.code or ("agent_error" if reason == "error" else str(reason))
-        message = stopped.message or FAILED_MESSAGE
-        shown = FAILED_MESSAGE if message == agui_translate.FAILED_MESSAGE else message
-        error = wire.RunFailure(code=code, message=shown)
+            status = "completed" if failure is None else "failed"
     return wire.RunStatus(
         task_id=started.run_id,
         thread_id=state.session_id,
         run_id=started.client_run_id or started.run_id,
         status=status,
         stop_reason=reason,
-        error=error,
+        error=None if failure is None else wire.RunFailure(code=failure.code, message=_failure_text(failure.message)),
     )
+
+
+def _failure_text(message: str) -> str:
+    """The message of a failure, in the service's own words if the agent gave none."""
+    return FAILED_MESSAGE if message == agui_translate.FAILED_MESSAGE else message
 
 
 def _attachment(url: str, link: Callable[[str], str]) -> wire.Attachment:
@@ -233,7 +231,6 @@ class StreamEvent(NamedTuple):
     """An event of the stream."""
 
     id: wire.EventId
-    type: str
     body: core.JsonObject
 
 
@@ -285,7 +282,7 @@ class RunEvents:
             body = self._body(event, record)
             if isinstance(event, agui.ToolCallEnd):  # the event before it has the last part of the arguments
                 sent[-1].body["args"] = self.calls[CallId(event.tool_call_id)].call.input
-            sent.append(StreamEvent(self._event_id, body["type"], body))
+            sent.append(StreamEvent(self._event_id, body))
         if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
             self.calls.pop(record.event.result.call_id, None)
         return sent
@@ -331,8 +328,7 @@ class RunEvents:
                 outcome = _outcome_without_subagents(event)
                 return _to_builtins(msgspec.structs.replace(event, usage=None, outcome=outcome))
             case agui.RunError(message=message):
-                shown = FAILED_MESSAGE if message == agui_translate.FAILED_MESSAGE else message
-                error = msgspec.structs.replace(event, usage=None, message=shown)
+                error = msgspec.structs.replace(event, usage=None, message=_failure_text(message))
                 return {**_to_builtins(error), **self._run_fields}
             case agui.StepStarted(step_name=stage) | agui.StepFinished(step_name=stage):
                 entered = {"stage": stage} if isinstance(event, agui.StepStarted) else {}

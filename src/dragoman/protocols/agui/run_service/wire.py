@@ -9,7 +9,7 @@ Source: seed 002; the run service's specification, A.3.
 import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -193,29 +193,23 @@ def image_of(part: BinaryPart | ImagePart) -> BinaryPart:
 
 def decode_input(raw: bytes) -> RunAgentInput:
     """Decode the body of `POST /runs`, before its rules are checked. Raises InvalidJson or InvalidBody."""
-    return _decode(raw, RunAgentInput, _normalize_run)
+    body = _map_member(_to_camel_case(_read(raw)), "messages", _normalize_message)
+    return convert_value(body, RunAgentInput)
 
 
 def decode_answers(raw: bytes) -> "Answers":
     """Decode the body of `POST /runs/{thread_id}/answers`. Raises InvalidJson or InvalidBody."""
-    return _decode(raw, Answers, lambda body: _map_member(body, "answers", _to_camel_case))
+    return convert_value(_map_member(_read(raw), "answers", _to_camel_case), Answers)
 
 
 def decode_profile(raw: bytes) -> "ProfileChange":
     """Decode the body of `PATCH /profile`. Raises InvalidJson or InvalidBody."""
-    return _decode(raw, ProfileChange, lambda body: body)
+    return convert_value(_read(raw), ProfileChange)
 
 
 def canonical_json(raw: bytes) -> bytes:
     """A body as JSON with sorted members, so that equal requests are equal bytes. Raises InvalidJson or InvalidBody."""
     return msgspec.json.encode(_read(raw), order="deterministic")
-
-
-Body = TypeVar("Body")
-
-
-def _decode(raw: bytes, kind: type[Body], normalize: Callable[[Json], Json]) -> Body:
-    return convert_value(normalize(_read(raw)), kind)
 
 
 def _read(raw: bytes) -> Json:
@@ -241,10 +235,6 @@ def _map_member(value: Json, name: str, change: Callable[[Json], Json]) -> Json:
         return value
     inner = value[name]
     return {**value, name: list(map(change, inner)) if isinstance(inner, list) else change(inner)}
-
-
-def _normalize_run(value: Json) -> Json:
-    return _map_member(_to_camel_case(value), "messages", _normalize_message)
 
 
 def _normalize_message(value: Json) -> Json:
@@ -387,13 +377,16 @@ class RunFailure(_Out, frozen=True, kw_only=True):
     message: str
 
 
+Status = Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+
+
 class RunStatus(_Out, frozen=True, kw_only=True):
     """A run. `stopReason` says how it ended; `waiting`: it ended with calls that wait for an answer."""
 
     task_id: str
     thread_id: SessionId
     run_id: str
-    status: Literal["queued", "running", "waiting", "completed", "cancelled", "failed"]
+    status: Status
     stop_reason: str | None = None
     error: RunFailure | None = None
 
