@@ -3,7 +3,6 @@
 Source: specification of AG-UI, B.3, B.5, B.9; shared rules, 12 to 16.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -199,7 +198,6 @@ def tool_call(call: core.Call) -> wire.ToolCall:
 
 _Place = tuple[int, int]
 """Where in the stream something begins: an event, and the number of pieces after it."""
-_PLACE = itemgetter(0)
 
 
 class _OpenStep:
@@ -234,12 +232,14 @@ class Transcript:
     def __init__(self) -> None:
         self._assembler = Assembler()
         self._messages: list[tuple[_Place, wire.Message]] = []
-        """In the order in which they began, but results behind their calls, as clients place them."""
+        """With the places at which they began; results have those of their calls, as clients place them."""
+        self._call_places: dict[str, _Place] = {}
         self._steps: dict[LoopId, _OpenStep] = {}
         self._shown: list[Custom] = []
         """The cards, images, files and data of answers."""
         self._ids: set[str] = set()
-        self._plans: set[str] = set()
+        self._plans: dict[str, int] = {}
+        """Where plans are among the messages."""
 
     def feed(self, logged: LoggedEvent) -> None:
         """Add the next event."""
@@ -272,7 +272,7 @@ class Transcript:
     def messages(self) -> tuple[wire.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
         reasoning = (each for step in self._steps.values() for each in step.reasoning)
-        placed = sorted([*self._messages, *reasoning], key=_PLACE)
+        placed = sorted([*self._messages, *reasoning], key=itemgetter(0))
         return fit_newest_messages([message for _, message in placed])
 
     def shown_beside(self) -> list[Custom]:
@@ -303,16 +303,15 @@ class Transcript:
         """Add a model step, or a seed that is one."""
         if step is None:
             self._shown += _blocks_of_seed(message, milliseconds(logged.at))
-            self._messages += [((logged.seq, 0), each) for each in _step_messages(message)]
-            return
-        placed = list(step.reasoning)
-        if step.begin is not None:
-            placed.append((step.begin, _assistant_message(message, has_text=step.has_text)))
-        for each in placed:
-            if not self._messages or self._messages[-1][0] <= each[0]:
-                self._messages.append(each)
-            else:
-                self._messages.insert(bisect_right(self._messages, each[0], key=_PLACE), each)
+            placed = [((logged.seq, index), each) for index, each in enumerate(_step_messages(message))]
+        else:
+            placed = step.reasoning
+            if step.begin is not None:
+                placed.append((step.begin, _assistant_message(message, has_text=step.has_text)))
+        self._messages += placed
+        for place, each in placed:
+            if isinstance(each, wire.AssistantMessage):
+                self._call_places |= {call.id: place for call in each.tool_calls or ()}
 
     def _add_input(self, message: core.UserMessage | core.SystemMessage, place: _Place) -> None:
         if isinstance(message, core.UserMessage):
@@ -326,28 +325,18 @@ class Transcript:
 
     def _add_result(self, result: core.ToolMessage, logged: LoggedEvent) -> None:
         outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
-        behind = range(len(self._messages), 0, -1)
-        index = next((each for each in behind if _has_call(self._messages[each - 1][1], result.call_id)), behind.start)
-        while index < len(self._messages) and isinstance(self._messages[index][1], wire.ToolMessage):
-            index += 1
-        place = self._messages[index - 1][0] if index < len(self._messages) else (logged.seq, 0)
-        self._messages.insert(index, (place, _tool_message(result, outcome)))
+        place = self._call_places.get(result.call_id, (logged.seq, 0))
+        self._messages.append((place, _tool_message(result, outcome)))
 
     def _set_plan(self, own: str, plan: PlanUpdated, seq: int) -> None:
         message = wire.ActivityMessage(
             id=own, activity_type="PLAN", content=plan_content(plan), subagent_run_id=subagent_run_id(plan.loop)
         )
-        if own in self._plans:
-            index = next(index for index, (_, each) in enumerate(self._messages) if each.id == own)
+        if (index := self._plans.get(own)) is not None:
             self._messages[index] = (self._messages[index][0], message)
         else:
-            self._plans.add(own)
+            self._plans[own] = len(self._messages)
             self._messages.append(((seq, 0), message))
-
-
-def _has_call(message: wire.Message, call_id: str) -> bool:
-    calls = message.tool_calls if isinstance(message, wire.AssistantMessage) else None
-    return any(call.id == call_id for call in calls or ())
 
 
 def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:
