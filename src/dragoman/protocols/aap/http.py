@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 from dragoman.core.flat_calls import flatten
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Submit
-from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, InvalidCursor, NotFound
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
@@ -199,7 +198,8 @@ class _Handlers(Handlers):
             mode = body.stream or "none"
             _require_mode(self._engine.agent_for(session).spec, mode)
             submit = translate.submit_from(body, session.state.agent)
-            run_id, first_seq, is_new = await self._start_turn(session, submit, principal_of(request), request, raw)
+            owner, key = principal_of(request).user, _idempotency_key(request, raw)
+            run_id, first_seq, is_new = await self._start_turn(session, submit, owner, key)
             release = (admit_all if is_new else self._admit_stream)(principal_of(request))  # a new one counts as a run
             reader = self._engine.follow(session, Cursor(first_seq - 1))
             if mode != "none":
@@ -210,21 +210,16 @@ class _Handlers(Handlers):
             return summary.answer
 
     async def _start_turn(
-        self, session: SessionView, submit: Submit, caller: Principal, request: Request, raw: bytes
+        self, session: SessionView, submit: Submit, owner: UserId, key: IdempotencyKey | None
     ) -> tuple[RunId, int, bool]:
-        """Start a turn, or find the one that this request started before.
-
-        Returns:
-            Its id, its first event, and whether it is new.
-        """
-        key = _idempotency_key(request, raw)
-        async with self._reserve(caller.user, key) as earlier:
+        """Start a turn, or find the one that its key started: its id, its first event, and whether it is new."""
+        async with self._reserve(owner, key) as earlier:
             if earlier is not None:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:
                     raise NotFound("the turn of this idempotency key is gone")
                 return row.run_id, row.first_seq, False
-            started = await self._engine.start_run(session, submit, by=caller.user, idempotency_key=key)
+            started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
             assert started.run_id is not None, "a turn that leaves calls open is refused"
             if key is not None:  # another request with the key must find the turn
                 await session.until_durable(started.seq)
@@ -357,7 +352,6 @@ def _page_size(request: Request) -> int:
 
 
 def _idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
-    """Return the request's idempotency key with a fingerprint of the request."""
     key = header(request.scope, b"idempotency-key")
     if key is None:
         return None

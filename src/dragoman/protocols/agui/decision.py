@@ -74,12 +74,7 @@ def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
 
 
 def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -> Decision:
-    """Decide what a run request does.
-
-    Args:
-        run: the request.
-        sent: its messages, as `sent_messages` returns them.
-        history: what is known of them.
+    """Decide what a run request does. `sent` are its messages, as `sent_messages` returns them.
 
     Raises:
         ResultsMissing: an open interrupt is not covered although the request goes on.

@@ -46,7 +46,6 @@ def _downgrade_event(event: wire.Event) -> wire.Event:
 
 
 def _without_subagents(event: wire.Event) -> wire.Event | None:
-    """An event without sub-agents; None for events of a sub-agent."""
     match event:
         case wire.SubagentStarted() | wire.SubagentFinished() | wire.SubagentError():
             return None

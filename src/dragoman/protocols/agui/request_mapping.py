@@ -193,12 +193,7 @@ def unknown_interrupts(run: RunInput, state: SessionState) -> tuple[str, ...]:
 
 
 def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> tuple[Answer, ...]:
-    """The answers of a request to the calls that wait.
-
-    Args:
-        run: the request.
-        state: the session as it is now.
-        has_new_message: the request has a new user message, which itself closes calls that are only cancelled.
+    """The answers of a request to the calls that wait. A new user message itself closes calls that are only cancelled.
 
     Raises:
         ResultsMissing: an open interrupt is not covered although the request goes on.

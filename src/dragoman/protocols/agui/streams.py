@@ -52,11 +52,8 @@ class RunEncoder:
     def __init__(self, translator: Translator, generation: Generation, question: Sequence[Message] = ()) -> None:
         """Begin before the run's first record.
 
-        Args:
-            translator: makes the run's events.
-            generation: the version of the client.
-            question: the client's history up to the user's last message. It replaces what the client shows, if the
-                run is a new answer to that message and the client still shows the failed one.
+        `question` is the client's history up to the user's last message. It replaces what the client shows, if the run
+        is a new answer to that message and the client still shows the failed one.
         """
         self._translator = translator
         self._generation: Generation = generation

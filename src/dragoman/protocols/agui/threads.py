@@ -128,7 +128,6 @@ class Threads:
                     return await self._start(request, session, decided, key)
 
     async def _start(self, request: RunRequest, session: SessionView, start: StartRun, key: IdempotencyKey) -> Response:
-        """Start a run and stream it."""
         submitted = await self._engine.start_run(
             session,
             start.submit,
@@ -156,7 +155,6 @@ class Threads:
         first_seq: int,
         on_close: Callable[[bool], None],
     ) -> Response:
-        """Stream a run from its start."""
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
         reader = self._engine.follow(session, Cursor(first_seq - 1))
         encoder = RunEncoder(translator, request.generation, question=_up_to_question(request.run.messages))
@@ -252,11 +250,7 @@ class Threads:
         return complete_stream(downgrade_events(events, request.generation))
 
     async def _snapshots(self, session: SessionView, up_to: int) -> tuple[list[wire.Event], Sequence[wire.Event]]:
-        """The active branch up to an event.
-
-        Returns:
-            Its finished messages and the state, if there is one; and what its answers show beside their texts.
-        """
+        """The active branch up to an event: its messages and state, and what its answers show beside their texts."""
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
         for logged in await self._engine.history.events(session, 0, up_to):

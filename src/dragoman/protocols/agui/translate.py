@@ -249,7 +249,6 @@ class Translator:
         return [*self._suspend_subagents(at), *self._change_stage(ROOT, None, at), finished]
 
     def _change_stage(self, loop: LoopId, stage: str | None, at: int) -> list[wire.Event]:
-        """The end of a loop's stage and the start of the next."""
         previous, events = self._stages.pop(loop, None), list[wire.Event]()
         if previous is not None:
             events.append(wire.StepFinished(**_stamp(at, loop), step_name=previous))
@@ -433,7 +432,6 @@ class Translator:
         ]
 
     def _end_subagent(self, settled: CallSettled, at: int) -> list[wire.Event]:
-        """The end of the sub-agent that a settled call started."""
         loop = next((each for each in self._subagents if subagent_of(each) == settled.result.call_id), None)
         if loop is None:
             return []
@@ -463,7 +461,6 @@ def failure_of(stopped: RunStopped) -> Failure | None:
 
 
 def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...] | None:
-    """The tokens of a run in which these models answered."""
     total = usage.input_tokens + usage.output_tokens
     if not total:
         return None

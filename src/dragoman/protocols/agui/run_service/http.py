@@ -43,13 +43,7 @@ def app(
 ) -> ASGIApp:
     """Build the service as an ASGI application, to be mounted anywhere.
 
-    Args:
-        engine: runs the agents.
-        authenticate: identifies the caller.
-        files: uploads, links and recordings.
-        profiles: the users' settings.
-        admit_stream: counts open streams.
-        answers_limit: bytes of a body with answers, which may hold a tool's results.
+    `answers_limit` is in bytes: of a body with answers, which may hold a tool's results.
     """
     runs = RunHandlers(engine, files, admit_stream, answers_limit)
     handlers = _Handlers(engine, files, profiles)

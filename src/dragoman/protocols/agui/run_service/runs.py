@@ -106,12 +106,7 @@ class RunHandlers(Handlers):
             return wire.TaskAccepted(task_id=run_id, thread_id=thread, run_id=body.run_id, created=created)
 
     async def _check(self, caller: Principal, thread: SessionId | None, body: wire.RunAgentInput) -> None:
-        """Check a body against the rules.
-
-        Raises:
-            RuleViolation: it breaks one.
-            AgentNotServed: it names the agent of its thread, which is no longer served.
-        """
+        """Check a body. Raises RuleViolation, or AgentNotServed if it names its thread's agent, which is gone."""
         try:
             rules.check(
                 body, RuleContext(self._is_agent_type, lambda url: self._files.path_of(caller.user, url) is not None)
@@ -128,11 +123,7 @@ class RunHandlers(Handlers):
     async def _start(
         self, caller: Principal, thread: SessionId, body: wire.RunAgentInput, key: IdempotencyKey
     ) -> tuple[RunId, bool]:
-        """Start or queue a run, on a new thread if there is none. Durable when this returns.
-
-        Returns:
-            The run, and whether the thread is new.
-        """
+        """Start or queue a run, durably. Returns it, and whether its thread is new: there was none."""
         agent, created = self._engine.agent(self._agent_name(rules.agent_type_of(body))).spec.name, False
         for _ in range(MAX_ATTEMPTS):
             try:
@@ -272,12 +263,9 @@ class RunHandlers(Handlers):
             row = None if only is None else await self._find_run(session, thread, only)
             start = await self._stream_start(session, row, after)
             calls = await self._engine.history.calls_before(session, start.seq + 1)
-            encoder = ThreadEncoder(
-                session.state.session_id,
-                only_run_id=None if row is None else row.run_id,
-                after=after or wire.START_EVENT_ID,
-                calls={call_id: each for call_id, each in calls.items() if translate.is_shown(each)},
-            )
+            shown = {call_id: each for call_id, each in calls.items() if translate.is_shown(each)}
+            only_run_id = None if row is None else row.run_id
+            encoder = ThreadEncoder(session.state.session_id, only_run_id, after or wire.START_EVENT_ID, shown)
             reader = self._engine.follow(session, start, ends_on_drain=True)
             try:
                 release = self._admit_stream(caller)

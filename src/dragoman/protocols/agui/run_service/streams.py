@@ -13,14 +13,7 @@ class ThreadEncoder:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(
-        self,
-        thread_id: str,
-        *,
-        only_run_id: RunId | None = None,
-        after: wire.EventId = wire.START_EVENT_ID,
-        calls: Calls,
-    ) -> None:
+    def __init__(self, thread_id: str, only_run_id: RunId | None, after: wire.EventId, calls: Calls) -> None:
         """Begin at the start of a run, where these calls are open."""
         self._thread_id = thread_id
         self._only_run_id = only_run_id

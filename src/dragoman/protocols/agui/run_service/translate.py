@@ -25,7 +25,7 @@ from dragoman.core.stream import Record
 from dragoman.core.uploads import UPLOAD_SCHEME, mime_type_of
 from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui import translate as agui_translate
-from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome
+from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome, TextPart
 from dragoman.protocols.agui.messages import STATUS_METADATA, metadata_of
 from dragoman.protocols.agui.request_mapping import tools_of
 from dragoman.protocols.agui.run_service import wire
@@ -45,13 +45,7 @@ INCOMPLETE_STATUS: Mapping[core.MessageStatus, Literal["partial_success", "faile
 
 
 def submit_from(body: wire.RunAgentInput, state: SessionState, path_of: Callable[[str], str]) -> Submit:
-    """The input of a run.
-
-    Args:
-        body: the request, after its rules have been checked.
-        state: the session as it is now.
-        path_of: the object behind a signed link of this server.
-    """
+    """The input of a run, after its rules have been checked. `path_of`: the object behind a signed link."""
     user = body.user
     parts = user.content
     content = parts if isinstance(parts, str) else tuple(_input_block(part, path_of) for part in parts)
@@ -71,7 +65,7 @@ def submit_from(body: wire.RunAgentInput, state: SessionState, path_of: Callable
 
 
 def _input_block(part: wire.Part, path_of: Callable[[str], str]) -> core.Text | StoredImage:
-    if isinstance(part, wire.TextPart):
+    if isinstance(part, TextPart):
         return core.Text(part.text)
     url = wire.image_of(part).url
     assert url is not None, "the rules demand it"
@@ -178,13 +172,7 @@ def thread_info(state: SessionState) -> wire.ThreadInfo:
 
 
 def run_status(started: RunStarted | RunQueued, stopped: RunStopped | None, state: SessionState) -> wire.RunStatus:
-    """What became of a run.
-
-    Args:
-        started: how it began, or was queued.
-        stopped: its end, if it has ended.
-        state: its session.
-    """
+    """What became of a run: `started` when it began or was queued, `stopped` if it has ended."""
     reason = None if stopped is None else stopped.reason
     failure = None if stopped is None else failure_of(stopped)
     is_waiting = state.last_run == started.run_id and any(True for _ in state.waiting_calls())
@@ -209,7 +197,6 @@ def run_status(started: RunStarted | RunQueued, stopped: RunStopped | None, stat
 
 
 def _failure_text(message: str) -> str:
-    """The message of a failure, in the service's own words if the agent gave none."""
     return FAILED_MESSAGE if message == agui_translate.FAILED_MESSAGE else message
 
 
@@ -246,13 +233,7 @@ class RunEvents:
     """Turns the records of one run into events. The same records give the same events with the same ids."""
 
     def __init__(self, run_id: RunId, thread_id: str, calls: Calls) -> None:
-        """Begin before the run's first record.
-
-        Args:
-            run_id: the run.
-            thread_id: its thread.
-            calls: the calls that the previous run left open; their results may come in this one.
-        """
+        """Begin before the run's first record. The results of `calls`, which are open there, may come in this run."""
         self._run_id = run_id
         self._events = Translator(run_id, thread_id=thread_id, shows_blocks=False)
         self._run_fields: core.JsonObject = {"threadId": thread_id, "runId": run_id}
@@ -315,7 +296,6 @@ class RunEvents:
         return [agui.RunStarted(**names, protocol_version=VERSION), agui.RunFinished(**names, outcome=Cancelled())]
 
     def _body(self, event: agui.Event, record: Record) -> core.JsonObject:
-        """An event with the fields that this service adds."""
         logged = record.event if isinstance(record, LoggedEvent) else None
         match event:
             case agui.TextMessageContent(message_id=message_id, delta=delta):

@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
 from dragoman.core.ids import SessionId
 from dragoman.protocols.agui import wire as agui
+from dragoman.protocols.agui.content import FunctionCall, TextPart
 from dragoman.protocols.kit.decoding import convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody
 
@@ -30,12 +31,6 @@ class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 # --- RunAgentInput ----------------------------------------------------------------------------------------------------
-
-
-class TextPart(_In, frozen=True, kw_only=True, tag="text", tag_field="type"):
-    """Text."""
-
-    text: str
 
 
 class BinaryPart(_In, frozen=True, kw_only=True, tag="binary", tag_field="type"):
@@ -77,19 +72,12 @@ class UserMessage(_Message, frozen=True, kw_only=True, tag="user", tag_field="ro
     name: str | None = None
 
 
-class Function(_In, frozen=True, kw_only=True):
-    """The function of a call. `arguments` is JSON in a string."""
-
-    name: str
-    arguments: str
-
-
 class ToolCall(_In, frozen=True, kw_only=True):
     """A call in an assistant message."""
 
     id: str
     type: Literal["function"]
-    function: Function
+    function: FunctionCall
     encrypted_value: str | None = None
 
 
