@@ -400,6 +400,17 @@ async def test_a_broken_rule_is_answered_with_its_message_and_changes_nothing(
     assert (await alice.get(f"/history?threadId={thread}")).json == unknown
 
 
+@requirement("runs:rules:messages")
+@pytest.mark.parametrize("change", BREAKING_CHANGES[6])
+async def test_a_request_without_one_user_message_is_refused_also_if_it_has_none(
+    alice: RunServiceClient, change: Change
+) -> None:
+    body = valid()
+    change(body)
+    reply = await alice.post("/runs", body)
+    assert (reply.status, reply.json["detail"]) == (422, RULES[5].message)
+
+
 WRONG_SHAPES: tuple[tuple[Change, list[str | int]], ...] = (
     (without(full_body, "threadId"), ["threadId"]),
     (setting(full_body, "messages", {}), ["messages"]),

@@ -7,7 +7,7 @@ Source: seed 002; the run service's specification, A.3.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from typing import Annotated, Literal, NamedTuple
 
@@ -151,10 +151,11 @@ class RunAgentInput(_In, frozen=True, kw_only=True):
         """The user message. Only after the rules have been checked."""
         return next(message for message in self.messages if isinstance(message, UserMessage))
 
-    def parts(self) -> Sequence[Part]:
-        """The user message as parts."""
-        content = self.user.content
-        return (TextPart(text=content),) if isinstance(content, str) else content
+    def parts(self) -> Iterator[Part]:
+        """The parts of all user messages: rules and idempotency look at them before there must be exactly one."""
+        for message in self.messages:
+            if isinstance(message, UserMessage):
+                yield from (TextPart(text=message.content),) if isinstance(message.content, str) else message.content
 
     def images(self) -> list[BinaryPart]:
         """The images of the user message, in either form."""
