@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from structlog.testing import capture_logs
 
@@ -29,6 +29,8 @@ from tests.simulation.cluster_store import NetworkSwitch, SharedLog, SimulatedBu
 from tests.simulation.store_connection import StoreConnection, WriteFault
 from tests.simulation.virtual_loop import Machine, VirtualLoop, run
 from tests.stores.simulated import SimulatedLog
+
+ClientsT = TypeVar("ClientsT", bound=Clients)
 
 
 class Time:
@@ -84,7 +86,7 @@ class Outcome(NamedTuple):
 class Simulation:
     """One world. Its places have a server each, one after the other."""
 
-    def __init__(self, seed: int, operations: int, faults: int, places: int) -> None:
+    def __init__(self, seed: int, operations: int, faults: int, places: int, clients: type[Clients] = Clients) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop), "there is no other time here"
         self.chance = Random(seed)
@@ -93,7 +95,7 @@ class Simulation:
         self.world = World(self.store)
         prepare(self.world)
         more_scripts(self.world, self.chance)
-        self.clients = Clients(self.world, self.chance, is_single_server=places == 1)
+        self.clients = clients(self.world, self.chance, is_single_server=places == 1)
         self.done = self.refused = 0
         self._loop = loop
         self._switch = NetworkSwitch(loop, self.chance)
@@ -276,15 +278,28 @@ async def _was_refused(operation: Callable[[Engine], Awaitable[None]], engine: E
 
 def simulate(seed: int, *, operations: int, faults: int, places: int | None = None) -> Outcome:
     """Play a world from its seed; raises what does not hold."""
+    return _play(Clients, seed, operations, faults, places)[0]
 
-    async def play() -> Outcome:
-        return await Simulation(seed, operations, faults, places or (3 if seed % 2 else 1)).play()
+
+def play_with(clients: type[ClientsT], seed: int, *, operations: int, faults: int) -> ClientsT:
+    """Play a world with clients of a kind, and return them; raises what does not hold."""
+    return _play(clients, seed, operations, faults, None)[1]
+
+
+def _play(
+    clients: type[ClientsT], seed: int, operations: int, faults: int, places: int | None
+) -> tuple[Outcome, ClientsT]:
+    async def play() -> tuple[Outcome, ClientsT]:
+        simulation = Simulation(seed, operations, faults, places or (3 if seed % 2 else 1), clients)
+        outcome = await simulation.play()
+        assert isinstance(simulation.clients, clients), "they were made there"
+        return outcome, simulation.clients
 
     with _small_limits(), capture_logs() as logs:
-        outcome = run(play())
+        played = run(play())
     unexpected = [each for each in logs if each["event"] in UNEXPECTED]
     assert unexpected == [], "the engine is at fault"
-    return outcome
+    return played
 
 
 @contextmanager
