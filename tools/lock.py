@@ -33,6 +33,7 @@ EXTRAS = {
     "postgres": ["postgres"],
     "pydantic-ai": ["pydantic-ai"],
     "s3": ["s3"],
+    "workers": ["workers"],
 }
 """The other lists, and the extras that each of them contains in addition to the base."""
 

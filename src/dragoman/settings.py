@@ -18,6 +18,8 @@ ENVIRONMENT_PREFIX = "DRAGOMAN_"
 CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
 OTHER_VARIABLES = (CONFIG_VARIABLE, "DRAGOMAN_UNTESTED")
 """Variables that are no settings. `adapters.frameworks` reads the second one."""
+BUNDLED_DATABASE = "bundled"
+"""Value of `database` for the PostgreSQL that comes with the extra `workers`."""
 CONFIG_FILE = "dragoman.toml"
 """Read from the current folder if no other file is named."""
 
@@ -40,6 +42,7 @@ def doc(description: str, *, ge: float | None = None, le: float | None = None, i
     return Meta(description=description, ge=ge, le=le, extra={"is_secret": is_secret})
 
 
+# Large: one attribute for each setting.
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings. Times are in seconds, and sizes in bytes unless a setting says otherwise."""
 
@@ -82,7 +85,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data: Annotated[str, doc("data folder for database, blobs and secrets; created if missing")] = "dragoman-data"
     database: Annotated[
         str | None,
-        doc("PostgreSQL database, `postgresql://USER@HOST/NAME`; not set: SQLite in the data folder", is_secret=True),
+        doc(
+            "PostgreSQL database, `postgresql://USER@HOST/NAME`, or `bundled` for the one of the extra `workers`; not"
+            " set: SQLite in the data folder, or `bundled` with several workers",
+            is_secret=True,
+        ),
     ] = None
     nats: Annotated[
         str | None,
@@ -100,7 +107,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "bucket for attachments, `s3://BUCKET/PREFIX?endpoint=URL&region=NAME`; not set: stored with the other data"
         ),
     ] = None
-    workers: Annotated[int, doc("processes that share the port; more than one needs `database`", ge=1)] = 1
+    workers: Annotated[
+        int, doc("processes that share the port; more than one needs `database` or the extra `workers`", ge=1)
+    ] = 1
     lease_s: Annotated[
         float, doc("silence after which other servers on the database take over this server's runs", ge=4)
     ] = 10.0
@@ -549,11 +558,6 @@ def _check(loaded: LoadedSettings) -> None:
             " which other machines can reach: turn keys on, or listen on 127.0.0.1"
         )
     _check_nats(settings, sources)
-    if settings.workers > 1 and settings.database is None:
-        raise SettingsError(
-            f"setting workers ({sources['workers']}): several workers need a PostgreSQL database: set database, or use"
-            " one worker"
-        )
     for name, example in (
         ("aap_path", "/aap/v3"),
         ("ag_ui_path", "/ag-ui"),

@@ -9,19 +9,17 @@ from pathlib import Path
 
 import httpx2
 import psutil
-import pytest
 
-from dragoman.settings import SettingsError, load
 from tests.crash.client import ConnectionBroken, send_request
 from tests.servers import COMMAND
 
 DEADLINE_S = 60.0
 
 
-async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path: Path, postgres_url: str) -> None:
-    flags = ["--rehearsal", "--no-auth", "--no-blade", "--port", "0", "--data", str(tmp_path), "--drain-s", "1"]
+async def test_workers_share_a_port_and_one_that_dies_is_started_again(bundled_folder: Path) -> None:
+    flags = ["--rehearsal", "--no-auth", "--no-blade", "--port", "0", "--data", str(bundled_folder), "--drain-s", "1"]
     process = await asyncio.create_subprocess_exec(
-        *[*COMMAND, "serve", *flags, "--database", postgres_url, "--workers", "2"],
+        *[*COMMAND, "serve", *flags, "--workers", "2"],
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -29,8 +27,11 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
     async with asyncio.timeout(DEADLINE_S):
         ready = (await process.stdout.readline()).decode()
         port = int(ready.rsplit(":", 1)[1])
-        workers = psutil.Process(process.pid).children()
+        children = psutil.Process(process.pid).children()
+        guardian = next(each for each in children if "serve" not in each.cmdline())
+        workers = [each for each in children if each != guardian]
         assert len(workers) == 2
+        postgres = guardian.children()
         made = await send_request(port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
         path = f"/sessions/{made.json['sessionId']}"
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
@@ -39,7 +40,7 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
         assert active == [f'dragoman_runs_active{{worker="{number}"}} 0.0' for number in (0, 1)]
         assert scraped.count("# TYPE dragoman_runs_active gauge") == 1
         os.kill(workers[0].pid, signal.SIGKILL)
-        while len(psutil.Process(process.pid).children()) < 2 or workers[0].is_running():  # noqa: ASYNC110  # a process
+        while len(psutil.Process(process.pid).children()) < 3 or workers[0].is_running():  # noqa: ASYNC110  # a process
             await asyncio.sleep(0.05)
         answered = 0
         while answered < 10:
@@ -51,6 +52,7 @@ async def test_workers_share_a_port_and_one_that_dies_is_started_again(tmp_path:
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
         assert await process.stdout.read() == b"", "one line, for all of them"
+        assert not any(each.is_running() for each in (guardian, *postgres)), "the supervisor has waited for them"
 
 
 STUBBORN = """
@@ -88,10 +90,3 @@ async def test_a_worker_that_does_not_stop_in_time_is_killed() -> None:
     assert (record["event"], record["level"]) == ("workers did not stop in time, killing them", "error")
     assert 1 in record["workers"]
     assert not any(psutil.pid_exists(int(each)) for each in begun.split())
-
-
-def test_workers_want_a_database() -> None:
-    with pytest.raises(
-        SettingsError, match=r"setting workers \(flag --workers\): several workers need a PostgreSQL database"
-    ):
-        load({"workers": "2"}, {}, folder=Path(sys.prefix))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.server.backup import BackupError, Manifest, restore_backup, write_backup
+from dragoman.server.bundled_database import bundled_database_running
 from dragoman.server.check_store import CheckReport, check
 from dragoman.server.copy_between_stores import CopyCounts, CopyError, Progress, copy
 from dragoman.server.key_files import rotate
@@ -27,7 +28,7 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
     Raises:
         DatabaseCommandError: a server uses the database, it is from a newer release, or it cannot be used.
     """
-    with _reporting_errors(f"cannot use the data folder {settings.folder}"):
+    with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
         if settings.database is not None:  # servers of the previous release may keep running: migrations take a lock
             with closing(open_postgres(settings.database, access="unlocked")) as shared:
                 return shared.schema_versions
@@ -46,15 +47,14 @@ def check_database(settings: Settings, *, repair: bool, accept_loss: bool) -> Ch
     Raises:
         DatabaseCommandError: as for `migrate_database`.
     """
-    location = settings.database or settings.data
-    _require_data(settings)
-    with _reporting_errors(f"cannot use the data folder {settings.folder}"):
+    with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
+        _require_data(settings)
         if accept_loss and settings.database is None:
             Database(settings.folder, accept_loss=True).close()
         if settings.database is not None and not repair:  # servers may be running
             with closing(open_snapshot(settings.database, None)) as stores:
                 return asyncio.run(check(stores))
-        with closing(open_stores_at(location)) as stores:
+        with closing(open_stores_at(settings.database or settings.data)) as stores:
             return asyncio.run(check(stores, settings.folder / "quarantine" if repair else None))
 
 
@@ -64,8 +64,8 @@ def backup_database(settings: Settings, file: Path, progress: Progress) -> Manif
     Raises:
         DatabaseCommandError: something cannot be read or is damaged, or the file exists or cannot be written.
     """
-    _require_data(settings)
-    with _reporting_errors(f"the backup {file} cannot be written"):
+    with _located(settings, f"the backup {file} cannot be written") as settings:
+        _require_data(settings)
         return asyncio.run(write_backup(settings, file, progress))
 
 
@@ -75,7 +75,7 @@ def restore_database(settings: Settings, file: Path, progress: Progress) -> Mani
     Raises:
         DatabaseCommandError: the file is no intact backup, or the target is not empty, in use, or cannot be written.
     """
-    with _reporting_errors(f"cannot restore into the data folder {settings.folder}"):
+    with _located(settings, f"cannot restore into the data folder {settings.folder}", creates=True) as settings:
         return asyncio.run(restore_backup(settings, file, progress))
 
 
@@ -85,8 +85,8 @@ def compact_database(settings: Settings) -> tuple[int, int]:
     Raises:
         DatabaseCommandError: a server uses the database, or it cannot be compacted.
     """
-    _require_data(settings)
-    with _reporting_errors(f"cannot use the data folder {settings.folder}"):
+    with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
+        _require_data(settings)
         return compact(settings)
 
 
@@ -97,7 +97,7 @@ def rotate_key_file(settings: Settings, name: str) -> str:
         DatabaseCommandError: a server uses the database, or the folder has no such key.
     """
     with (
-        _reporting_errors(f"cannot use the data folder {settings.folder}"),
+        _located(settings, f"cannot use the data folder {settings.folder}") as settings,
         closing(open_stores_at(settings.database or settings.data)) as stores,
     ):
         return asyncio.run(rotate(settings.folder, name, stores.key_fingerprints))
@@ -106,6 +106,13 @@ def rotate_key_file(settings: Settings, name: str) -> str:
 def _require_data(settings: Settings) -> None:
     if settings.database is None and not (settings.folder / "dragoman.db").exists():
         raise DatabaseCommandError(f"{settings.folder} contains no data: name a data folder with --data")
+
+
+@contextmanager
+def _located(settings: Settings, what: str, *, creates: bool = False) -> Iterator[Settings]:
+    """The settings with the address of the bundled database, which runs meanwhile, if they select it."""
+    with _reporting_errors(what), bundled_database_running(settings, creates=creates) as located:
+        yield located
 
 
 @contextmanager
@@ -134,11 +141,18 @@ def copy_database(
         DatabaseCommandError: the source has no data, the target has some, a server uses one of them, or the copy
             differs.
     """
-    if not is_database_url(source) and not (Path(source) / "dragoman.db").exists():
-        raise DatabaseCommandError(f"{source} contains no data: name a data folder, or the address of a database")
     with (
-        _reporting_errors("cannot use a data folder"),
-        closing(open_stores_at(source, source_blobs)) as source_stores,
-        closing(open_stores_at(target, target_blobs)) as target_stores,
+        _located(_settings_of(source), "cannot use a data folder") as source_settings,
+        _located(_settings_of(target), "cannot use a data folder") as target_settings,
     ):
-        return asyncio.run(copy(source_stores, target_stores, progress))
+        if source_settings.database is None and not (source_settings.folder / "dragoman.db").exists():
+            raise DatabaseCommandError(f"{source} contains no data: name a data folder, or the address of a database")
+        with (
+            closing(open_stores_at(source_settings.database or source, source_blobs)) as source_stores,
+            closing(open_stores_at(target_settings.database or target, target_blobs)) as target_stores,
+        ):
+            return asyncio.run(copy(source_stores, target_stores, progress))
+
+
+def _settings_of(location: str) -> Settings:
+    return Settings(database=location) if is_database_url(location) else Settings(data=location)

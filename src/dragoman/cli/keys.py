@@ -17,6 +17,7 @@ from dragoman.engine.services.keys import KeyRing
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.ports.accounts import ApiKeyStore, AuditStore, ProfileStore
 from dragoman.server.admin_socket import (
+    CreateKey,
     ListAudit,
     ListKeys,
     Reply,
@@ -27,9 +28,11 @@ from dragoman.server.admin_socket import (
     handle,
     send_request,
 )
+from dragoman.server.bundled_database import bundled_database_running
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.stores import open_postgres
-from dragoman.settings import SettingsError
+from dragoman.settings import Settings, SettingsError
+from dragoman.stores.errors import StoreInUse
 from dragoman.stores.sqlite.audit import SqliteAudit
 from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion
 from dragoman.stores.sqlite.keys import SqliteKeys
@@ -42,6 +45,21 @@ RETRY_DELAY_S = 0.05
 
 class AdminRequestError(Exception):
     """The request could not be handled. The message says what to do."""
+
+
+def handle_request(settings: Settings, request: Request) -> Reply:
+    """Handle a request for the configured store, whether servers use it or not.
+
+    Raises:
+        AdminRequestError: the store cannot be used, or contains no data.
+    """
+    try:
+        with bundled_database_running(settings, creates=isinstance(request, CreateKey)) as located:
+            if located.database is None:
+                return handle_in_folder(located.folder, request)
+            return handle_in_database(located.database, request)
+    except (SettingsError, StoreInUse, OSError) as error:
+        raise AdminRequestError(str(error)) from error
 
 
 def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVER_TIMEOUT_S) -> Reply:

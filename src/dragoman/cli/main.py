@@ -62,9 +62,10 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
     be set in the environment as DRAGOMAN_NAME, or in a TOML file.
     """
     loaded = load_settings({**flags, "agents": agents or None})
+    from dragoman.server.bundled_database import uses_bundled_database
     from dragoman.server.runner import CannotStart, run
 
-    if loaded.settings.workers > 1:
+    if loaded.settings.workers > 1 or uses_bundled_database(loaded.settings):
         from dragoman.server.supervisor import run
     try:
         run(loaded.settings, os.environ)
@@ -478,15 +479,12 @@ def users_set(
 
 
 def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN401  # avoids an import that slows `serve`
-    from dragoman.cli.keys import AdminRequestError, handle_in_database, handle_in_folder
+    from dragoman.cli.keys import AdminRequestError, handle_request
     from dragoman.server.logging import configure_logging
 
     configure_logging("console", "error")
     try:
-        if settings.database is None:
-            reply = handle_in_folder(settings.folder, request)
-        else:
-            reply = handle_in_database(settings.database, request)
+        reply = handle_request(settings, request)
     except AdminRequestError as error:
         raise CliError(str(error)) from error
     if reply.error is not None:

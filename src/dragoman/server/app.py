@@ -422,7 +422,7 @@ def _with_console(
 
 def _warn_if_others_can_read(settings: Settings) -> None:
     mode = settings.folder.stat().st_mode & 0o777
-    if mode & 0o077:
+    if mode & 0o066:  # passing is harmless, and a bundled PostgreSQL of another user needs it
         log.warning("the data folder is accessible to other users", mode=f"{mode:o}", hint=f"chmod 700 {settings.data}")
 
 

@@ -31,9 +31,10 @@ from dragoman.ports.blobs import BlobStore
 from dragoman.ports.cluster import ClusterStore
 from dragoman.ports.log import SessionStore
 from dragoman.server.key_files import KeyFingerprints
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import BUNDLED_DATABASE, Settings, SettingsError
 from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.folder_blobs import FolderBlobs
+from dragoman.stores.postgres import bundled
 from dragoman.stores.sqlite import health
 from dragoman.stores.sqlite.archive import SqliteArchive
 from dragoman.stores.sqlite.audit import SqliteAudit
@@ -106,6 +107,8 @@ def open_stores(settings: Settings, worker: int | None = None) -> Stores:
     """
     if settings.database is None:
         return _with_blobs(_open_sqlite_stores(settings), settings.blobs)
+    if settings.database == BUNDLED_DATABASE:
+        raise SettingsError("the bundled PostgreSQL is started by dragoman serve only")
     with ExitStack() as stack:
         settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if worker is None:
@@ -229,6 +232,11 @@ async def watch_for_changes(stores: Stores, on_change: Callable[[], Awaitable[No
 
 
 def _open_sqlite_stores(settings: Settings) -> Stores:
+    if bundled.exists(settings.folder):
+        raise SettingsError(
+            f"the data of {settings.folder} is in the bundled PostgreSQL, which only dragoman serve starts: use that,"
+            " or name another data folder"
+        )
     database = Database(settings.folder, synchronous=settings.synchronous)
     database.start()
     return Stores(

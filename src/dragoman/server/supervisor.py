@@ -1,7 +1,8 @@
 """Supervises several worker processes that share a port and a database.
 
 The listening socket is opened once and inherited, so that pending connections survive the death of a worker. A worker
-that dies is restarted. A signal to stop is passed on to all workers; those that do not exit in time are killed.
+that dies is restarted. A signal to stop is passed on to all workers; those that do not exit in time are killed. If no
+database is configured, the bundled PostgreSQL runs as long as the workers.
 """
 
 import os
@@ -10,16 +11,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import NoReturn
 
+import msgspec
 import structlog
 
+from dragoman.server.bundled_database import Guardian, uses_bundled_database
 from dragoman.server.key_files import KEY_FILES
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S, CannotStart, Worker, bind_socket, serve_worker, url_of
 from dragoman.server.stores import FOLDER_ID_FILE
-from dragoman.settings import Settings
+from dragoman.settings import Settings, SettingsError
 from dragoman.stores.encryption import load_or_create_key
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.sqlite.database import lock_folder
@@ -44,13 +47,25 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         CannotStart: the workers could not start.
     """
     configure_logging(settings.log_format, settings.log_level)
-    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        lock = lock_folder(settings.folder)  # workers inherit it: it is released when the last process exits
-    except StoreInUse as error:
-        raise CannotStart(str(error)) from error
-    for name in (FOLDER_ID_FILE, *KEY_FILES):
-        load_or_create_key(settings.folder / name)  # now, so that workers do not race to create it
+    with ExitStack() as stack:
+        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        guardian: Guardian | None = None
+        try:
+            lock = lock_folder(settings.folder)  # workers inherit it: it is released when the last process exits
+            stack.callback(os.close, lock)
+            if uses_bundled_database(settings):
+                guardian = Guardian(settings)
+                stack.callback(guardian.stop)
+                settings = msgspec.structs.replace(settings, database=guardian.start())
+        except (StoreInUse, SettingsError) as error:
+            raise CannotStart(str(error)) from error
+        for name in (FOLDER_ID_FILE, *KEY_FILES):
+            load_or_create_key(settings.folder / name)  # now, so that workers do not race to create it
+        _supervise(settings, environ, guardian)
+    log.info("stopped")
+
+
+def _supervise(settings: Settings, environ: Mapping[str, str], guardian: Guardian | None) -> None:
     listening = bind_socket(settings.host, settings.port, settings.stalled_reader_s)
     url = url_of(settings.host, listening.getsockname()[1])
     supervisor_pipe, supervisor_end = os.pipe()
@@ -62,7 +77,10 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         serve_worker(Worker(number, listening, supervisor_pipe, ready_pipe), settings, environ)
 
     supervisor = _Supervisor(
-        settings.workers, run_worker, stop_timeout_s=settings.drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + CLOSE_TIMEOUT_S
+        settings.workers,
+        run_worker,
+        stop_timeout_s=settings.drain_s + GRACEFUL_SHUTDOWN_TIMEOUT_S + CLOSE_TIMEOUT_S,
+        guardian=guardian,
     )
     try:
         if supervisor.start(ready_reader):
@@ -75,9 +93,8 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
     finally:
         supervisor.stop()
         listening.close()
-        for descriptor in (supervisor_pipe, supervisor_end, ready_reader, ready_pipe, lock):
+        for descriptor in (supervisor_pipe, supervisor_end, ready_reader, ready_pipe):
             os.close(descriptor)
-    log.info("stopped")
 
 
 class _Supervisor:
@@ -87,13 +104,22 @@ class _Supervisor:
         count: the number of workers.
         run_worker: runs a worker by its number, in a forked process.
         stop_timeout_s: how long workers may take to stop.
+        guardian: runs the workers' database, if it is the bundled one.
     """
 
-    def __init__(self, count: int, run_worker: Callable[[int], None], *, stop_timeout_s: float) -> None:
+    def __init__(
+        self,
+        count: int,
+        run_worker: Callable[[int], None],
+        *,
+        stop_timeout_s: float,
+        guardian: Guardian | None = None,
+    ) -> None:
         self.is_stopping = False
         self._count = count
         self._run_worker = run_worker
         self._stop_timeout_s = stop_timeout_s
+        self._guardian = guardian
         self._number_by_pid: dict[int, int] = {}
         self._started_at: dict[int, float] = {}
 
@@ -174,7 +200,10 @@ class _Supervisor:
         numbers: list[int] = []
         with suppress(ChildProcessError):
             while self._number_by_pid and (pid := os.waitpid(-1, os.WNOHANG)[0]):
-                numbers.append(self._number_by_pid.pop(pid))
+                if pid in self._number_by_pid:
+                    numbers.append(self._number_by_pid.pop(pid))
+                elif self._guardian is not None and pid == self._guardian.pid and not self.is_stopping:
+                    self._guardian.restart()
         return numbers
 
     def _send_signal(self, number: signal.Signals) -> None:
