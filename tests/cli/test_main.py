@@ -253,17 +253,17 @@ def test_the_printed_curl_line_streams_an_answer(tmp_path: Path, arguments: tupl
         assert running.request("GET", "/healthz").status_code == 200
         line = printed_value(running, "try")
         pasted = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    assert pasted.stdout.startswith("id: 1\nevent: turn_start\n")
-    assert 'data: {"delta":"You said: What is the capital of France?"}' in pasted.stdout
-    assert "event: turn_stop" in pasted.stdout
+    assert pasted.stdout.startswith("event: response.created\n")
+    assert '"delta":"You said: What is the capital of France?"' in pasted.stdout
+    assert "event: response.completed\n" in pasted.stdout
 
 
 def test_the_curl_line_is_one_line_with_key_agent_and_address() -> None:
-    line = curl_line("http://127.0.0.1:8000/aap/v3", "sk-dragoman-x", "assistant")
+    line = curl_line("http://127.0.0.1:8000/v1", "sk-dragoman-x", "assistant")
     assert "\n" not in line
-    assert line.count("Bearer sk-dragoman-x") == 2
-    assert '{"agent":{"name":"assistant"}}' in line
-    assert "Bearer" not in curl_line("http://127.0.0.1:8000/aap/v3", None, "assistant")
+    assert line.count("Bearer sk-dragoman-x") == 1
+    assert '{"model":"assistant",' in line
+    assert "Bearer" not in curl_line("http://127.0.0.1:8000/v1", None, "assistant")
 
 
 def test_a_server_without_keys_says_how_to_create_one(tmp_path: Path) -> None:

@@ -22,18 +22,16 @@ async def ensure_bootstrap_key(folder: Path, keys: KeyRing) -> str:
 
 
 def curl_line(base: str, key: str | None, agent: str) -> str:
-    """A shell command that creates a session over AAP and streams an answer.
+    """A shell command that streams an answer over OpenAI's API, which most people know.
 
     Args:
-        base: the URL at which AAP is mounted.
+        base: the URL at which OpenAI's API is mounted.
         key: the API key; None on a server without keys.
         agent: the agent's name.
     """
     auth = f" -H 'Authorization: Bearer {key}'" if key else ""
-    post = f"curl -sN{auth} -H 'Content-Type: application/json'"
-    session = f"""$({post} {base}/sessions -d '{{"agent":{{"name":"{agent}"}}}}' | cut -d'"' -f4)"""
-    turn = '{"stream":"delta","messages":[{"role":"user","content":"What is the capital of France?"}]}'
-    return f"{post} {base}/sessions/{session}/turns -d '{turn}'"
+    body = f'{{"model":"{agent}","input":"What is the capital of France?","stream":true}}'
+    return f"curl -sN {base}/responses{auth} -H 'Content-Type: application/json' -d '{body}'"
 
 
 def _read(file: Path) -> str | None:

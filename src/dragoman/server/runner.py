@@ -261,10 +261,10 @@ async def print_first_steps(app: Application, url: str) -> str:
     key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
     local_url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     console_url = f"{local_url}/#key={key}" if key else f"{local_url}/"
-    curl = curl_line(local_url + settings.aap_path, key, app.engine.default_agent)
+    curl = curl_line(local_url + settings.openai_path, key, app.engine.default_agent)
     sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
     sys.stderr.write(f"open  {console_url}\n")
-    sys.stderr.write(f"try   {curl}\n" if settings.aap else "")
+    sys.stderr.write(f"try   {curl}\n" if settings.openai else "")
     sys.stderr.flush()
     return console_url
 

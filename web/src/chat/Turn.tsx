@@ -16,7 +16,7 @@ import type { Entry } from "./conversation";
 import { Markdown } from "../components/Markdown";
 import { isAskedByCall, isPermission } from "./questions";
 import { UserTurn } from "./UserTurn";
-import { type Block, type ChatEnding, type Json, textOf, type Turn } from "./wire";
+import { type Block, type ChatEnding, isMessage, type Json, textOf, type Turn } from "./wire";
 
 const MIN_DURATION_MS = 100;
 
@@ -141,10 +141,33 @@ function BlockView({ block, turn, isGrowing }: { block: Block; turn: Turn; isGro
             return <Bridge bridge={block.content} toolCallId={id} isLive={conversation.liveCalls.has(id)} />;
         }
         case "plan_status":
-            return <Plan plan={block.content} />;
+            return hasLaterPlan(conversation.entries.value, turn, block) ? (
+                <details class="thinking">
+                    <summary>
+                        <Icon name="chevron" />
+                        {t("chat.plan-before")}
+                    </summary>
+                    <Plan plan={block.content} />
+                </details>
+            ) : (
+                <Plan plan={block.content} />
+            );
         default:
             return null;
     }
+}
+
+/** Whether the same answer shows the plan again below. Only its newest state is shown in full. */
+function hasLaterPlan(entries: readonly Entry[], turn: Turn, block: Block): boolean {
+    const isPlan = (each: Block): boolean => each.type === "plan_status";
+    if (turn.blocks.slice(turn.blocks.indexOf(block) + 1).some(isPlan)) return true;
+    const at = entries.findIndex((each) => each.id === turn.turn_id);
+    if (at < 0) return false;
+    for (const { turn: later } of entries.slice(at + 1)) {
+        if (isMessage(later.value)) return false;
+        if (later.value.blocks.some(isPlan)) return true;
+    }
+    return false;
 }
 
 function Thinking({ text, isGrowing }: { text: string; isGrowing: boolean }) {

@@ -11,6 +11,7 @@ import { t } from "../i18n";
 import { AttachmentChip } from "./Attachment";
 import { focusComposer } from "./Composer";
 import { useConversation } from "./context";
+import { DENY, permissionIn } from "./questions";
 import { isMessage, type Json, textOf, type Turn } from "./wire";
 
 const MAX_COLLAPSED_LENGTH = 900;
@@ -205,21 +206,28 @@ function UserText({ text }: { text: string }) {
     );
 }
 
+/** The texts of the answers to a permission, in the protocol's order. */
+const DECISIONS = ["chat.allow-once", "chat.allow-always", "chat.deny"] as const;
+
 /** The answer to a question, with the question's text. */
 function AnswerList({ content }: { content: Json }) {
     if (typeof content !== "object" || content === null || Array.isArray(content)) return null;
     const answers = Array.isArray(content["answers"]) ? content["answers"] : [];
+    const permission = permissionIn(content);
     return (
         <ul class="answered">
             {answers.map((each, index) => {
                 if (typeof each !== "object" || each === null || Array.isArray(each)) return null;
                 const labels = Array.isArray(each["labels"]) ? each["labels"].map(String) : [];
-                const text = [...labels, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
+                const choices = permission === null ? labels : [t(DECISIONS[permission.choice] ?? "chat.deny")];
+                const text = [...choices, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
+                const question =
+                    permission === null ? String(each["question"] ?? "") : t("chat.allow-question", permission);
                 return (
                     <li key={index}>
-                        <Icon name="check" />
+                        <Icon name={permission?.choice === DENY ? "close" : "check"} />
                         <span>
-                            <span class="soft">{String(each["question"] ?? "")}</span> {text}
+                            <span class="soft">{question}</span> {text}
                         </span>
                     </li>
                 );

@@ -1,6 +1,6 @@
 /** Calls that wait for the user: questions and permissions. Pure. */
 import { parsed } from "./fold";
-import type { Answer, Question, ToolCall, Turn } from "./wire";
+import type { Answer, Json, Question, ToolCall, Turn } from "./wire";
 
 const ASK = "AskUserQuestion";
 const DENIED = /^(Tool call denied|denied by the user)/;
@@ -36,6 +36,16 @@ export const decision = (id: string, choice: number, reason: string): Answer => 
     selections: { "0": [choice] },
     custom: reason.trim() ? { "0": reason.trim() } : {},
 });
+
+/** The permission that an answer gives or denies: the tool and the choice; null if it answers something else. */
+export function permissionIn(content: Readonly<Record<string, Json>>): { tool: string; choice: number } | null {
+    const [first] = Array.isArray(content["answers"]) ? content["answers"] : [];
+    const selections = content["selections"] as { "0"?: number[] } | undefined;
+    const choice = selections?.["0"]?.[0];
+    if (!String(content["tool_call_id"] ?? "").startsWith(PERMISSION) || choice === undefined) return null;
+    const tool = /^Allow (.*)\?$/.exec(String((first as { question?: string } | undefined)?.question))?.[1];
+    return tool === undefined ? null : { tool, choice };
+}
 
 export function questionsOf(call: ToolCall): Question[] {
     const parameters = parsed(call.arguments);

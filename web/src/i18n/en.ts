@@ -145,6 +145,7 @@ export const en = {
     "chat.planning-on": "Planning mode is on: the agent plans without taking action.",
     "chat.planning-off": "Planning mode is off.",
     "chat.plan": "Plan",
+    "chat.plan-before": "Plan (updated below)",
     "chat.plan.draft": "draft",
     "chat.plan.approved": "approved",
     "chat.plan.in_progress": "in progress",

@@ -146,6 +146,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.planning-on": "已进入规划模式：智能体只制定计划，不执行操作。",
     "chat.planning-off": "已退出规划模式。",
     "chat.plan": "计划",
+    "chat.plan-before": "计划（下方已更新）",
     "chat.plan.draft": "草案",
     "chat.plan.approved": "已批准",
     "chat.plan.in_progress": "进行中",

@@ -28,7 +28,7 @@ export function RowView({ row, scale, path }: { row: Row; scale: (at: number) =>
                     <span class="run-track" aria-hidden="true">
                         <span
                             class={`run-bar ${kind} ${status === "failed" ? "failed" : ""}`}
-                            style={{ left: `${begin * 100}%`, width: `${width * 100}%` }}
+                            style={{ left: `min(${begin * 100}%, 100% - 3px)`, width: `${width * 100}%` }}
                         />
                     </span>
                     <span class="run-brief">
