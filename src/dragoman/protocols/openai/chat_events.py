@@ -40,7 +40,7 @@ from dragoman.protocols.openai.chat_wire import (
     ToolCall,
 )
 from dragoman.protocols.openai.errors import RunFailed
-from dragoman.protocols.openai.translate import DONE
+from dragoman.protocols.openai.translate import DONE, failure_of, link_to
 
 TextKind = Literal["content", "reasoning_content"]
 PARAGRAPH = "\n\n"
@@ -110,11 +110,8 @@ class ShownRun:
                 return self._say("content", text, closed.message_id)
             case core.Thinking(text=text):
                 return self._say("reasoning_content", text, closed.message_id)
-            case core.Image(url=url) if url.startswith(("http://", "https://")):
-                return self._say("content", f"![image]({url})", seq)
-            case core.File(url=url, name=name) if url.startswith(("http://", "https://")):
-                return self._say("content", f"[{name or 'file'}]({url})", seq)
-        return None
+            case block:
+                return self._say("content", link_to(block) or "", seq)
 
     def _say(self, kind: TextKind, text: str, paragraph: object) -> Words | None:
         if not text:
@@ -223,8 +220,7 @@ class ChatEvents:
 
     def _end(self, stopped: RunStopped) -> bytes:
         if self._created < 0 or stopped.reason not in FINISH_REASONS:
-            code = stopped.code or ("server_error" if stopped.reason == "error" else stopped.reason)
-            return self._fail(RunFailed(code, stopped.message or "The run failed"))
+            return self._fail(failure_of(stopped))
         self.is_over = True
         is_called = stopped.reason == "tool_use" and self.calls
         finish_reason: FinishReason = "tool_calls" if is_called else FINISH_REASONS[stopped.reason]

@@ -32,7 +32,7 @@ from dragoman.protocols.openai.handlers import (
 )
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import CreateResponse, decode_request
-from dragoman.protocols.openai.runs import RunHandle, Runs
+from dragoman.protocols.openai.runs import RunHandle, RunRequest, Runs
 from dragoman.protocols.openai.translate import ALL, ResponseEvents, new_response, run_fields
 
 _STREAM = "Server-sent events, from `response.created` to the response's last event and `[DONE]`."
@@ -74,7 +74,7 @@ class ResponseHandlers(OpenAiHandlers):
         raw = await read_json_body(request, self._options.body_limit)
         parsed = decode_request(raw)
         fields, owner = parsed.fields, principal_of(request).user
-        async with self._runs.start(owner, parsed, idempotency_key(request, raw)) as handle:
+        async with self._runs.start(RunRequest(owner, parsed, idempotency_key(request, raw))) as handle:
             headers = session_headers(handle.session)
             if not handle.first_seq:
                 events, frames = self._runs.acknowledge(handle)

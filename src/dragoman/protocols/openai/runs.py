@@ -181,16 +181,10 @@ class Runs:
     # --- starting -------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def start(
-        self, owner: UserId, parsed: ParsedResponse, key: IdempotencyKey | None = None, unstored: RunId | None = None
-    ) -> AsyncIterator[RunHandle]:
-        """Start the run that a request asks for, or find the one that its idempotency key started before.
-
-        `unstored` is a run that the request may continue by its response, though that is not stored.
-        """
-        request = RunRequest(owner, parsed, key, unstored)
+    async def start(self, request: RunRequest) -> AsyncIterator[RunHandle]:
+        """Start the run that a request asks for, or find the one that its idempotency key started before."""
         async with AsyncExitStack() as stack:
-            yield await self.start_once(stack, owner, key, partial(self._submit, stack, request))
+            yield await self.start_once(stack, request.owner, request.key, partial(self._submit, stack, request))
 
     async def start_once(
         self,

@@ -33,7 +33,7 @@ from dragoman.protocols.openai.delivery import Delivery
 from dragoman.protocols.openai.errors import ERRORS, InvalidParameter
 from dragoman.protocols.openai.handlers import OpenAiOptions, error_facts, write_error
 from dragoman.protocols.openai.requests import CreateResponse, decode_object, parse_request
-from dragoman.protocols.openai.runs import RunHandle, Runs
+from dragoman.protocols.openai.runs import RunHandle, RunRequest, Runs
 from dragoman.protocols.openai.translate import PROTOCOL, payloads
 
 PATH = "/responses"
@@ -234,7 +234,7 @@ class _Socket:
     async def _respond(self, body: JsonObject, memory: MemoryReservation) -> None:
         parsed = parse_request(_checked(body))
         unstored = None if self._unstored is None else self._unstored.run_id
-        async with self._sockets.runs.start(self._user, parsed, unstored=unstored) as handle:
+        async with self._sockets.runs.start(RunRequest(self._user, parsed, unstored=unstored)) as handle:
             memory.release()
             if not handle.first_seq:
                 for text in payloads(self._sockets.runs.acknowledge(handle)[1]):

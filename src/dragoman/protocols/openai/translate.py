@@ -38,6 +38,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire
+from dragoman.protocols.openai.errors import RunFailed
 from dragoman.protocols.openai.requests import RunFields
 
 PROTOCOL = "openai"
@@ -58,14 +59,8 @@ ENDS: Mapping[StopReason, tuple[wire.ResponseStatus, str]] = {
 """The status and the last event of a response (shared rules, 24). The protocol has no event for a stop; this one ends
 all clients cleanly."""
 _ECHOED = (
-    *(
-        "previous_response_id",
-        "max_output_tokens",
-        "max_tool_calls",
-        "parallel_tool_calls",
-        "tool_choice",
-        "truncation",
-    ),
+    *("previous_response_id", "max_output_tokens", "max_tool_calls", "parallel_tool_calls"),
+    *("tool_choice", "truncation"),
     *("temperature", "top_p", "presence_penalty", "frequency_penalty", "store", "background", "metadata"),
     *("user", "safety_identifier", "prompt_cache_key"),
 )
@@ -228,8 +223,8 @@ class ResponseEvents:
             self._finish(index, msgspec.structs.replace(item, status="incomplete"))
         error, reasons = None, {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
         if status == "failed":
-            code = stopped.code or ("server_error" if stopped.reason == "error" else stopped.reason)
-            error = wire.ErrorInfo(_ERROR_CODES.get(code, code), stopped.message or "The run failed")
+            failure = failure_of(stopped)
+            error = wire.ErrorInfo(_ERROR_CODES.get(failure.code, failure.code), str(failure))
         details = (
             msgspec.convert({"reason": reasons[stopped.reason]}, wire.IncompleteDetails)
             if status == "incomplete"
@@ -295,11 +290,8 @@ class ResponseEvents:
             elif block.text:
                 kind: Literal["message", "reasoning"] = "message" if isinstance(block, core.Text) else "reasoning"
                 self._add_part(self._item_for(closed.message_id, kind), closed.index, block.text)
-        elif isinstance(block, core.Image | core.File) and block.url.startswith(("https://", "http://")):
-            text = (
-                f"![image]({block.url})" if isinstance(block, core.Image) else f"[{block.name or 'file'}]({block.url})"
-            )
-            self._add_part(self._item_for(closed.message_id, "message"), closed.index, text)
+        elif (link := link_to(block)) is not None:
+            self._add_part(self._item_for(closed.message_id, "message"), closed.index, link)
 
     def _add_part(self, opened: _Open, block: int, text: str) -> None:
         """Send a whole part."""
@@ -473,6 +465,19 @@ class ResponseEvents:
     def _take_frames(self) -> bytes:
         frames, self._frames = self._frames, []
         return b"".join(frames)
+
+
+def link_to(block: core.Block) -> str | None:
+    """A picture or a file of an answer as Markdown; None if the block is neither, or only in the log."""
+    if not isinstance(block, core.Image | core.File) or not block.url.startswith(("https://", "http://")):
+        return None
+    return f"![image]({block.url})" if isinstance(block, core.Image) else f"[{block.name or 'file'}]({block.url})"
+
+
+def failure_of(stopped: RunStopped) -> RunFailed:
+    """Why a run has no answer."""
+    code = stopped.code or ("server_error" if stopped.reason == "error" else stopped.reason)
+    return RunFailed(code, stopped.message or "The run failed")
 
 
 def payloads(frames: bytes) -> list[str]:
