@@ -58,7 +58,7 @@ ERROR_TABLE = ErrorTable(
         refusals.IssuerUnavailable: _UNAVAILABLE,
         refusals.SessionUnreadable: ErrorRow(500, "INTERNAL_ERROR"),
         refusals.ShuttingDown: _UNAVAILABLE,
-        TaskNotFound: ErrorRow(404, "TASK_NOT_FOUND"),
+        TaskNotFound: ErrorRow(404, "TASK_NOT_FOUND", "there is no such task"),
         errors.UnknownPath: ErrorRow(404, "NOT_FOUND"),
         errors.MethodNotAllowed: ErrorRow(405, "METHOD_NOT_ALLOWED"),
         errors.UnsupportedMediaType: ErrorRow(415, "UNSUPPORTED_MEDIA_TYPE"),

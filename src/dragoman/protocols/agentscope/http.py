@@ -228,7 +228,7 @@ class _Handlers(Handlers):
             async with self._runs.find_by_run_id(principal_of(request).user, task_id) as handle:
                 events = await self._runs.events_so_far(handle)
         if events is None or not events.options.is_task:
-            raise TaskNotFound("there is no such task")
+            raise TaskNotFound
         return task_state(task_id, events)
 
     @endpoint("GET", _AT["response"])

@@ -8,22 +8,13 @@ from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable
 class MissingFields(kit.RequestError):
     """A `chat:send` without a session, or with nothing to send."""
 
-    def __init__(self) -> None:
-        super().__init__("Missing session_id or message")
-
 
 class NothingToCompact(kit.RequestError):
     """The session is too short to be compacted."""
 
-    def __init__(self) -> None:
-        super().__init__("there is nothing to compact")
-
 
 class InvalidPacket(kit.RequestError):
     """A polling client sent something that is not an Engine.IO packet."""
-
-    def __init__(self) -> None:
-        super().__init__("the body is not a sequence of Engine.IO packets")
 
 
 _BAD_REQUEST = ErrorRow(422, "bad_request", facts=("path",))
@@ -80,9 +71,9 @@ ERROR_TABLE = ErrorTable(
         kit.InvalidJson: ErrorRow(422, "bad_request"),
         kit.InvalidBody: ErrorRow(422, "bad_request"),
         kit.InternalError: ErrorRow(500, "internal"),
-        MissingFields: ErrorRow(422, "bad_request"),
-        InvalidPacket: ErrorRow(400, "bad_request"),
-        NothingToCompact: ErrorRow(409, "nothing_to_compact"),
+        MissingFields: ErrorRow(422, "bad_request", "Missing session_id or message"),
+        InvalidPacket: ErrorRow(400, "bad_request", "the body is not a sequence of Engine.IO packets"),
+        NothingToCompact: ErrorRow(409, "nothing_to_compact", "there is nothing to compact"),
     }
 )
 
