@@ -9,14 +9,6 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import memories as wire
 from dragoman.protocols.blade.wire.decoding import parse_page
-from dragoman.protocols.blade.wire.memories import (
-    MemoryBatchBody,
-    MemoryBody,
-    MemoryInfo,
-    MemoryPage,
-    MemorySwitchBody,
-    NewMemoryBody,
-)
 from dragoman.protocols.kit.endpoints import query
 
 _MEMORY = "/memories/{memory}"
@@ -46,19 +38,19 @@ class MemoryHandlers(BladeHandlers):
         self._memories = memories
 
     @endpoint("POST", "/memories", example={"content": "likes tea"}, status=201)
-    async def add(self, principal: Principal, body: NewMemoryBody) -> MemoryInfo:
+    async def add(self, principal: Principal, body: wire.NewMemoryBody) -> wire.MemoryInfo:
         """Create a memory."""
         return wire.to_memory_info(await self._memories.add(principal.user, wire.texts_of(body)))
 
     @endpoint("GET", "/memories", parameters=(*_FILTER_QUERY, *PAGE_QUERY))
-    async def page(self, principal: Principal, query: Mapping[str, str]) -> MemoryPage:
+    async def page(self, principal: Principal, query: Mapping[str, str]) -> wire.MemoryPage:
         """List memories, newest first."""
         offset, limit = parse_page(query, default=20, maximum=100)
         memories, total = await self._memories.page(principal.user, wire.parse_filter(query), offset, limit)
-        return MemoryPage([wire.to_memory_info(each) for each in memories], total)
+        return wire.MemoryPage([wire.to_memory_info(each) for each in memories], total)
 
     @endpoint("POST", "/memories/batch", example={"action": "disable", "ids": [1]})
-    async def batch(self, principal: Principal, body: MemoryBatchBody) -> OperationResult:
+    async def batch(self, principal: Principal, body: wire.MemoryBatchBody) -> OperationResult:
         """Delete, disable or enable memories."""
         user, ids = principal.user, set(body.ids)
         if body.action == "delete":
@@ -66,18 +58,18 @@ class MemoryHandlers(BladeHandlers):
         return OperationResult(True, await self._memories.set_disabled(user, ids, disabled=body.action == "disable"))
 
     @endpoint("GET", _MEMORY)
-    async def get(self, principal: Principal, memory: str) -> MemoryInfo:
+    async def get(self, principal: Principal, memory: str) -> wire.MemoryInfo:
         """Get a memory."""
         return wire.to_memory_info(await self._memories.get(principal.user, wire.parse_memory_id(memory)))
 
     @endpoint("PUT", _MEMORY, example={"topic": "taste"})
-    async def change(self, principal: Principal, memory: str, body: MemoryBody) -> MemoryInfo:
+    async def change(self, principal: Principal, memory: str, body: wire.MemoryBody) -> wire.MemoryInfo:
         """Change a memory."""
         changes, memory_id = wire.changes_of(body), wire.parse_memory_id(memory)
         return wire.to_memory_info(await self._memories.change(principal.user, memory_id, changes))
 
     @endpoint("PATCH", _MEMORY, example={"disabled": True})
-    async def switch(self, principal: Principal, memory: str, body: MemorySwitchBody) -> MemoryInfo:
+    async def switch(self, principal: Principal, memory: str, body: wire.MemorySwitchBody) -> wire.MemoryInfo:
         """Disable or enable a memory."""
         memory_id = wire.parse_memory_id(memory)
         changed = await self._memories.change(principal.user, memory_id, {}, disabled=body.disabled)

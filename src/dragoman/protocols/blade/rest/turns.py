@@ -23,15 +23,8 @@ from dragoman.protocols.blade.projection.loader import (
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.rest.endpoints import PAGE_QUERY, SESSION, BladeHandlers, endpoint
+from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire import sessions as wire
-from dragoman.protocols.blade.wire.chat import (
-    Alternative,
-    Turn,
-    checkpoint_id,
-    compaction_id,
-    parse_checkpoint_id,
-    public_session_id,
-)
 from dragoman.protocols.blade.wire.decoding import MAX_OFFSET, parse_page
 
 BODY_LIMIT = 4 * 1024 * 1024
@@ -46,12 +39,12 @@ class TurnHandlers(BladeHandlers):
     # --- turns ------------------------------------------------------------------------------------------------------
 
     @endpoint("GET", f"{SESSION}/messages", access="reader", parameters=PAGE_QUERY)
-    async def messages(self, principal: Principal, live: SessionView, query: Mapping[str, str]) -> list[Turn]:
+    async def messages(self, principal: Principal, live: SessionView, query: Mapping[str, str]) -> list[chat.Turn]:
         """List the turns of the active branch."""
         offset, limit = parse_page(query, default=MAX_OFFSET, maximum=MAX_OFFSET)
         projection = await self._load_visible(live, principal)
         for group in alternatives_of(branches_in(projection), projection.turns.all):
-            versions = [Alternative(checkpoint_id(each.first_seq), each.turn.turn_id) for each in group]
+            versions = [chat.Alternative(chat.checkpoint_id(each.first_seq), each.turn.turn_id) for each in group]
             for each in group:
                 each.turn.alternatives = versions
         turns = active_turns(live, projection)
@@ -93,7 +86,7 @@ class TurnHandlers(BladeHandlers):
             raise NothingToCompact
         fields = ("archived_count", "tokens_before", "tokens_after", "trigger")
         return wire.CompactResult(
-            compaction_id=compaction_id(public_session_id(live.state.session_id), live.state.seq),
+            compaction_id=chat.compaction_id(chat.public_session_id(live.state.session_id), live.state.seq),
             saved_ratio=saved_ratio(compaction.tokens_before, compaction.tokens_after),
             **{name: getattr(compaction, name) for name in fields},
         )
@@ -131,7 +124,7 @@ class TurnHandlers(BladeHandlers):
         after = active_turns(live, await load_projection(self.engine, live))
         remaining = {each.turn.turn_id for each in after}
         return wire.RewindResult(
-            session_id=public_session_id(live.state.session_id),
+            session_id=chat.public_session_id(live.state.session_id),
             checkpoint_id=body.checkpoint_id,
             leaf_entry_id=after[-1].turn.id if after else None,
             removed_turn_ids=[each.turn.turn_id for each in active if each.turn.turn_id not in remaining],
@@ -161,7 +154,9 @@ class TurnHandlers(BladeHandlers):
         if branch.end < last:
             await self.engine.switch_branch(live, (*branch.hidden, (branch.end + 1, last)))
         leaf = branch.entries(projection.turns.all)[-1]
-        return wire.SwitchBranchResult(session_id=public_session_id(live.state.session_id), leaf_entry_id=leaf.turn.id)
+        return wire.SwitchBranchResult(
+            session_id=chat.public_session_id(live.state.session_id), leaf_entry_id=leaf.turn.id
+        )
 
     async def _load_visible(self, live: SessionView, principal: Principal) -> Projection:
         """Load a session's turns, without the memories if the caller is not the owner."""
@@ -178,7 +173,7 @@ class TurnHandlers(BladeHandlers):
 
 def find_checkpoint(projection: Projection, name: str) -> TurnBuilder:
     """Find the user's turn of a checkpoint. Raises NotFound."""
-    seq = parse_checkpoint_id(name)
+    seq = chat.parse_checkpoint_id(name)
     for each in projection.turns.all:
         if each.first_seq == seq and each.is_checkpoint:
             return each
