@@ -16,10 +16,9 @@ from dragoman.protocols.blade.rest.sessions import SessionHandlers
 from dragoman.protocols.blade.rest.timelines import TimelineHandlers
 from dragoman.protocols.blade.rest.turns import TurnHandlers
 from dragoman.protocols.blade.socket.inbox import Inbox
-from dragoman.protocols.blade.socket.room import DEFAULT_OPTIONS
 from dragoman.protocols.blade.socket.rooms import Rooms
 from dragoman.protocols.blade.socket.server import SocketServer
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp
 
 OLDEST_CLIENT_LEVEL = "0.4.17"
 """The oldest level of the vendor's clients that this implementation was checked against."""
@@ -36,18 +35,16 @@ class Blade:
         server_info: ServerInfo,
         key_ring: KeyRing,
         *,
-        areas: Sequence[BladeHandlers] = (),
-        admit_stream: AdmitStream = admit_all,
-        patches: PatchOptions = DEFAULT_OPTIONS,
+        areas: Sequence[BladeHandlers],
+        admit_stream: AdmitStream,
+        patches: PatchOptions,
     ) -> None:
         """Put the protocol together.
 
         Args:
-            engine: the engine.
             authenticate: identifies the caller of a request.
             authenticator: identifies who connects, and reports revoked keys.
             server_info: what the server reports about itself.
-            key_ring: the users' keys.
             areas: the endpoints of REST besides those of sessions.
             admit_stream: counts a connection against its user's limit.
             patches: how growing turns are sent.

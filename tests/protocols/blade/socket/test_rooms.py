@@ -15,6 +15,7 @@ from dragoman.engine.instrumentation.counted_log import CountedLog
 from dragoman.engine.sessions import registry
 from dragoman.engine.sessions.reader import Reader
 from dragoman.ports.log import Append
+from dragoman.protocols.blade.projection.emitter import PatchOptions
 from dragoman.protocols.blade.projection.projection import Projection
 from dragoman.protocols.blade.socket import room, rooms
 from dragoman.protocols.blade.socket.server import DISCONNECT_QUEUE_BYTES, Socket, event_packet
@@ -88,7 +89,7 @@ async def test_a_room_that_nobody_waits_for_any_more_reads_no_longer(monkeypatch
     monkeypatch.setattr(Reader, "next", never)
     async with running_world(SimulatedLog()) as world:
         engine = await world.start()
-        opening = asyncio.create_task(rooms.Rooms(engine).open(await open_session(engine)))
+        opening = asyncio.create_task(rooms.Rooms(engine, PatchOptions()).open(await open_session(engine)))
         async with asyncio.timeout(DEADLINE_S):
             await reading.wait()
             opening.cancel()

@@ -128,24 +128,20 @@ def answer_block(call_id: str, arguments: JsonObject, answers: list[JsonObject])
 # --- _meta ------------------------------------------------------------------------------------------------------------
 
 
-class InvalidMeta(msgspec.Struct, frozen=True):
-    """A part of `_meta` that has the wrong shape."""
+def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | str]:
+    """Yield the page action and the card in a tool's return value, in that order, or what is wrong with each.
 
-    reason: str
-
-
-def meta_blocks(value: Json, call: ToolCall) -> Iterator[Block | InvalidMeta]:
-    """Yield the page action and the card in a tool's return value, in that order. Source: specification, section 14."""
+    Source: specification, section 14.
+    """
     meta = meta_of(value)
     if (bridge := meta.get("bridge")) is not None:
         if isinstance(bridge, dict) and isinstance(bridge.get("action"), str):
             content = {"action": bridge["action"], "payload": bridge.get("payload")}
             yield Block("tool_bridge", content, call.id, call.tool_name, call.display_name)
         else:
-            yield InvalidMeta("a bridge must have an action, which is a string")
+            yield "a bridge must have an action, which is a string"
     if (card := meta.get("ui")) is not None:
-        error = card_error(card)
-        yield InvalidMeta(error) if error else Block("tool_ui", card, call.id, call.tool_name, call.display_name)
+        yield card_error(card) or Block("tool_ui", card, call.id, call.tool_name, call.display_name)
 
 
 def meta_of(value: Json) -> JsonObject:

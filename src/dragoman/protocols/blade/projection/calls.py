@@ -120,7 +120,7 @@ class CallList:
                 notification = {
                     "notification_type": "tool_meta_invalid",
                     "title": f"{tool_call.tool_name} returned metadata that cannot be shown",
-                    "detail": block.reason,
+                    "detail": block,
                     "status": "warning",
                 }
                 self._emitter.emit("system:notification", notification)

@@ -56,7 +56,6 @@ class Projection:
     """Turns the records of a session into turns and events, from the first record on.
 
     Args:
-        session_id: the session.
         titles: the tools' names for people.
         keeps_finished_turns: whether `turns.all` is filled; if not, only turns that go on stay in memory.
     """

@@ -55,7 +55,6 @@ class ArchiveHandlers(BladeHandlers):
     """Handlers of archives.
 
     Args:
-        engine: the engine.
         audit: records exports.
         memory_default: whether an imported session uses memories if its agent does not say.
     """

@@ -18,8 +18,8 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The level of Blade that is served; a client of the same number fits."""
     oldest_client_level: str
     server_version: str
-    sharing_enabled: bool = True
-    memory_enabled: bool = True
+    sharing_enabled: bool
+    memory_enabled: bool
     """Whether sessions use memories if neither the client nor the agent says."""
 
 

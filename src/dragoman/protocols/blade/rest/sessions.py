@@ -32,7 +32,6 @@ class SessionHandlers(BladeHandlers):
     """Handlers of sessions as a whole.
 
     Args:
-        engine: the engine.
         memory_default: whether a new session uses memories if neither the request nor the agent says.
     """
 

@@ -42,8 +42,6 @@ class ShareHandlers(BladeHandlers):
     """Handlers of share links.
 
     Args:
-        engine: the engine.
-        shares: the links.
         public_url: the server's address for clients; if None, the one that the request was sent to.
         is_enabled: whether links exist at all.
     """

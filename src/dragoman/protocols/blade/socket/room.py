@@ -24,7 +24,6 @@ BATCHED_EVENTS = frozenset({"chat:start", "turn:start", "turn:patch", "turn:end"
 """Events that raw sockets get in batches (specification, section 16)."""
 FLATTENED_EVENTS = frozenset({"turn:start", "turn:end"})
 """Of those, the ones whose fields are repeated at the item's top level."""
-DEFAULT_OPTIONS = PatchOptions()
 RELOAD_DELAY_S = 0.5
 """How long to wait before a session that left the memory is loaded again."""
 
@@ -39,7 +38,7 @@ class Room:
         engine: Engine,
         live: SessionView,
         on_updated: Callable[["Room", OutgoingEvent], None],
-        options: PatchOptions = DEFAULT_OPTIONS,
+        options: PatchOptions,
     ) -> None:
         self.session_id: SessionId = live.state.session_id
         self.owner = live.state.owner

@@ -24,7 +24,7 @@ from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.chat import replay_state_of, updated_fields
 from dragoman.protocols.blade.projection.emitter import OutgoingEvent, PatchOptions
-from dragoman.protocols.blade.socket.room import DEFAULT_OPTIONS, Room
+from dragoman.protocols.blade.socket.room import Room
 from dragoman.protocols.blade.socket.server import Socket, event_packet
 from dragoman.protocols.blade.translate import status_of
 from dragoman.protocols.blade.wire.chat import public_session_id
@@ -36,7 +36,7 @@ LIST_UPDATE_INTERVAL_S = 1.0
 class Rooms:
     """The open rooms, and all sockets."""
 
-    def __init__(self, engine: Engine, options: PatchOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, engine: Engine, options: PatchOptions) -> None:
         self._engine = engine
         self._options = options
         self._rooms: dict[SessionId, Room] = {}
