@@ -24,6 +24,7 @@ from dragoman.protocols.agentscope.translate import ResponseEvents, response_id,
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import json_response, read_answer, read_json_body
+from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, path_steps
 from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
@@ -31,6 +32,7 @@ from dragoman.protocols.kit.sse import fixed_stream, open_stream, resume_stream
 
 QUEUE = "dragoman"
 """The name of the only queue of tasks. The protocol requires one."""
+MAX_POSITION = 999_999_999
 MODE = "standalone"
 """The package's term for a server in a process of its own."""
 
@@ -293,10 +295,10 @@ class _Handlers(Handlers):
 def _position(request: Request) -> int:
     """The number of the last event that the client has received; -1 if none. Raises InvalidCursor."""
     position = request.query_params.get("after", request.headers.get("last-event-id", "-1")) or "-1"
-    digits = "1" if position == "-1" else position
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+    number = -1 if position == "-1" else parse_whole_number(position, 0, MAX_POSITION)
+    if number is None:
         raise InvalidCursor("after must be the sequence_number of an event of this response")
-    return int(position)
+    return number
 
 
 def _write_error(error: ErrorResponse) -> Response:

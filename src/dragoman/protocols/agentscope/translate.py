@@ -94,10 +94,7 @@ class _OpenMessage(msgspec.Struct):
 
 # Large: any record may change the open message, the output and the numbering together.
 class ResponseEvents:
-    """Encodes the records of one run as frames, beginning with the run's first record.
-
-    The class is long because any record may change the open message, the output and the numbering together.
-    """
+    """Encodes the records of one run as frames, beginning with the run's first record."""
 
     def __init__(
         self,

@@ -26,38 +26,38 @@ Id = Annotated[str, Meta(min_length=1)]
 # --- requests: undeclared fields are ignored -----------------------------------------------------------------------
 
 
-class TextIn(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+class TextIn(msgspec.Struct, frozen=True, tag="text"):
     """Text."""
 
     text: str | None = None
 
 
-class ImageIn(msgspec.Struct, frozen=True, tag_field="type", tag="image"):
+class ImageIn(msgspec.Struct, frozen=True, tag="image"):
     """An image, as a URL or `data:` URI."""
 
     image_url: str | None = None
 
 
-class DataIn(msgspec.Struct, frozen=True, tag_field="type", tag="data"):
+class DataIn(msgspec.Struct, frozen=True, tag="data"):
     """A JSON object; the payload of calls, outputs and answers."""
 
     data: JsonObject | None = None
 
 
-class AudioIn(msgspec.Struct, frozen=True, tag_field="type", tag="audio"):
+class AudioIn(msgspec.Struct, frozen=True, tag="audio"):
     """Audio, as a URL, a `data:` URI or base64."""
 
     data: str | None = None
     format: str | None = None
 
 
-class VideoIn(msgspec.Struct, frozen=True, tag_field="type", tag="video"):
+class VideoIn(msgspec.Struct, frozen=True, tag="video"):
     """A video, as a URL or `data:` URI."""
 
     video_url: str | None = None
 
 
-class FileIn(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
+class FileIn(msgspec.Struct, frozen=True, tag="file"):
     """A file. The web client sends its name as `file_name`."""
 
     file_url: str | None = None
@@ -67,7 +67,7 @@ class FileIn(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
     file_data: str | None = None
 
 
-class RefusalIn(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
+class RefusalIn(msgspec.Struct, frozen=True, tag="refusal"):
     """The text of a model's refusal, in a history."""
 
     refusal: str | None = None
