@@ -18,7 +18,7 @@ from dragoman.engine.deadlines import Deadlines
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.errors import ERROR_TABLE, TaskNotFound
-from dragoman.protocols.agentscope.paths import endpoints
+from dragoman.protocols.agentscope.paths import endpoints, stop_path
 from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
 from dragoman.protocols.agentscope.translate import ResponseEvents, response_id, task_state
 from dragoman.protocols.kit import openapi
@@ -70,8 +70,6 @@ def app(
     return ProtocolApp(inputs.PROTOCOL, routes, ERROR_TABLE, authenticate, write_error=_write_error)
 
 
-_AT = endpoints("/process")
-"""The paths of the handlers below, to be replaced by the configured ones."""
 _EXAMPLE = {"input": [{"role": "user", "type": "message", "content": [{"type": "text", "text": "Hello!"}]}]}
 _STREAM = "server-sent events without names: responses, messages and contents, to the terminal response"
 _RUN_ERRORS = {
@@ -82,8 +80,10 @@ _STATE = ResponseSpec(description="its state", body=dict[str, str])
 
 
 def _configured(path: str, process: str) -> str:
-    """A path of `_AT` with the configured one in place of `/process`."""
-    return dict(zip(_AT.values(), endpoints(process).values(), strict=True)).get(path, path)
+    """A handler's path with the configured one in place of `/process`."""
+    if path == "/stop":
+        return stop_path(process)
+    return process + path.removeprefix("/process") if path.startswith("/process") else path
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -126,19 +126,19 @@ class _Handlers(Handlers):
         """List the paths of the service."""
         return Service("Dragoman", MODE, endpoints(self._options.path))
 
-    @endpoint("GET", _AT["health"], is_open=True)
+    @endpoint("GET", "/health", is_open=True)
     async def health(self, request: Request) -> dict[str, str]:
         """Get the health of the service."""
         runner = "ready" if await self._state() == "ready" else "not_ready"
         return {"status": "healthy", "mode": MODE, "runner": runner}
 
-    @endpoint("GET", _AT["readiness"], is_open=True, other={503: _STATE})
+    @endpoint("GET", "/readiness", is_open=True, other={503: _STATE})
     async def readiness(self, request: Request) -> dict[str, str] | Response:
         """Get the readiness of the service."""
         state = await self._state()
         return {"status": state} if state == "ready" else _unavailable_response(state)
 
-    @endpoint("GET", _AT["liveness"], is_open=True, other={503: _STATE})
+    @endpoint("GET", "/liveness", is_open=True, other={503: _STATE})
     async def liveness(self, request: Request) -> dict[str, str] | Response:
         """Get the liveness of the service."""
         state = await self._state()
@@ -149,7 +149,7 @@ class _Handlers(Handlers):
 
     @endpoint(
         "POST",
-        _AT["process"],
+        "/process",
         body=wire.AgentRequest,
         example=_EXAMPLE,
         returns="the terminal response, whatever its status",
@@ -184,7 +184,7 @@ class _Handlers(Handlers):
                 raise SessionNotFound("the session was deleted")
             return events.response
 
-    @endpoint("POST", _AT["stop"], body=wire.StopRequest, example={"session_id": "s-17"})
+    @endpoint("POST", "/stop", body=wire.StopRequest, example={"session_id": "s-17"})
     async def stop(self, request: Request) -> wire.StopResponse:
         """Cancel a running response."""
         body = wire.decode_stop(await read_json_body(request, self._options.body_limit))
@@ -199,7 +199,7 @@ class _Handlers(Handlers):
                     is_stopped = await self._engine.stop_run(session)
         return wire.StopResponse(canceled=is_stopped)
 
-    @endpoint("POST", _AT["task"], body=wire.TaskRequest, example={**_EXAMPLE, "timeout": 60}, errors=_RUN_ERRORS)
+    @endpoint("POST", "/process/task", body=wire.TaskRequest, example={**_EXAMPLE, "timeout": 60}, errors=_RUN_ERRORS)
     async def submit_task(self, request: Request) -> wire.TaskSubmitted:
         """Run an agent in the background."""
         parsed = wire.decode_task(await read_json_body(request, self._options.body_limit))
@@ -221,7 +221,7 @@ class _Handlers(Handlers):
 
     # --- reading back ---------------------------------------------------------------------------------------------
 
-    @endpoint("GET", _AT["task_status"])
+    @endpoint("GET", "/process/task/{task_id}")
     async def task(self, request: Request) -> wire.TaskState:
         """Get a task."""
         task_id: str = request.path_params["task_id"]
@@ -233,7 +233,7 @@ class _Handlers(Handlers):
             raise TaskNotFound
         return task_state(task_id, events)
 
-    @endpoint("GET", _AT["response"])
+    @endpoint("GET", "/process/responses/{response_id}")
     async def response(self, request: Request) -> wire.AgentResponse:
         """Get a response."""
         async with self._runs.find(principal_of(request).user, request.path_params["response_id"]) as handle:
@@ -251,7 +251,7 @@ class _Handlers(Handlers):
 
     @endpoint(
         "GET",
-        _AT["response_events"],
+        "/process/responses/{response_id}/events",
         parameters=(
             query("after", "number of the last event received; -1: none", int),
             request_header("Last-Event-ID", "the same, if `after` is not given"),
@@ -266,7 +266,7 @@ class _Handlers(Handlers):
 
     @endpoint(
         "GET",
-        _AT["session_events"],
+        "/process/sessions/{session_id}/events",
         streams=_STREAM,
         other={204: ResponseSpec(description="the session has no response")},
     )

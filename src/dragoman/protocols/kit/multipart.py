@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 def read_form(content_type: str, body: bytes) -> list[Part]:
-    """The fields of a form, in their order. Raises NotAForm."""
+    """The fields of a form, in their order. Raises InvalidForm."""
     declared = _BOUNDARY.match(content_type)
     if declared is None:
         raise InvalidForm("multipart/form-data with a boundary was expected")
