@@ -1,6 +1,7 @@
 """Rotating encryption keys: old data stays readable, and old copies of the file are refused."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from click.testing import CliRunner
 
 from dragoman.cli.main import commands
 from dragoman.core.upload_links import Links
-from dragoman.server.key_files import KEY_FILES
+from dragoman.server.key_files import KEY_FILES, check_key_files, rotate
+from dragoman.server.stores import open_stores_at
+from dragoman.settings import SettingsError
 from tests.servers import running_server
 
 
@@ -45,6 +48,28 @@ async def test_sessions_continue_after_both_keys_were_rotated(
             assert (refused.exit_code, "is not the key of this database's servers" in refused.output) == (1, True)
             (folder / "secrets.key").write_bytes(rotated_key)
         await server.start()
+
+
+async def test_a_rotation_that_a_crash_interrupted_is_finished_by_the_next_one(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """The key is in the file, but the database does not know it: servers have to wait until it does."""
+    file = tmp_path / "secrets.key"
+    with closing(open_stores_at(postgres_url)) as stores:
+        fingerprints = stores.key_fingerprints
+        assert fingerprints is not None
+        await check_key_files(tmp_path, fingerprints)
+        before = await fingerprints.find(file.name)
+        assert before is not None
+        rotated = await rotate(tmp_path, file.name, fingerprints)
+        content = file.read_bytes()
+        await fingerprints.replace(file.name, before)  # what is left if the server dies before this is written
+
+        with pytest.raises(SettingsError, match=r"was interrupted: run dragoman keys rotate secrets\.key again"):
+            await check_key_files(tmp_path, fingerprints)
+        assert await rotate(tmp_path, file.name, fingerprints) == rotated == await fingerprints.find(file.name)
+        assert file.read_bytes() == content, "no further key"
+        await check_key_files(tmp_path, fingerprints)
 
 
 def test_links_of_an_older_key_remain_valid() -> None:

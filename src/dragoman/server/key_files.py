@@ -1,6 +1,7 @@
 """The keys in the data folder. All servers of one database need the same ones, which is checked at start."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -43,8 +44,11 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
                 f"{path} is missing: the servers of this database share the keys of fingerprint {registered};"
                 f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
             )
-        fingerprint = fingerprint_of(name, _content(path))
+        keys = _load(path)
+        fingerprint = fingerprint_of(name, *keys)
         registered = await fingerprints.register(name, fingerprint)
+        if registered == fingerprint_of(name, *keys[1:]):
+            raise SettingsError(f"the rotation of {path} was interrupted: run dragoman keys rotate {name} again")
         if registered != fingerprint:
             raise SettingsError(
                 f"{path} has the fingerprint {fingerprint}, and the other servers of this database have {registered};"
@@ -54,6 +58,8 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
 
 async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints | None) -> str:
     """Make a new current key in a data folder that no server uses. Returns the fingerprint of the file.
+
+    A rotation that was interrupted after the key was written is finished, with that key.
 
     Args:
         folder: the data folder.
@@ -66,23 +72,26 @@ async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints | None) 
     path = folder / name
     if not path.exists():
         raise SettingsError(f"{path} does not exist: name the data folder of a server with --data")
-    before = fingerprint_of(name, _content(path))
-    if fingerprints is not None and await fingerprints.find(name) not in (None, before):
+    keys = _load(path)
+    fingerprint = fingerprint_of(name, *keys)
+    registered = fingerprint if fingerprints is None else await fingerprints.find(name) or fingerprint
+    if registered == fingerprint:
+        rotate_key(path)
+        fingerprint = fingerprint_of(name, *_load(path))
+    elif registered != fingerprint_of(name, *keys[1:]):
         raise SettingsError(f"{path} is not the key of this database's servers: name the data folder of one of them")
-    rotate_key(path)
-    fingerprint = fingerprint_of(name, _content(path))
     if fingerprints is not None:
         await fingerprints.replace(name, fingerprint)
     return fingerprint
 
 
-def _content(path: Path) -> bytes:
+def _load(path: Path) -> Sequence[bytes]:
     try:
-        return b"".join(load_keys(path))
+        return load_keys(path)
     except ValueError as error:
         raise SettingsError(str(error)) from error
 
 
-def fingerprint_of(name: str, key: bytes) -> str:
-    """A digest that tells keys apart and reveals nothing about them."""
-    return hashlib.sha256(f"dragoman {name}\n".encode() + key).hexdigest()[:16]
+def fingerprint_of(name: str, *keys: bytes) -> str:
+    """A digest that tells the keys of a file apart and reveals nothing about them."""
+    return hashlib.sha256(f"dragoman {name}\n".encode() + b"".join(keys)).hexdigest()[:16]
