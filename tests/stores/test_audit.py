@@ -63,6 +63,8 @@ async def test_entries_come_back_whole_newest_first_in_pages_and_by_user_and_act
     assert list(await store.page(None, 10, user="bob")) == [entries[3], entries[1]]
     assert list(await store.page(None, 10, user="bob", action="login.refused")) == [entries[3]]
     assert list(await store.page(entries[0].entry_id, 10)) == []
+    for given in ({"before": "\0"}, {"user": "\0"}, {"action": "\0"}):
+        assert list(await store.page(**{"before": None, "limit": 10, **given})) == [], "from the query of a request"  # type: ignore[arg-type]  # one of them
 
 
 async def test_an_entry_cannot_be_written_again(store: AuditStore) -> None:

@@ -175,7 +175,7 @@ class OpsEndpoints:
         await self._authenticate(request, "admin")
         query = request.query_params
         limit = query.get("limit", "100")
-        if not (limit.isascii() and limit.isdigit()):
+        if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
             raise Invalid(f"expected a number, got {limit!r:.40}", path="limit")
         entries = await self._audit.page(
             before=query.get("before"), limit=int(limit), user=query.get("user"), action=query.get("action")

@@ -41,6 +41,8 @@ class PostgresAudit:
         self, before: str | None, limit: int, user: str | None = None, action: str | None = None
     ) -> Sequence[AuditEntry]:
         """List entries, newest first."""
+        if any("\0" in given for given in (before, user, action) if given):
+            return ()  # PostgreSQL stores no such text
         values = {"before": before, "limit": limit, "user": user, "action": action}
         rows = await self._database.read(lambda connection: connection.execute(_SQL["audit"], values).fetchall())
         return [_BODY.decode(body) for (body,) in rows]
