@@ -1,10 +1,14 @@
 """Readers that take records in the moment in which they are durable see what all others see."""
 
 import asyncio
+import gc
 import random
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
+from starlette.types import Receive
 
 from dragoman.core.events import LoggedEvent
 from dragoman.core.refusals import SessionNotFound
@@ -13,6 +17,8 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
+from dragoman.protocols.aap.translate import TurnFrames
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream, open_stream
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
 
 
@@ -62,6 +68,51 @@ async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, re
     assert [await each for each in readings] == [whole] * 3
     assert expand(await any_world.events(live.state.session_id)) == whole
     assert (live.reference_count, live.replay_buffer._followers) == (0, ())
+
+
+class ReadyPipe:
+    """A client that takes everything."""
+
+    has_arrived = True
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def is_ready(self) -> bool:
+        return True
+
+    def write(self, body: bytes) -> None:
+        self.written.append(body)
+
+    def on_disconnect(self, callback: Callable[[], None]) -> None:
+        pass
+
+
+async def test_a_stream_that_has_ended_needs_no_garbage_collection(world: World) -> None:
+    world.scripts["go"] = [["one ", wait_until_durable, "two ", wait_until_durable, "three"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    pipe, sent = ReadyPipe(), list[bytes]()
+
+    async def send_part(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def serve() -> weakref.ref[EventStream]:
+        run_id = (await send(engine, live, "go")).run_id
+        assert run_id is not None
+        stream = await open_stream(engine.follow(live, START), TurnFrames(run_id, "delta"), before=b"")
+        scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: pipe}}
+        async with asyncio.timeout(DEADLINE_S):
+            await stream(scope, cast("Receive", None), send_part)
+        return weakref.ref(stream)
+
+    gc.disable()
+    try:
+        assert (await asyncio.create_task(serve()))() is None, "nothing refers to it"
+    finally:
+        gc.enable()
+    assert pipe.written, "records were pushed"
+    assert b"turn_stop" in sent[-1]
 
 
 async def test_a_push_that_fails_ends_its_own_reader_and_no_other(world: World) -> None:

@@ -174,6 +174,7 @@ class Reader:
         except Exception as error:  # noqa: BLE001  # a protocol's error ends its own stream only
             self._buffer.remove_follower(self)
             waiter.set_exception(error)
+            del waiter  # breaks the reference cycle through the error's traceback
             return
         if not is_taken:
             self.wake()
@@ -220,6 +221,7 @@ class Reader:
             self._waiter = None
             buffer.forget_waker(waiter)  # a silent session has many heartbeats
             buffer.remove_follower(self)
+            del waiter  # as in `receive`
 
     async def _read_log(self) -> Sequence[Record]:
         """Read the next records from the log. At its end the reader continues from memory without a gap."""

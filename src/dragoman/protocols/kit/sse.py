@@ -146,6 +146,7 @@ class EventStream(Response):
     def close(self) -> None:
         """Leave the reader. For streams that could not be opened; others close themselves."""
         self._reader.__exit__(None, None, None)
+        self._reader.push = self._pipe = None  # breaks the reference cycle with the reader
         self._on_close(self._has_left)
 
     async def _next_chunk(self) -> Chunk:
