@@ -170,7 +170,7 @@ class Reader:
         assert self.push is not None, "it follows"
         assert self._index is not None, "it has read what was before"
         try:
-            is_taken = self.push(without_internal_calls(records))
+            is_taken = self.push(records)
         except Exception as error:  # noqa: BLE001  # a protocol's error ends its own stream only
             self._buffer.remove_follower(self)
             waiter.set_exception(error)

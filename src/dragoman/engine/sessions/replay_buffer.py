@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Protocol
 
+from dragoman.core.internal_calls import without_internal_calls
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.outbox import OpenBlock
 
@@ -18,7 +19,7 @@ class Follower(Protocol):
     """A reader that has seen everything and takes the next records at the moment at which they become durable."""
 
     def receive(self, records: Sequence[Record]) -> None:
-        """Take the next records. Must not raise."""
+        """Take the next records, as clients may see them. Must not raise."""
 
     def wake(self) -> None:
         """The session failed."""
@@ -54,8 +55,10 @@ class ReplayBuffer:
             self._trim()
         if self._wakers:
             self._wake_waiting()
-        for follower in self._followers:
-            follower.receive(records)
+        if self._followers:
+            shown = without_internal_calls(records)
+            for follower in self._followers:
+                follower.receive(shown)
 
     def _trim(self) -> None:
         """Drop the older half of the records, or all if the newest alone are too large."""

@@ -389,8 +389,8 @@ class TurnFrames:
         if type(record) is Piece:
             if not self._is_delta or record.loop != ROOT:
                 return b""
-            name = b"text_delta" if record.kind == "text" else b"thinking_delta"
-            return self._frame(name, b'{"delta":%b}' % _ENCODE(record.text))
+            self.count = number = self.count + 1
+            return b"" if number <= self._skip else _newest_frame.of(record, self._prefix, number)
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         event = record.event
         if type(event) is BlockClosed:
@@ -451,6 +451,29 @@ class TurnFrames:
             return b""
         data = escape_line_separators(data)
         return b"id: %b%d\nevent: %b\ndata: %b\n\n" % (self._prefix, self.count, name, data)
+
+
+class _NewestFrame:
+    """The newest frame of a piece. The readers of a session need it one after the other."""
+
+    __slots__ = ("_frame", "_number", "_piece", "_prefix")
+
+    def __init__(self) -> None:
+        self._piece: Piece | None = None
+        self._prefix = self._frame = b""
+        self._number = 0
+
+    def of(self, piece: Piece, prefix: bytes, number: int) -> bytes:
+        """The frame of a piece in delta mode."""
+        if self._piece is not piece or self._number != number or self._prefix != prefix:
+            name = b"text_delta" if piece.kind == "text" else b"thinking_delta"
+            delta = escape_line_separators(_ENCODE(piece.text))
+            self._frame = b'id: %b%d\nevent: %b\ndata: {"delta":%b}\n\n' % (prefix, number, name, delta)
+            self._piece, self._prefix, self._number = piece, prefix, number
+        return self._frame
+
+
+_newest_frame = _NewestFrame()
 
 
 class TurnSummary:

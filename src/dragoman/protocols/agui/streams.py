@@ -17,7 +17,7 @@ from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position
 from dragoman.protocols.agui.messages import fit_newest_messages
 from dragoman.protocols.agui.request_mapping import REPLACES_ANSWER
-from dragoman.protocols.agui.translate import Translator
+from dragoman.protocols.agui.translate import Translator, text_content
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.kit.sse import fixed_stream
 
@@ -66,6 +66,8 @@ class RunEncoder:
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
+        if self._generation == "1.0" and not self._question:
+            return _encode_record(record, self._translator)
         events = self._translator.feed(record)
         if not events:
             return b""
@@ -106,14 +108,41 @@ class ThreadEncoder:
             self._translator = Translator(record.event.run_id, thread_id=self._thread_id, shows_input=True)
         if self._translator is None:
             return b""
-        events, cursor = self._translator.feed(record), cursor_of(record)
-        if self._after is None or cursor > self._after.cursor:
-            return _encode_frames(record, events)
+        if self._after is None or (cursor := cursor_of(record)) > self._after.cursor:
+            return _encode_record(record, self._translator)
+        events = self._translator.feed(record)
         return _encode_frames(record, events, self._after.event_count + 1) if cursor == self._after.cursor else b""
 
     def close(self, error: Exception) -> bytes:
         """Nothing: the run is not over, and the client continues after its last id."""
         return b""
+
+
+def _encode_record(record: Record, translator: Translator) -> bytes:
+    """The frames of a record."""
+    if type(record) is Piece and translator.extends_text(record):
+        return _newest_frame.of(record)
+    return _encode_frames(record, translator.feed(record))
+
+
+class _NewestFrame:
+    """The newest frame of a piece of text. The readers of a session need it one after the other."""
+
+    __slots__ = ("_frame", "_piece")
+
+    def __init__(self) -> None:
+        self._piece: Piece | None = None
+        self._frame = b""
+
+    def of(self, piece: Piece) -> bytes:
+        """The frame of a piece that continues a text."""
+        if self._piece is not piece:
+            self._frame = _encode_frame(piece.after, piece.place, 1, text_content(piece))
+            self._piece = piece
+        return self._frame
+
+
+_newest_frame = _NewestFrame()
 
 
 def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1) -> bytes:
@@ -123,9 +152,9 @@ def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1)
     else:
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         seq, pieces = record.seq, 0
-    frames = [
-        b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, encode_json(event))
-        for ordinal, event in enumerate(events, 1)
-        if ordinal >= first
-    ]
+    frames = [_encode_frame(seq, pieces, ordinal, event) for ordinal, event in enumerate(events, 1) if ordinal >= first]
     return frames[0] if len(frames) == 1 else b"".join(frames)
+
+
+def _encode_frame(seq: int, pieces: int, ordinal: int, event: wire.Event) -> bytes:
+    return b"id: %d-%d-%d\ndata: %b\n\n" % (seq, pieces, ordinal, encode_json(event))

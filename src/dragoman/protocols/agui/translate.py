@@ -194,10 +194,7 @@ class Translator:
     def feed(self, record: Record) -> list[wire.Event]:
         """The events of a record, in order; none for records outside the run."""
         if type(record) is Piece:
-            if record.kind == "text" and self._texts.get(record.loop) == record.message_id:
-                tag = None if record.loop == ROOT else subagent_of(record.loop)
-                return [wire.TextMessageContent(message_id=record.message_id, delta=record.text, subagent_run_id=tag)]
-            return self._on_piece(record)
+            return [text_content(record)] if self.extends_text(record) else self._on_piece(record)
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         event = record.event
         if type(event) is RunStarted and event.run_id == self._run_id:
@@ -205,6 +202,10 @@ class Translator:
         if not self._has_begun or self.is_over:
             return []
         return self._on_event(record, milliseconds(record.at))
+
+    def extends_text(self, piece: Piece) -> bool:
+        """Whether a piece continues an open text, so that its only event is its `text_content`."""
+        return piece.kind == "text" and self._texts.get(piece.loop) == piece.message_id
 
     # --- the run --------------------------------------------------------------------------------------------------
 
@@ -458,6 +459,12 @@ def failure_of(stopped: RunStopped) -> Failure | None:
         return None
     code = stopped.code or ("agent_error" if stopped.reason == "error" else stopped.reason)
     return Failure(code, stopped.message or FAILED_MESSAGE)
+
+
+def text_content(piece: Piece) -> wire.TextMessageContent:
+    """The event of a piece that continues an open text."""
+    tag = None if piece.loop == ROOT else subagent_of(piece.loop)
+    return wire.TextMessageContent(message_id=piece.message_id, delta=piece.text, subagent_run_id=tag)
 
 
 def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...] | None:
