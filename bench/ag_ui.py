@@ -82,7 +82,7 @@ async def _saturate(
     await asyncio.sleep(0.05)  # include the work that the server does after its responses
     cpu, own_cpu = ours.server.cpu_s() - cpu, time.process_time() - own_cpu
     for thread, exchange in seen:
-        thread.turns.append((text, _answer_text(exchange)))
+        thread.turns.append((text, answer_text(exchange)))
     return Burst(len(seen), elapsed, cpu, own_cpu)
 
 
@@ -100,7 +100,7 @@ def _request(key: str, thread: Session, number: int, text: str) -> bytes:
     return wire.request("POST", PATH, key=key, body=msgspec.json.encode(body))
 
 
-def _answer_text(exchange: wire.Exchange) -> str:
+def answer_text(exchange: wire.Exchange) -> str:
     """The text of a run. Raises InvalidResponse if the run did not finish."""
     frames = wire.body(exchange).decode().split("\n\n")
     events = [_EVENT.decode(line[6:]) for each in frames for line in each.split("\n") if line.startswith("data: ")]

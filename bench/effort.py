@@ -16,6 +16,8 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     history_turns: int
     starts: int
     commits: int
+    readers: int
+    storm_runs: int
 
 
 FULL = Effort(
@@ -29,6 +31,8 @@ FULL = Effort(
     history_turns=100,
     starts=7,
     commits=200,
+    readers=1000,
+    storm_runs=5000,
 )
 QUICK = Effort(
     rounds=3,
@@ -41,4 +45,6 @@ QUICK = Effort(
     history_turns=30,
     starts=3,
     commits=50,
+    readers=300,
+    storm_runs=1500,
 )

@@ -6,6 +6,7 @@ from bench import ag_ui, blade, multi_server, sessions, streams
 from bench.a2a import a2a
 from bench.agentscope import agentscope
 from bench.ai_sdk import ai_sdk
+from bench.crowds import fan_out, start_storm
 from bench.effort import Effort
 from bench.figures import Figure
 from bench.frameworks import frameworks
@@ -27,6 +28,8 @@ ROWS: Mapping[str, Row] = {
     "paced_streams": streams.paced_streams,
     "sustained_streams": streams.sustained_streams,
     "protocol_streams": protocol_streams,
+    "fan_out": fan_out,
+    "start_storm": start_storm,
     "noisy_neighbor": streams.noisy_neighbor,
     "idle_memory": sessions.idle_memory,
     "long_history": sessions.long_history,
