@@ -156,3 +156,12 @@ async def test_a_conversation_is_copied_shared_and_saved_as_markdown_and_json(co
     await console_page.until("document.querySelector('dialog input').checked")
     assert await serious_violations(console_page) == []
     await console_page.screenshot("share")
+
+    await console_page.press("Create public link", "dialog")
+    link = await console_page.until("document.querySelector('.public-link a')?.href")
+    await console_page.run("localStorage.removeItem('dragoman.key')")
+    await console_page.page.go(link, "document.querySelector('article')")
+    await console_page.wait_for_text("It is 3.", "article")
+    assert await console_page.run("document.querySelector('nav')") is None
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("share-public")

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 
 export const PAGES = ["conversations", "lens", "memories", "keys", "schedules", "attachments", "health"] as const;
 /** Pages that are reached from others, and not from the navigation. */
-const DETAILS = ["run"] as const;
+const DETAILS = ["run", "share"] as const;
 export type Place = (typeof PAGES | typeof DETAILS)[number];
 
 export interface Address {

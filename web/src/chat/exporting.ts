@@ -2,7 +2,13 @@
 import { dateTime, t } from "../i18n";
 import { parsed } from "./fold";
 import { isPermission, isQuestion, questionsOf } from "./questions";
-import { type Block, type ToolCall, type Turn } from "./wire";
+import { type Block, type Json, type ToolCall, type Turn } from "./wire";
+
+interface Answered {
+    question: string;
+    labels: string[];
+    custom: string | null;
+}
 
 /** The conversation with its title, speakers, texts, calls and ends. Thoughts are left out. */
 export function markdownOf(title: string, agent: string, turns: readonly Turn[]): string {
@@ -31,12 +37,21 @@ function blockOf(block: Block, turn: Turn): string {
         case "system_notification":
             return text;
         case "ask_user_answer":
-            return fenced(block.content);
+            return answersOf(block.content);
         case "tool_use":
             return callOf(turn.tool_calls.find((each) => each.id === block.tool_call_id));
         default:
             return "";
     }
+}
+
+/** The answers to questions: `Which one? **The first**`. */
+function answersOf(content: Json): string {
+    const answers =
+        typeof content === "object" && content !== null && !Array.isArray(content) ? content["answers"] : [];
+    return (Array.isArray(answers) ? (answers as unknown as Answered[]) : [])
+        .map(({ question, labels, custom }) => `${question} **${[...labels, custom].filter(Boolean).join(", ")}**`)
+        .join("\n\n");
 }
 
 function callOf(call: ToolCall | undefined): string {

@@ -12,6 +12,7 @@ export const en = {
     "nav.attachments": "Attachments",
     "nav.health": "Server health",
     "nav.run": "Run inspector",
+    "nav.share": "Shared conversation",
 
     "theme.label": "Theme: {theme}",
     "theme.auto": "system",
@@ -196,6 +197,18 @@ export const en = {
     "chat.copy-link": "Copy link",
     "chat.share-why":
         "The link opens for you, and if the conversation is shared, for everybody with a key of this server. Your memories are never shared.",
+    "chat.public": "Public link",
+    "chat.public-why":
+        "Everybody who has the link can read the conversation without a key, also what is added later. You can revoke it here until you close this window.",
+    "chat.public-valid": "Valid for",
+    "chat.public-hour": "One hour",
+    "chat.public-day": "One day",
+    "chat.public-week": "One week",
+    "chat.public-month": "30 days",
+    "chat.public-create": "Create public link",
+    "chat.public-copy": "Copy public link",
+    "chat.public-revoke": "Revoke",
+    "chat.public-gone": "This link does not exist, has expired or was revoked.",
     "chat.export": "Export",
     "chat.export-why": "Markdown is for reading, JSON for programs. An archive can be imported on another server.",
     "chat.archive": "Archive (ZIP)",

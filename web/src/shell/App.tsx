@@ -18,6 +18,7 @@ const PARTS: Record<Place, ReturnType<typeof later>> = {
     attachments: later(() => import("../pages/attachments")),
     health: later(() => import("../pages/health")),
     run: later(() => import("../pages/run")),
+    share: later(() => import("../pages/share")),
 };
 
 export function App() {
@@ -31,14 +32,20 @@ export function App() {
             <a class="skip" href="#main" onClick={skip}>
                 {t("app.skip")}
             </a>
-            <div class="shell">
-                <Navigation />
+            {place === "share" ? (
                 <main class="main" id="main" tabIndex={-1}>
-                    <KeyGate>
-                        <Part key={place} id={id} />
-                    </KeyGate>
+                    <Part key={id} id={id} />
                 </main>
-            </div>
+            ) : (
+                <div class="shell">
+                    <Navigation />
+                    <main class="main" id="main" tabIndex={-1}>
+                        <KeyGate>
+                            <Part key={place} id={id} />
+                        </KeyGate>
+                    </main>
+                </div>
+            )}
             <Confirmation />
             <Toasts />
             <Shortcuts />
