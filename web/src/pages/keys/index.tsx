@@ -101,7 +101,14 @@ function Budgets() {
                 return (
                     <li key={name} class="card item">
                         <h2 class="item-text">{name}</h2>
-                        <meter aria-label={name} min={0} max={each.limit} value={Math.min(each.used, each.limit)} />
+                        <meter
+                            aria-label={name}
+                            min={0}
+                            max={each.limit}
+                            high={0.9 * each.limit}
+                            optimum={0}
+                            value={Math.min(each.used, each.limit)}
+                        />
                         <div class="item-facts">
                             <span>{t("budgets.used", { used: count(each.used), limit: count(each.limit) })}</span>
                             {each.left === 0 && <span class="badge warning">{t("budgets.used-up")}</span>}

@@ -224,7 +224,7 @@ ORDER BY is_pinned DESC, updated_at DESC, session_id DESC LIMIT %(limit)s OFFSET
 SELECT owner FROM sessions WHERE session_id = %(session)s
 
 -- name: count
-SELECT count(*) FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted
+SELECT coalesce(sum(count), 0)::bigint FROM session_counts WHERE owner = %(owner)s
 
 -- name: matching
 SELECT session_id FROM sessions WHERE owner = %(owner)s AND NOT is_unlisted AND session_id = ANY (%(sessions)s)
