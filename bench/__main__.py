@@ -12,7 +12,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import machine, process, report
+from bench import guard, machine, process, report
 from bench.effort import FULL, QUICK, Effort
 from bench.figures import Figure
 from bench.rows import ROWS
@@ -32,6 +32,11 @@ def main() -> int:
     _, max_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))  # inherited by the servers
     workspace = Workspace(ROOT / "build" / f"bench-{os.getpid()}", cores[0], cores)
+    if arguments.guard:
+        try:
+            return guard.run(workspace)
+        finally:
+            shutil.rmtree(workspace.scratch, ignore_errors=True)
     effort = QUICK if arguments.quick else FULL
     figures: list[Figure] = []
     foreign_load: dict[str, float] = {}
@@ -71,6 +76,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(ROWS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="take about a minute; not for the documentation")
+    parser.add_argument("--guard", action="store_true", help="only compare the costs of streams with guard.json")
     parser.add_argument("--write-docs", action="store_true", help="write the figures into docs/performance.md")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench.json", help="output file of the figures")
     arguments = parser.parse_args()

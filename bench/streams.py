@@ -237,7 +237,7 @@ class CapacityResult(msgspec.Struct, frozen=True):
 
 async def sustained_streams(workspace: Workspace, effort: Effort) -> list[Figure]:
     """Streams of 20 deltas/s on one core with p99 lateness under 100 ms: lateness with 900, and the maximum number."""
-    result = await _measure_capacity(workspace, "dragoman", CAPACITY_TARGET_STREAMS, effort.capacity_s)
+    result = await measure_capacity(workspace, "dragoman", CAPACITY_TARGET_STREAMS, effort.capacity_s)
     figures = [
         Figure(
             row="sustained_streams",
@@ -255,7 +255,7 @@ async def sustained_streams(workspace: Workspace, effort: Effort) -> list[Figure
         baseline, _ = await _search_capacity(
             workspace,
             "window",
-            await _measure_capacity(workspace, "window", 1500, effort.capacity_s),
+            await measure_capacity(workspace, "window", 1500, effort.capacity_s),
             effort.capacity_s,
         )
         ratio = {"window": spread([best.streams / max(1, baseline.streams)])}
@@ -309,11 +309,11 @@ async def _search_capacity(
 
 async def _measure_with_retry(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
     """Measure a number of streams, and repeat a failed measurement once, because other programs may have interfered."""
-    result = await _measure_capacity(workspace, name, streams, seconds)
-    return result if result.is_sustained else await _measure_capacity(workspace, name, streams, seconds)
+    result = await measure_capacity(workspace, name, streams, seconds)
+    return result if result.is_sustained else await measure_capacity(workspace, name, streams, seconds)
 
 
-async def _measure_capacity(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
+async def measure_capacity(workspace: Workspace, name: str, streams: int, seconds: float) -> CapacityResult:
     """Run a number of streams on a fresh server, with their starts spread over two seconds."""
     count = round(seconds * 1000 / CAPACITY_PERIOD_MS) + 40
     invalid = ""

@@ -1,11 +1,12 @@
 """The benchmark's own calculations: parsing streams, statistics, and the comparison of streams with the database."""
 
+import json
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from bench import check, wire
+from bench import check, guard, wire
 from bench.figures import Figure, Target
 from bench.load import Session
 from bench.stats import Spread, drift, lateness, quantile
@@ -118,3 +119,20 @@ def test_a_log_with_a_gap_is_a_mismatch(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(check.Mismatch, match="has a gap"):
         check.database(file, [Session("s", [("hello", "Hello!")])])
+
+
+@pytest.mark.parametrize(("measured", "tries"), [([2.7], 1), ([2.9, 2.9, 2.8], 3)])
+def test_the_guard_measures_again_before_it_believes_that_a_ratio_has_grown(measured: list[float], tries: int) -> None:
+    lines: list[str] = []
+    remaining = iter(measured)
+    assert guard.grown({"saturation": 2.0}, lambda _: next(remaining), lines.append) == []
+    assert len(lines) == tries
+
+
+def test_the_guard_names_the_rows_that_are_too_slow_in_every_try() -> None:
+    ratios = {"saturation": 2.81, "yielding": 4.1}
+    assert guard.grown({"saturation": 2.0, "yielding": 3.0}, lambda row: ratios[row], str) == ["saturation"]
+
+
+def test_the_guard_has_an_accepted_ratio_for_each_measurement() -> None:
+    assert json.loads(guard.RATIOS_FILE.read_bytes()).keys() == guard.MEASUREMENTS.keys()
