@@ -9,7 +9,7 @@ from bench.ai_sdk import ai_sdk
 from bench.crowds import fan_out, start_storm
 from bench.effort import Effort
 from bench.figures import Figure
-from bench.frameworks import frameworks
+from bench.frameworks.row import frameworks
 from bench.gateway import gateway
 from bench.openai import chat, openai
 from bench.protocol_streams import protocol_streams

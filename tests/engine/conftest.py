@@ -34,6 +34,7 @@ async def world() -> AsyncIterator[World]:
 
 
 CLUSTER_MODULES = {
+    "tests.engine.runs.test_attempts",
     "tests.engine.runs.test_client_options",
     "tests.engine.runs.test_crash",
     "tests.engine.runs.test_stop",
