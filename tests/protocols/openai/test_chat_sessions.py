@@ -169,6 +169,18 @@ async def test_a_session_key_names_a_listed_session_whichever_place_brings_it(
         assert refusal == (400, "invalid_value", "metadata.dragoman_session")
 
 
+@requirement("openai-chat:session:list")
+async def test_a_request_for_a_title_does_not_begin_the_conversation_even_if_it_comes_first(
+    kept: ChatClient, app_server: AppServer
+) -> None:
+    """As Open WebUI 0.12 sends it, while the user's message is on its way."""
+    title = await kept.send(user("### Task:\nGenerate a title.\n### Chat History:\nUSER: hello\nASSISTANT: "))
+    assert "x-dragoman-session" not in title.headers
+    reply = await kept.send(user("hello"))
+    stored = await history(app_server, reply.headers["x-dragoman-session"])
+    assert stored == [("user", "hello"), ("assistant", GREETING)]
+
+
 @requirement("openai-chat:session:list", "openai-chat:abuse:forged")
 async def test_requests_aside_leave_the_conversation_as_it_is(kept: ChatClient, app_server: AppServer) -> None:
     reply = await kept.send(user("hello"))

@@ -22,6 +22,8 @@ from dragoman.protocols.openai.translate import PROTOCOL
 
 _REASONING = (("<think>", "</think>"), ('<details type="reasoning"', "</details>"))
 """How applications show an agent's thinking in its text: the beginning and the end."""
+_TASK, _CHAT = "### Task:", "### Chat History:"
+"""How Open WebUI's requests for titles, tags and suggestions begin, and what they have before the messages."""
 
 
 class _Turn(msgspec.Struct):
@@ -64,6 +66,15 @@ class NewMessages(NamedTuple):
 
     items: Sequence[int]
     before_seq: int | None = None
+
+
+def is_task(items: Sequence[InputItem]) -> bool:
+    """Whether a request is one that an application makes for itself, and not the beginning of a conversation.
+
+    Open WebUI asks for the title of a new chat with the chat's key, and not always after the user's message.
+    """
+    sent = _sent_turns(items)
+    return len(sent) == 1 and sent[0].is_user and sent[0].text.startswith(_TASK) and _CHAT in sent[0].text
 
 
 def compare(items: Sequence[InputItem], events: Iterable[LoggedEvent]) -> NewMessages | None:

@@ -100,6 +100,8 @@ class ChatRuns:
 
     async def _start_with_key(self, stack: AsyncExitStack, request: ChatRequest) -> RunHandle | None:
         """Start a run in the session of a name; None if the request does not belong to its conversation."""
+        if chat_history.is_task(request.chat.items):
+            return None
         owner, name = request.owner, request.session_key or ""
         with suppress(SessionNotFound):
             return await self._continue(stack, request, await self._engine.find_session(owner, name))
