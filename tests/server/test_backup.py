@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -196,6 +197,17 @@ async def test_a_forged_backup_is_refused_with_the_name_of_the_file_at_fault(
     new = Settings(data=str(tmp_path / "new"))
     await assert_refused(new, forged, reason)
     assert not new.folder.exists()
+
+
+@requirement("faults:43:backup-damaged")
+async def test_a_backup_that_needs_more_space_than_there_is_is_refused(
+    backup: tuple[Path, list[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    await assert_refused(
+        Settings(data=str(tmp_path / "new")), backup[0], r"needs \d+ bytes, and .* has 1000: make room"
+    )
+    assert not (tmp_path / "new").exists()
 
 
 @requirement("faults:43:backup-damaged")
