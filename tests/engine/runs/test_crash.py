@@ -1,7 +1,5 @@
 """A server that dies at any commit: what was seen or acknowledged is in the log, and every run ends."""
 
-# Large: one file for what a crash may do to runs and calls, whose tests share their plans and checks.
-
 import asyncio
 import random
 from collections.abc import Sequence
