@@ -23,9 +23,9 @@ from tests.extent import extent
 from tests.requirements import requirement
 from tests.servers import AppServer, AppServerFactory, running_server
 
-TAMPERED = extent(12_000, 3_000)
+TAMPERED = extent(12_000, 2_000)
 ODD_PATHS = extent(6_000, 2_000)
-SCHEMATHESIS = extent(2_000, 150)
+SCHEMATHESIS = extent(2_000, 100)
 
 SESSION = {
     "agent": {

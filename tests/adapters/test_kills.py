@@ -16,6 +16,6 @@ async def test_no_tool_begins_twice_and_every_message_is_answered_although_serve
     tmp_path: Path, framework: Framework
 ) -> None:
     build(framework, Effects())  # skips the test where the framework is not installed
-    report = await run(tmp_path, framework, kills=extent(100, 2))
+    report = await run(tmp_path, framework, kills=extent(100, 1))
     assert report.faults == [], report
     assert report.turns >= 3, report

@@ -50,7 +50,9 @@ async def test_a_payment_runs_once_for_each_permission_whatever_is_forged_betwee
     kills = extent(2, 1)
     report = await run("forged", tmp_path, seed=SEED, kills=kills, shards=1)
     assert not report.faults, str(report)
-    assert (report.kills, report.forged > 0, report.executions > 0) == (kills, True, True), str(report)
+    assert (report.kills, report.executions > 0) == (kills, True), str(report)
+    if IS_FULL:  # the first kill may come before anything was forged
+        assert report.forged > 0, str(report)
 
 
 @pytest.mark.skipif(not HAS_UNSYNCED_DISK, reason="this Python's SQLite cannot be accessed from outside")
