@@ -544,7 +544,8 @@ class Engine:
         live, agent = to_live_session(session), self.agent_for(session)
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        async with self._run_limit.reserve(live.state.owner):
+        await self._run_limit.require_tokens(live.state.owner)
+        with self._run_limit.reserve(live.state.owner):
             compaction = await compact_session(agent, self.history, live)
         if compaction is None:
             return None
@@ -564,7 +565,8 @@ class Engine:
             LimitReached: the user has as many unfinished runs as allowed.
         """
         self._refuse_when_draining()
-        async with self._run_limit.reserve(user):
+        await self._run_limit.require_tokens(user)
+        with self._run_limit.reserve(user):
             return await agent.summarize(messages, None)
 
     # --- idempotency ----------------------------------------------------------------------------------------------

@@ -156,6 +156,7 @@ async def _serve(
         gc.freeze()  # objects that exist now live as long as the process: exclude them from collections
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
+        structlog.configure(cache_logger_on_first_use=True)  # else each event makes a logger, also if it is not shown
         server = Server(
             uvicorn_config(app.asgi_app, settings),
             app.drain,

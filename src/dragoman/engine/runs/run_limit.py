@@ -5,8 +5,8 @@ back: a run counts once, also after a crash or a takeover. Such runs are never r
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import LimitReached
@@ -32,20 +32,23 @@ class RunLimit:
         self._budgets = budgets
         self._reserved: Counter[UserId] = Counter()
 
-    @asynccontextmanager
-    async def reserve(self, user: UserId, key_id: KeyId | None = None) -> AsyncIterator[None]:
-        """Reserve a place for a run while its request is processed; once accepted, the run itself counts.
-
-        Args:
-            user: whose run it is.
-            key_id: the key with which the request came.
+    async def require_tokens(self, user: UserId, key_id: KeyId | None = None) -> None:
+        """Check the token budgets before a run. `key_id` is the key with which the request came.
 
         Raises:
-            LimitReached: the user has as many unfinished runs as allowed.
             TokenBudgetUsedUp: the user or the key has no tokens left.
+            StoreUnavailable: the counters cannot be read.
         """
         if self._budgets is not None:
             await self._budgets.require(user, key_id)
+
+    @contextmanager
+    def reserve(self, user: UserId) -> Iterator[None]:
+        """Reserve a place for a run while its request is processed; once accepted, the run itself counts.
+
+        Raises:
+            LimitReached: the user has as many unfinished runs as allowed.
+        """
         if not self._max_runs:
             yield
             return

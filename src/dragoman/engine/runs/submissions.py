@@ -105,7 +105,8 @@ class Submissions:
             check_content(spec, text, self._limits, "instructions")
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
-        async with self._run_limit.reserve(live.state.owner, request.metadata.key_id):
+        await self._run_limit.require_tokens(live.state.owner, request.metadata.key_id)
+        with self._run_limit.reserve(live.state.owner):
             return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq, hidden_before)
 
     async def _accept(
