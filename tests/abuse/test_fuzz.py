@@ -25,7 +25,7 @@ from tests.servers import AppServer, AppServerFactory, running_server
 
 TAMPERED = extent(12_000, 2_000)
 ODD_PATHS = extent(6_000, 2_000)
-SCHEMATHESIS = extent(2_000, 100)
+SCHEMATHESIS = extent(2_000, 150)
 
 SESSION = {
     "agent": {
