@@ -177,7 +177,7 @@ def _open_lock(folder: Path) -> int:
 
 
 def main() -> None:
-    """Be the guardian. Its arguments are those of `Guardian.restart`; it reports on standard output."""
+    """Run the guardian, with the arguments that `Guardian` passes to its process. It reports on standard output."""
     data, processes, lifeline, log_format, log_level = sys.argv[1:]
     folder = Path(data).expanduser()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

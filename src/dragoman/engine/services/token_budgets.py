@@ -7,6 +7,7 @@ write after each of its steps that reports usage.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -120,11 +121,12 @@ class TokenBudgets:
         added.update({each.counter: tokens for each in limits})
         try:
             totals = await self._store.add(dict(sorted(added.items())))
-            await self._prune(now)
         except StoreUnavailable as error:
             self._uncounted.update(added)
             log.warning("tokens not counted yet", cause=repr(error.__cause__))
             return []
+        with suppress(StoreUnavailable):  # the tokens are counted; the next step tries again
+            await self._prune(now)
         return _budgets(limits, [totals[each.counter] for each in limits], now)
 
     def _limits(self, user: UserId, key_id: KeyId | None, now: datetime) -> Iterator[_Limit]:
