@@ -111,7 +111,7 @@ async def test_errors_have_the_protocols_own_shape(toy_server: AppServer) -> Non
     request = toy_server.connection.request
     assert error_of(await request("GET", "/toy/c1/more", headers=headers(toy_server))) == (
         400,
-        "there is nothing at this path",
+        "there is nothing at this path; GET /openapi.json lists the paths of this server",
     )
     refused = await request("PUT", "/toy/c1", headers=headers(toy_server))
     assert (error_of(refused), refused.headers["allow"]) == ((400, "this path takes POST or GET"), "POST, GET")

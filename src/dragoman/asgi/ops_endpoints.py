@@ -220,5 +220,6 @@ async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = {"error": f"nothing is served at {scope['path'][:200]!r}", "code": "not_found"}
+    sentence = f"nothing is served at {scope['path'][:200]!r}; GET /openapi.json lists the paths of this server"
+    body = {"error": sentence, "code": "not_found"}
     await json_response(body, 404)(scope, receive, send)

@@ -307,7 +307,8 @@ async def test_another_agent_type_on_a_thread_is_refused(own_server: RunServiceC
 
 @requirement("runs:paths:unknown")
 async def test_other_paths_and_methods_are_answered_as_problems(alice: RunServiceClient) -> None:
-    assert (await alice.get("/nothing")).json == problem(404, "AGENT_NOT_FOUND", "there is nothing at this path")
+    sentence = "there is nothing at this path; GET /openapi.json lists the paths of this server"
+    assert (await alice.get("/nothing")).json == problem(404, "AGENT_NOT_FOUND", sentence)
     reply = await alice.get("/runs")
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
     reply = await alice.request("POST", "/runs", b"{}", content_type="text/plain")

@@ -27,7 +27,7 @@ class UnknownPath(RequestError):
     """No route matches the path."""
 
     def __init__(self) -> None:
-        super().__init__("there is nothing at this path")
+        super().__init__("there is nothing at this path; GET /openapi.json lists the paths of this server")
 
 
 class MethodNotAllowed(RequestError):
