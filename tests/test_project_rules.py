@@ -128,10 +128,12 @@ def test_the_import_contracts_hold() -> None:
 
 
 def source_files() -> tuple[Path, ...]:
-    """Python and TypeScript. The tables of `tests/requirements` and of the console's texts are data."""
+    """Python, TypeScript and styles. The tables of `tests/requirements` and of the console's texts are data."""
     data = ("tests/requirements/", "web/src/i18n/")
     return tuple(
-        path for path in files() if path.suffix in {".py", ".ts", ".tsx"} and not relative_path(path).startswith(data)
+        path
+        for path in files()
+        if path.suffix in {".py", ".ts", ".tsx", ".css"} and not relative_path(path).startswith(data)
     )
 
 
