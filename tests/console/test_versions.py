@@ -158,7 +158,21 @@ async def test_a_conversation_is_copied_shared_and_saved_as_markdown_and_json(co
     await console_page.screenshot("share")
 
     await console_page.press("Create public link", "dialog")
-    link = await console_page.until("document.querySelector('.public-link a')?.href")
+    link = await console_page.until("document.querySelector('.public-link')?.href")
+    await console_page.press("Close", "dialog")
+    await console_page.press("Conversation menu")
+    await console_page.press("Share and export")
+    await console_page.press("Create public link", "dialog")
+    await console_page.until("document.querySelectorAll('.public-links li').length === 2")
+    other = await console_page.run("document.querySelector('.public-link').href")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("share-links")
+    await console_page.run("document.querySelector('.public-links li:last-child button').click()")  # the older one
+    await console_page.until("document.querySelectorAll('.public-links li').length === 1")
+    assert await console_page.run("document.querySelector('.public-link').href") == other
+    assert await console_page.run(f"fetch('api/share/{link.rpartition('/')[2]}').then(({{status}}) => status)") == 404
+    console_page.console.clear()  # browsers note every 404
+    link = other
     await console_page.run("localStorage.removeItem('dragoman.key')")
     await console_page.page.go(link, "document.querySelector('article')")
     await console_page.wait_for_text("It is 3.", "article")

@@ -1,5 +1,7 @@
 """Links in a dictionary: the contract in the fewest words."""
 
+from collections.abc import Sequence
+
 from dragoman.core.ids import SessionId
 from dragoman.ports.accounts import Share
 
@@ -15,6 +17,10 @@ class SimulatedShares:
 
     async def get(self, digest: bytes) -> Share | None:
         return self._all.get(digest)
+
+    async def of_session(self, session_id: SessionId, limit: int) -> Sequence[Share]:
+        own = [each for each in self._all.values() if each.session_id == session_id]
+        return sorted(own, key=lambda each: each.created_at, reverse=True)[:limit]
 
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:
         share = self._all.get(digest)

@@ -84,6 +84,15 @@ async def test_a_link_is_removed_by_its_own_session_alone(store: ShareStore) -> 
     assert await store.get(b"d") is None
 
 
+async def test_the_links_of_a_session_are_listed_newest_first(store: ShareStore) -> None:
+    links = [share(bytes([number]), created_at=NOON + number * HOUR) for number in range(3)]
+    for each in (*links, share(b"other", session_id=session_id(2))):
+        await store.add(each)
+    assert list(await store.of_session(session_id(1), 9)) == links[::-1]
+    assert list(await store.of_session(session_id(1), 2)) == links[:0:-1]
+    assert list(await store.of_session(session_id(3), 9)) == []
+
+
 async def test_with_a_session_its_links_go(stored: Stored) -> None:
     store, log = stored
     for number in (1, 2):

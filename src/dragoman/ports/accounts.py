@@ -143,6 +143,9 @@ class ShareStore(Protocol):
     async def get(self, digest: bytes) -> Share | None:
         """Find a link by its token's digest."""
 
+    async def of_session(self, session_id: SessionId, limit: int) -> Sequence[Share]:
+        """List a session's links, newest first. Links that have expired may be among them."""
+
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:
         """Remove a session's link. Returns False if there was none."""
 

@@ -4,7 +4,7 @@ A link's token has 256 random bits. Only its digest is stored (see `services.key
 """
 
 import secrets
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
@@ -18,6 +18,7 @@ from dragoman.ports.environment import Clock
 
 PREFIX = "share_"
 MAX_TOKEN_CHARS = 200
+MAX_LISTED = 1000
 
 log = structlog.get_logger(__name__)
 
@@ -39,9 +40,7 @@ class ShareService:
         self._clock = clock
         self._guess_limit = guess_limit or RateLimit(0, "unknown links")
 
-    async def create(
-        self, owner: UserId, session_id: SessionId, lifetime: timedelta | None
-    ) -> tuple[str, datetime | None]:
+    async def create(self, owner: UserId, session_id: SessionId, lifetime: timedelta | None) -> tuple[str, Share]:
         """Create a link to a session. It is durable when this returns.
 
         Args:
@@ -50,25 +49,31 @@ class ShareService:
             lifetime: how long the link is valid; None: until it is revoked.
 
         Returns:
-            The token, which is not stored, and when it expires.
+            The token, which is not stored, and the link.
         """
         now = self._clock.now()
         token = PREFIX + secrets.token_urlsafe(32)
         expires_at = None if lifetime is None else now + lifetime
-        await self._store.add(
-            Share(
-                digest=secret_digest(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at
-            )
+        share = Share(
+            digest=secret_digest(token), owner=owner, session_id=session_id, created_at=now, expires_at=expires_at
         )
+        await self._store.add(share)
         log.info("link created", session_id=session_id, expires_at=expires_at)
         if self._audit is not None:
             expiry = "without expiry" if expires_at is None else f"until {expires_at.isoformat()}"
             await self._audit.record("share.created", target=session_id, detail=expiry, user=owner)
-        return token, expires_at
+        return token, share
 
-    async def revoke(self, session_id: SessionId, token: str) -> None:
-        """Revoke a link. Raises NotFound if the session has no such link."""
-        if len(token) > MAX_TOKEN_CHARS or not await self._store.remove(session_id, secret_digest(token)):
+    async def of_session(self, session_id: SessionId) -> list[Share]:
+        """The newest valid links of a session, newest first."""
+        now = self._clock.now()
+        newest = await self._store.of_session(session_id, MAX_LISTED)
+        return [each for each in newest if each.expires_at is None or each.expires_at > now]
+
+    async def revoke(self, session_id: SessionId, token_or_id: str) -> None:
+        """Revoke a link by its token, or by its ID. Raises NotFound if the session has no such link."""
+        digest = _digest_of(token_or_id) if len(token_or_id) <= MAX_TOKEN_CHARS else None
+        if digest is None or not await self._store.remove(session_id, digest):
             raise NotFound("there is no such link")
         log.info("link revoked", session_id=session_id)
         if self._audit is not None:
@@ -86,3 +91,17 @@ class ShareService:
             self._guess_limit.consume(client_network(address))
             raise NotFound("there is no such link")
         return share
+
+
+def share_id(share: Share) -> str:
+    """The ID by which a link's owner revokes it. It does not open the link: its token cannot be computed from it."""
+    return share.digest.hex()
+
+
+def _digest_of(token_or_id: str) -> bytes | None:
+    if token_or_id.startswith(PREFIX):
+        return secret_digest(token_or_id)
+    try:
+        return bytes.fromhex(token_or_id)
+    except ValueError:
+        return None

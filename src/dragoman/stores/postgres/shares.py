@@ -1,5 +1,8 @@
 """Share links in PostgreSQL. The statement that deletes a session deletes its links."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from psycopg import Connection
 
 from dragoman.core.ids import SessionId, UserId
@@ -38,16 +41,15 @@ class PostgresShares:
         row = await self._database.read(
             lambda connection: connection.execute(_SQL["share"], {"digest": digest}).fetchone()
         )
-        if row is None:
-            return None
-        owner, session_id, created_at, expires_at = row
-        return Share(
-            digest=digest,
-            owner=UserId(owner),
-            session_id=SessionId(session_id),
-            created_at=from_us(created_at),
-            expires_at=time_or_none(expires_at),
+        return None if row is None else _share(row)
+
+    async def of_session(self, session_id: SessionId, limit: int) -> Sequence[Share]:
+        """List a session's links, newest first. Links that have expired may be among them."""
+        values = {"session": session_id, "limit": limit}
+        rows = await self._database.read(
+            lambda connection: connection.execute(_SQL["shares_of_session"], values).fetchall()
         )
+        return [_share(row) for row in rows]
 
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:
         """Remove a session's link. Returns False if there was none."""
@@ -55,3 +57,14 @@ class PostgresShares:
         return await self._database.write(
             lambda connection: connection.execute(_SQL["remove_share"], values).rowcount == 1
         )
+
+
+def _share(row: tuple[Any, ...]) -> Share:
+    digest, owner, session_id, created_at, expires_at = row
+    return Share(
+        digest=digest,
+        owner=UserId(owner),
+        session_id=SessionId(session_id),
+        created_at=from_us(created_at),
+        expires_at=time_or_none(expires_at),
+    )

@@ -1,12 +1,16 @@
 """Share links in SQLite. A trigger deletes them with their session."""
 
 import sqlite3
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.ports.accounts import Share
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
+
+_COLUMNS = "digest, owner, session_id, created_at, expires_at"
 
 
 class SqliteShares:
@@ -23,6 +27,10 @@ class SqliteShares:
     async def get(self, digest: bytes) -> Share | None:
         """Find a link by its token's digest."""
         return await self._read(partial(_get, digest))
+
+    async def of_session(self, session_id: SessionId, limit: int) -> Sequence[Share]:
+        """List a session's links, newest first. Links that have expired may be among them."""
+        return await self._read(partial(_of_session, session_id, limit))
 
     async def remove(self, session_id: SessionId, digest: bytes) -> bool:
         """Remove a session's link. Returns False if there was none."""
@@ -41,12 +49,17 @@ def _add(share: Share, connection: sqlite3.Connection) -> None:
 
 
 def _get(digest: bytes, connection: sqlite3.Connection) -> Share | None:
-    row = connection.execute(
-        "SELECT owner, session_id, created_at, expires_at FROM shares WHERE digest = ?", (digest,)
-    ).fetchone()
-    if row is None:
-        return None
-    owner, session_id, created_at, expires_at = row
+    row = connection.execute(f"SELECT {_COLUMNS} FROM shares WHERE digest = ?", (digest,)).fetchone()
+    return None if row is None else _share(row)
+
+
+def _of_session(session_id: SessionId, limit: int, connection: sqlite3.Connection) -> list[Share]:
+    statement = f"SELECT {_COLUMNS} FROM shares WHERE session_id = ? ORDER BY created_at DESC, digest LIMIT ?"
+    return [_share(row) for row in connection.execute(statement, (session_id, limit))]
+
+
+def _share(row: tuple[Any, ...]) -> Share:
+    digest, owner, session_id, created_at, expires_at = row
     return Share(
         digest=digest,
         owner=UserId(owner),

@@ -59,7 +59,7 @@ async def recorded_session(server: AppServer, client: Client) -> str:
 
 async def shared(client: Client, session: str, **body: Any) -> dict[str, Any]:
     status, reply = await client.request("POST", f"sessions/{session}/share", body)
-    assert (status, set(reply)) == (200, {"token", "url", "expires_at"})
+    assert (status, set(reply)) == (200, {"id", "created_at", "token", "url", "expires_at"})
     result: dict[str, Any] = reply
     return result
 
@@ -104,6 +104,28 @@ async def test_a_revoked_link_shows_nothing_any_more(alice: Client) -> None:
     assert await nobody(alice).request("GET", f"share/{stored['token']}") == (200, [])
 
 
+@requirement("blade:share:list")
+async def test_older_links_are_listed_without_their_tokens_and_revoked_by_their_ids(
+    app_server: AppServer, alice: Client
+) -> None:
+    session, other = [(await alice.request("POST", "sessions", {})).body["session_id"] for _ in range(2)]
+    links = []
+    for ttl in (None, 60, 3600):
+        links.append(await shared(alice, session, ttl_seconds=ttl))
+        app_server.clock.advance(seconds=1)
+    oldest, expired, newest = [{name: each[name] for name in ("id", "created_at", "expires_at")} for each in links]
+    assert await alice.request("GET", f"sessions/{session}/share") == (200, [newest, expired, oldest])
+    assert await alice.request("GET", f"sessions/{other}/share") == (200, [])
+    app_server.clock.advance(seconds=60)
+    assert await alice.request("GET", f"sessions/{session}/share") == (200, [newest, oldest])
+    assert await nobody(alice).request("GET", f"share/{oldest['id']}") == GONE, "an ID opens nothing"
+    assert await alice.request("DELETE", f"sessions/{other}/share/{oldest['id']}") == GONE
+    assert await alice.request("DELETE", f"sessions/{session}/share/{oldest['id']}") == (200, {"revoked": True})
+    assert await alice.request("DELETE", f"sessions/{session}/share/{oldest['id']}") == GONE
+    assert await nobody(alice).request("GET", f"share/{links[0]['token']}") == GONE
+    assert await alice.request("GET", f"sessions/{session}/share") == (200, [newest])
+
+
 @requirement("blade:share:deleted")
 async def test_a_deleted_sessions_links_show_nothing(alice: Client) -> None:
     session = (await alice.request("POST", "sessions", {})).body["session_id"]
@@ -122,10 +144,11 @@ async def test_an_unknown_token_shows_nothing(alice: Client, token: str) -> None
 async def test_only_its_owner_shares_a_session(alice: Client, bob: Client) -> None:
     session = (await alice.request("POST", "sessions", {})).body["session_id"]
     link = await shared(alice, session)
-    paths = [("POST", f"sessions/{session}/share"), ("DELETE", f"sessions/{session}/share/{link['token']}")]
-    assert [(await bob.request(*path, {})).status for path in paths] == [404, 404]
+    share = f"sessions/{session}/share"
+    paths = [("POST", share), ("GET", share), ("DELETE", f"{share}/{link['token']}")]
+    assert [(await bob.request(*path, {})).status for path in paths] == [404, 404, 404]
     await alice.request("PATCH", f"sessions/{session}/sharing", {"shared": True})
-    assert [(await bob.request(*path, {})).status for path in paths] == [403, 403]
+    assert [(await bob.request(*path, {})).status for path in paths] == [403, 403, 403]
     assert await nobody(alice).request("GET", f"share/{link['token']}") == (200, [])
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from dragoman.core.refusals import Forbidden, NotFound, SessionNotFound
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.shares import ShareService
+from dragoman.engine.services.shares import ShareService, share_id
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.blade.projection.loader import active_turns, load_projection, remove_memories
 from dragoman.protocols.blade.rest.endpoints import PRIVATE_HEADERS, SESSION, BladeHandlers, endpoint
@@ -31,11 +31,18 @@ class NewShare(msgspec.Struct, frozen=True):
 
 
 class ShareInfo(msgspec.Struct, frozen=True):
-    """A new link."""
+    """A link as its owner sees it. Its ID revokes it, but does not open it."""
+
+    id: str
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class CreatedShare(ShareInfo, frozen=True):
+    """A new link, with the token that opens it."""
 
     token: str
     url: str
-    expires_at: datetime | None
 
 
 class ShareHandlers(BladeHandlers):
@@ -58,17 +65,23 @@ class ShareHandlers(BladeHandlers):
         return routes if self._is_enabled else [each._replace(handler=_refuse) for each in routes]
 
     @endpoint("POST", f"{SESSION}/share", access="owner", example={"ttl_seconds": 3600}, headers=PRIVATE_HEADERS)
-    async def create(self, request: Request, live: SessionView, body: NewShare) -> ShareInfo:
+    async def create(self, request: Request, live: SessionView, body: NewShare) -> CreatedShare:
         """Create a link that shows a session."""
         ttl = None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds)
-        token, expires_at = await self._shares.create(live.state.owner, live.state.session_id, ttl)
+        token, share = await self._shares.create(live.state.owner, live.state.session_id, ttl)
         base = self._public_url or f"{request.url.scheme}://{request.url.netloc}"
         url = f"{base.rstrip('/')}{request.scope.get('root_path', '')}/share/{token}"
-        return ShareInfo(token, url, expires_at)
+        return CreatedShare(share_id(share), share.created_at, share.expires_at, token, url)
+
+    @endpoint("GET", f"{SESSION}/share", access="owner", headers=PRIVATE_HEADERS)
+    async def list_links(self, live: SessionView) -> list[ShareInfo]:
+        """List the newest valid links of a session, at most 1,000, newest first. Their tokens are not stored."""
+        shares = await self._shares.of_session(live.state.session_id)
+        return [ShareInfo(share_id(each), each.created_at, each.expires_at) for each in shares]
 
     @endpoint("DELETE", f"{SESSION}/share/{{token}}", access="owner")
     async def revoke(self, live: SessionView, token: str) -> dict[str, bool]:
-        """Revoke a link."""
+        """Revoke a link. In place of its token, its ID from the list will do."""
         await self._shares.revoke(live.state.session_id, token)
         return {"revoked": True}
 

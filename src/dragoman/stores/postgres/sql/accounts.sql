@@ -46,7 +46,11 @@ VALUES (%(digest)s, %(owner)s, %(session)s, %(created_at)s, %(expires_at)s)
 DELETE FROM shares WHERE expires_at <= %(now)s
 
 -- name: share
-SELECT owner, session_id, created_at, expires_at FROM shares WHERE digest = %(digest)s
+SELECT digest, owner, session_id, created_at, expires_at FROM shares WHERE digest = %(digest)s
+
+-- name: shares_of_session
+SELECT digest, owner, session_id, created_at, expires_at FROM shares WHERE session_id = %(session)s
+ORDER BY created_at DESC, digest LIMIT %(limit)s
 
 -- name: remove_share
 DELETE FROM shares WHERE session_id = %(session)s AND digest = %(digest)s
