@@ -382,6 +382,12 @@ async def test_the_run_inspector_shows_the_model_calls_tools_waits_and_sub_agent
     assert await serious_violations(console_page) == []
     await console_page.screenshot("run-narrow-dark-zh")
     await console_page.set(theme="light", language="en")
+    unknown = {"usage": {"input_tokens": 0, "output_tokens": 0}}
+    await start_conversation(console_page, script(unknown, {"say": "No tokens were reported."}))
+    await console_page.until(DONE)
+    await console_page.press("Inspect the run")
+    await console_page.wait_for_text("Active time", ".run-facts")
+    assert "→" not in await console_page.text(".run-page")
     await console_page.open("run", f"{session}/chat_none")
     await console_page.wait_for_text("Run not found")
     await console_page.press("Back to the conversation")

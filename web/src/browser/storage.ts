@@ -1,19 +1,29 @@
-/** Settings stored in the browser. Without storage (private windows) they last until the page is closed. */
+/** What is stored in the browser. Without storage (private windows) it lasts until the page is closed. */
 
 const PREFIX = "dragoman.";
 
-export function readStored(name: string): string | null {
+/** A setting of all windows. */
+export const readStored = (name: string): string | null => read(() => localStorage, name);
+
+export const store = (name: string, value: string | null): void => write(() => localStorage, name, value);
+
+/** What one window has stored: it survives a reload and ends with the window. */
+export const readOfWindow = (name: string): string | null => read(() => sessionStorage, name);
+
+export const storeForWindow = (name: string, value: string | null): void => write(() => sessionStorage, name, value);
+
+function read(storage: () => Storage, name: string): string | null {
     try {
-        return localStorage.getItem(PREFIX + name);
+        return storage().getItem(PREFIX + name);
     } catch {
         return null;
     }
 }
 
-export function store(name: string, value: string | null): void {
+function write(storage: () => Storage, name: string, value: string | null): void {
     try {
-        if (value === null) localStorage.removeItem(PREFIX + name);
-        else localStorage.setItem(PREFIX + name, value);
+        if (value === null) storage().removeItem(PREFIX + name);
+        else storage().setItem(PREFIX + name, value);
     } catch {
         // Not stored: the value lasts until the page is closed.
     }

@@ -19,7 +19,9 @@ export interface Point {
 }
 
 const WINDOW_MS = 60_000;
-const MAX_READINGS = 300;
+const KEPT_MS = 3_600_000;
+const DENSE_MS = 300_000;
+const SPARSE_MS = 15_000;
 /** Outcomes that are no success; a run that was stopped, or waits for somebody, is none of them. */
 const FAILURES = new Set(["error", "interrupted"]);
 
@@ -36,10 +38,30 @@ export function reading(samples: readonly Sample[], at: number): Reading {
     };
 }
 
-export const added = (history: readonly Reading[], next: Reading): Reading[] => [
-    ...history.slice(1 - MAX_READINGS),
-    next,
-];
+/** The readings of the last hour. Those of the last five minutes are all kept, of the others one in 15 seconds. */
+export function added(history: readonly Reading[], next: Reading): Reading[] {
+    const kept: Reading[] = [];
+    for (const each of history) {
+        const age = next.at - each.at;
+        const isClose = each.at - (kept.at(-1)?.at ?? -Infinity) < SPARSE_MS;
+        if (age < KEPT_MS && (age < DENSE_MS || !isClose)) kept.push(each);
+    }
+    return [...kept, next];
+}
+
+/** Readings as text. JSON has no infinity, which is the last bound of a histogram. */
+export const written = (history: readonly Reading[]): string =>
+    JSON.stringify(history, (_, value: unknown) => (value === Infinity ? "inf" : value));
+
+/** The readings that were written; none, if the text is not what this version wrote. */
+export function parsed(text: string): Reading[] {
+    try {
+        const history: unknown = JSON.parse(text, (_, value: unknown) => (value === "inf" ? Infinity : value));
+        return Array.isArray(history) ? (history as Reading[]) : [];
+    } catch {
+        return [];
+    }
+}
 
 /** Runs started per minute. */
 export const runRate = (history: readonly Reading[]): Point[] =>

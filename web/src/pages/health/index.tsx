@@ -4,13 +4,14 @@ import { useEffect } from "preact/hooks";
 import { api, ask } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import { key } from "../../api/key";
+import { readOfWindow, storeForWindow } from "../../browser/storage";
 import { Button } from "../../components/Button";
 import { Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
 import { errorMessage } from "../../components/Toast";
 import { ago, count, dateTime, duration, size, t } from "../../i18n";
 import { Chart } from "./Chart";
-import { added, errorRatio, p95, type Reading, reading, runRate } from "./history";
+import { added, errorRatio, p95, parsed, type Reading, reading, runRate, written } from "./history";
 import { parts, readMetrics, type Sample, total } from "./metrics";
 import { Trend } from "./Trend";
 import "../pages.css";
@@ -35,9 +36,16 @@ interface Snapshot {
 const EVERY_MS = 3_000;
 const HISTORY_LENGTH = 60;
 
-/** Kept while the console is open, so that another visit of the page continues the charts. */
-const readings = signal<readonly Reading[]>([]);
-key.subscribe(() => void (readings.value = []));
+const STORED = "health";
+
+/** Kept over visits of this page and over reloads, so that the charts continue. */
+const readings = signal<readonly Reading[]>(parsed(readOfWindow(STORED) ?? "[]"));
+let owner = key.peek();
+key.subscribe((now) => {
+    if (now !== owner) readings.value = [];
+    owner = now;
+});
+addEventListener("pagehide", () => storeForWindow(STORED, written(readings.peek())));
 
 export default function Page() {
     const snapshot = useSignal<Snapshot | null>(null);

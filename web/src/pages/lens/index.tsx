@@ -92,6 +92,7 @@ function Lens({ session, agent, sessions }: LensProps) {
         [rows, isCollapsed.value, opened.value],
     );
     const row = visible.find((each) => each.key === selected.value) ?? null;
+    const isEmpty = visible.length === 0 && monitor.runs.value.length === 0;
     const open = (key: string): void => void (opened.value = new Set([...opened.value, key]));
     return (
         <div class="lens" data-narrow={narrow} style={{ "--columns": protocols.length }}>
@@ -103,7 +104,9 @@ function Lens({ session, agent, sessions }: LensProps) {
                 isCollapsed={isCollapsed}
                 view={view}
             />
-            {visible.length === 0 && monitor.runs.value.length === 0 ? (
+            {isEmpty && monitor.streams.value["ag-ui"].state === "opening" ? (
+                <Loading />
+            ) : isEmpty ? (
                 <Empty icon="lens" title={t("lens.no-run")}>
                     <p>{t("lens.no-run-why")}</p>
                 </Empty>

@@ -5,9 +5,13 @@ import { Icon } from "../../components/Icon";
 import { count, duration, t } from "../../i18n";
 import { Input } from "./Input";
 import { Said } from "./Said";
-import { endOf, type Row, type Step, timeOf, type ToolRun, type Wait } from "./timeline";
+import { endOf, isKnown, type Row, type Step, timeOf, type ToolRun, type Usage, type Wait } from "./timeline";
 
 const OUTCOMES: Record<string, string> = { done: "good", completed: "good", failed: "danger", interrupted: "danger" };
+
+/** Tokens in and out. */
+export const flow = ({ input_tokens, output_tokens }: Usage): string =>
+    `${count(input_tokens)} → ${count(output_tokens)}`;
 
 export function RowView({ row, scale, path }: { row: Row; scale: (at: number) => number; path: string }) {
     const isOpen = useSignal(false);
@@ -32,10 +36,8 @@ export function RowView({ row, scale, path }: { row: Row; scale: (at: number) =>
                         />
                     </span>
                     <span class="run-brief">
-                        {row.type === "step" && row.step.usage && (
-                            <span>
-                                {count(row.step.usage.input_tokens)} → {count(row.step.usage.output_tokens)}
-                            </span>
+                        {row.type === "step" && row.step.usage && isKnown(row.step.usage) && (
+                            <span>{flow(row.step.usage)}</span>
                         )}
                         {status !== null && status !== "done" && status !== "completed" && (
                             <span class={`badge ${OUTCOMES[status] ?? ""}`}>{t(`run.status.${status}`)}</span>

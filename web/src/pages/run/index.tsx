@@ -12,7 +12,7 @@ import { Time } from "../../components/Time";
 import { count, duration, t } from "../../i18n";
 import { NAMES } from "../../lens/names";
 import "../pages.css";
-import { RowView } from "./Row";
+import { flow, RowView } from "./Row";
 import "./run.css";
 import { activeMs, endOf, rowsOf, type Run, scaleOf, timeOf, type Timeline, tokensOf } from "./timeline";
 
@@ -64,7 +64,7 @@ function Runs({ timeline, path }: { timeline: Timeline; path: string }) {
         [t("run.time"), duration(activeMs(timeline, now))],
         [t("run.steps"), count(timeline.steps.length)],
         [t("run.calls"), count(timeline.calls.length)],
-        [t("run.tokens"), `${count(tokens.input_tokens)} → ${count(tokens.output_tokens)}`],
+        ...(tokens === null ? [] : [[t("run.tokens"), flow(tokens)] as const]),
     ] as const;
     return (
         <>

@@ -1,7 +1,7 @@
 /** The timeline of a run: what the server says, and the rows and bars that show it. Pure. */
 import type { Block, Json } from "../../chat/wire";
 
-interface Usage {
+export interface Usage {
     input_tokens: number;
     output_tokens: number;
 }
@@ -132,8 +132,12 @@ export function scaleOf(timeline: Timeline, now: number): (at: number) => number
     };
 }
 
-/** Tokens of all model calls of the main loop and the sub-agents. */
-export function tokensOf({ steps }: Timeline): Usage {
+/** Tokens of all model calls of the main loop and the sub-agents; null if none of them reported any. */
+export function tokensOf({ steps }: Timeline): Usage | null {
     const sum = (of: keyof Usage): number => steps.reduce((total, step) => total + (step.usage?.[of] ?? 0), 0);
-    return { input_tokens: sum("input_tokens"), output_tokens: sum("output_tokens") };
+    const usage = { input_tokens: sum("input_tokens"), output_tokens: sum("output_tokens") };
+    return isKnown(usage) ? usage : null;
 }
+
+/** Whether a model reported tokens: some report none. */
+export const isKnown = (usage: Usage): boolean => usage.input_tokens + usage.output_tokens > 0;
