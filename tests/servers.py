@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -105,19 +105,33 @@ class AppServer:
     """A server in process, with the keys of `USERS`."""
 
     def __init__(
-        self, folder: Path, agents: Sequence[Agent] = (), *, manual_clock: bool = False, **settings: Any
+        self,
+        folder: Path,
+        agents: Sequence[Agent] = (),
+        *,
+        manual_clock: bool = False,
+        keys: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> None:
+        """Args:
+        folder: the data folder.
+        agents: the agents beside the rehearsal agents.
+        manual_clock: whether `clock` is the server's.
+        keys: the API keys of a folder that is complete; None: they are created.
+        settings: by name.
+        """
         self.folder = folder
         self.agents = agents
         self.settings = settings_for(folder, **settings)
         self.clock = ManualClock()
         self._manual_clock = manual_clock
-        self._keys: dict[str, str] = {}
+        self._is_complete = keys is not None
+        self._keys: dict[str, str] = dict(keys or {})
         self.connection: AsgiClient
 
     async def prepare(self) -> None:
         """Create the keys, once."""
-        if self.settings.database is not None:
+        if self.settings.database is not None and not self._is_complete:
             write_key_files(self.folder, self.settings.database)
         if self.settings.auth and not self._keys:
             self._keys = await make_keys(self.settings)
