@@ -150,7 +150,7 @@ REQUIREMENTS = (
     ),
     Requirement("blade:share:expires", "A link ends with its time; without one it lasts", "blade §5.5 [docs]"),
     Requirement("blade:share:revoke", "A link is revoked by its own session alone", "blade §5.5 [docs]"),
-    Requirement("blade:share:list", "Links are listed for the owner, without tokens, and revoked by ID", "blade §5.5 [chosen]"),
+    Requirement("blade:share:list", "The owner lists links, without tokens, and revokes by ID", "blade §5.5 [chosen]"),
     Requirement("blade:share:guesses", "Guesses of links are limited like wrong keys", "blade §5.2 [chosen]"),
     Requirement("blade:share:deleted", "Links go with their session", "blade §5.2 [chosen]"),
     Requirement("blade:share:unknown", "An unknown, revoked or expired token is 404", "blade §5.5 [docs]"),

@@ -10,7 +10,7 @@ from dragoman.ports.accounts import Share
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.times import from_us, time_or_none, to_us, us_or_none
 
-_COLUMNS = "digest, owner, session_id, created_at, expires_at"
+_SELECT = "SELECT digest, owner, session_id, created_at, expires_at FROM shares"
 
 
 class SqliteShares:
@@ -49,12 +49,12 @@ def _add(share: Share, connection: sqlite3.Connection) -> None:
 
 
 def _get(digest: bytes, connection: sqlite3.Connection) -> Share | None:
-    row = connection.execute(f"SELECT {_COLUMNS} FROM shares WHERE digest = ?", (digest,)).fetchone()
+    row = connection.execute(f"{_SELECT} WHERE digest = ?", (digest,)).fetchone()
     return None if row is None else _share(row)
 
 
 def _of_session(session_id: SessionId, limit: int, connection: sqlite3.Connection) -> list[Share]:
-    statement = f"SELECT {_COLUMNS} FROM shares WHERE session_id = ? ORDER BY created_at DESC, digest LIMIT ?"
+    statement = f"{_SELECT} WHERE session_id = ? ORDER BY created_at DESC, digest LIMIT ?"
     return [_share(row) for row in connection.execute(statement, (session_id, limit))]
 
 
