@@ -251,6 +251,18 @@ async def test_a_sub_agent_sees_only_its_task_and_returns_its_last_text(tmp_path
     assert fork.parameters["properties"]["agent"] == {"type": "string", "enum": ["counter"]}
 
 
+async def test_the_schema_of_an_answer_is_for_the_model_of_the_agent_and_not_of_its_sub_agents(tmp_path: Path) -> None:
+    inner = ScriptedModel("Five.")
+    outer = ScriptedModel([call(FORK, agent="counter", task="2 and 3?")], "5")
+    counter = Agent("counter", model=inner)
+    async with agent_harness(tmp_path, Agent("a", model=outer, subagents=[counter])) as harness:
+        session = await harness.session()
+        await session.send("Count", metadata=RunMetadata(output_schema={"type": "integer"}))
+        assert await session.wait_for_end() == "end_turn"
+    assert [each.output_schema for each in (*outer.requests, *inner.requests)] == [{"type": "integer"}] * 2 + [None]
+    assert ["JSON" in each.instructions for each in (*outer.requests, *inner.requests)] == [True, True, False]
+
+
 @pytest.mark.parametrize("tools", ["all", ()])
 async def test_a_sub_agent_may_wait_for_the_user_in_its_own_loop(tmp_path: Path, tools: object) -> None:
     """Even if the session enables only the tools that its client named, because a client cannot name a sub-agent's."""

@@ -1,6 +1,7 @@
 """The embedded model, in its own process."""
 
 import asyncio
+import json
 import os
 import select
 import signal
@@ -50,6 +51,14 @@ def process_of(model: EmbeddedModel) -> int:
 
 async def test_the_model_knows_the_capital_of_france(model: EmbeddedModel) -> None:
     assert "Paris" in await collect_text(model, "What is the capital of France?", parameters={"temperature": 0})
+
+
+async def test_the_model_cannot_but_match_the_schema_of_an_answer(model: EmbeddedModel) -> None:
+    """The sampling is constrained: the question alone would be answered with a sentence."""
+    title = {"type": "string", "maxLength": 20}
+    schema = {"type": "object", "properties": {"title": title}, "required": ["title"], "additionalProperties": False}
+    text = await collect_text(model, "What is the capital of France?", output_schema=schema)
+    assert json.loads(text).keys() == {"title"}
 
 
 async def test_the_model_reads_the_previous_conversation(model: EmbeddedModel) -> None:

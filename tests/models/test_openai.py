@@ -193,6 +193,27 @@ async def test_a_server_that_refuses_stream_options_is_asked_without_them(
     assert ["stream_options" in each.body for each in server.received] == [True, False, False]
 
 
+async def test_a_server_that_refuses_the_schema_of_an_answer_is_asked_without_it(
+    model: OpenAIModel, server: FakeOpenAIServer
+) -> None:
+    error = {"error": {"message": "This response_format type is unavailable now"}}
+    server.answers = [refusal(400, error), HELLO, HELLO]
+    for schema in ({"type": "array", "minItems": 3}, {"type": "object"}):
+        assert await events_of(model, a_request(output_schema=schema)) == HELLO_EVENTS
+    assert [
+        each.body.get("response_format") and each.body["response_format"]["json_schema"]["schema"]
+        for each in server.received
+    ] == [{"type": "array", "minItems": 3}, None, {"type": "object"}]
+
+
+async def test_a_refusal_for_another_reason_is_not_repeated_without_the_schema(
+    model: OpenAIModel, server: FakeOpenAIServer
+) -> None:
+    server.answers = [refusal(400, {"error": {"message": "This model does not exist"}})]
+    with pytest.raises(ModelFailed, match="does not exist"):
+        await events_of(model, a_request(output_schema={"type": "object"}))
+
+
 async def test_a_connection_left_open_after_done_does_not_delay_the_answer(
     model: OpenAIModel, server: FakeOpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,14 @@ def test_parameters_cannot_disable_streaming_or_replace_the_conversation() -> No
     assert (body["stream"], body["model"], len(body["messages"])) == (True, "gpt-x", 1)
 
 
+def test_the_schema_of_an_answer_is_sent_unless_there_are_tools() -> None:
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}}
+    body = sent(a_request("Hi", output_schema=schema))
+    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    assert "response_format" not in sent(a_request("Hi", output_schema=schema, tools=[ADD]))
+    assert "response_format" in sent(a_request("Hi", output_schema=schema, tools=[ADD]), Dialect(tools=False))
+
+
 def test_leading_system_messages_join_the_instructions_and_later_ones_remain() -> None:
     messages: list[Message] = [system("Seed."), user("Hi"), system("Note."), user("Ho")]
     assert wire_messages("Be brief.", messages, PLAIN) == [

@@ -256,6 +256,7 @@ class ModelLoop:
             tools=tools,
             max_tokens=parameters.pop("max_tokens", agent.max_tokens),
             parameters=parameters,
+            output_schema=self._run.metadata.output_schema,
         )
 
     # --- the context window -----------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ without being written for it.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import msgspec
+
 from dragoman.core.agent import Agent, Run, RunnableTool
 from dragoman.core.content import JsonObject, Message, UserMessage
 from dragoman.core.events import StopReason
@@ -48,7 +50,9 @@ class TaskRun:
         self.user = run.user
         self.options: Mapping[str, str] = run.options
         self.parameters: JsonObject = run.parameters
-        self.metadata: RunMetadata = run.metadata
+        self.metadata: RunMetadata = msgspec.structs.replace(
+            run.metadata, output_schema=None
+        )  # the schema of the run's answer
         self.state = run.state
         self.memories = run.memories
         self.memory_tool: RunnableTool | None = run.memory_tool

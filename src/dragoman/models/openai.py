@@ -1,6 +1,7 @@
 """A model on an OpenAI-compatible Chat Completions server, over HTTP. `openai_wire` builds the requests."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
@@ -20,6 +21,8 @@ TAIL_TIMEOUT_S = 5.0
 """Maximum time for what follows the finish reason: usage and the end of the body. The answer is complete without."""
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
+_REFUSED_SCHEMA = re.compile("response_format|schema|grammar", re.IGNORECASE)
+"""What is in the error of a server that knows no schemas, or not all of their keywords."""
 UNLIMITED = httpx2.Limits(max_connections=None)
 """The engine limits the number of runs; a second limit here would only make them wait for each other."""
 
@@ -27,8 +30,8 @@ UNLIMITED = httpx2.Limits(max_connections=None)
 class OpenAIModel:
     """A model on an OpenAI-compatible server.
 
-    A server that refuses `stream_options` is asked again without. The object pools connections; `aclose` closes them.
-    The API key never appears in errors or representations.
+    A server that refuses `stream_options`, or the schema of an answer, is asked again without. The object pools
+    connections; `aclose` closes them. The API key never appears in errors or representations.
 
     Args:
         name: the server's name for the model. A request's `model` is our own name, and is not sent.
@@ -95,9 +98,14 @@ class OpenAIModel:
                 if isinstance(error, AnswerInterrupted):
                     is_slow = isinstance(error.__cause__, httpx2.ReadTimeout)  # it may still be working on it
                     raise ModelUnavailable(text, may_retry=not is_slow) from error
-                if not dialect.usage or isinstance(error, ModelUnavailable) or "stream_options" not in text:
+                if isinstance(error, ModelUnavailable):
                     raise
-                self._dialect = msgspec.structs.replace(dialect, usage=False)
+                if dialect.usage and "stream_options" in text:
+                    self._dialect = msgspec.structs.replace(dialect, usage=False)
+                elif request.output_schema is not None and _REFUSED_SCHEMA.search(text):
+                    request = msgspec.structs.replace(request, output_schema=None)
+                else:
+                    raise
 
     async def aclose(self) -> None:
         """Close the connections. Calls that are still streaming fail."""

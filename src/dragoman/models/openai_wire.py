@@ -82,6 +82,9 @@ def request_body(model: str, request: ModelRequest, dialect: Dialect) -> bytes:
     else:  # providers refuse them without tools
         body.pop("tool_choice", None)
         body.pop("parallel_tool_calls", None)
+        if request.output_schema is not None:  # with tools, some servers apply it to calls as well
+            schema = {"name": "answer", "schema": request.output_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return _encode(body)
 
 

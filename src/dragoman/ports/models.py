@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from dragoman.core.content import JsonObject, Message, Usage
+from dragoman.core.content import Json, JsonObject, Message, Usage
 from dragoman.core.tools import ToolSpec
 
 
@@ -23,6 +23,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     parameters: JsonObject = msgspec.field(default_factory=dict)
     """Further settings such as `temperature`, by their OpenAI names."""
+    output_schema: Json = None
+    """The JSON Schema that the answer has to match, for models that can enforce one. `instructions` contain it too."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):
