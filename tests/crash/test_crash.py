@@ -11,6 +11,7 @@ import pytest
 
 from tests.crash.campaign import Campaign, Options
 from tests.crash.endings import Ending, KillAfterReady
+from tests.crash.histories import HistoryCampaign
 from tests.crash.kinds import run
 from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
 from tests.extent import IS_FULL, extent
@@ -97,3 +98,9 @@ async def test_a_server_that_does_not_sync_is_found(tmp_path: Path) -> None:
     options = Options(seed=SEED, endings=LIVES, loses_power=True, arguments=("--synchronous", "normal"))
     report = await Campaign(tmp_path, options).play()
     assert report.faults != []
+
+
+async def test_what_clients_saw_of_a_killed_server_is_linearizable(tmp_path: Path) -> None:
+    report = await HistoryCampaign(tmp_path, seed=SEED, kills=extent(20, 1)).play()
+    assert report.faults == [], str(report)
+    assert sum(report.histories) > 0

@@ -41,6 +41,10 @@ class Repeated(NamedTuple):
     message: str | None
 
 
+class Once(NamedTuple):
+    """The request took effect now, or an earlier one with the same key did."""
+
+
 class Messages(NamedTuple):
     """What was read: all messages, or in a cluster those that the server had seen."""
 
@@ -63,6 +67,8 @@ def step(state: SessionModel, request: Request, output: Hashable) -> SessionMode
         case Repeated(message):
             of_key = dict(state.keys).get(request.key)
             return state if state.exists and of_key is not None and message in (None, of_key) else None
+        case Once() if state.exists and request.key in dict(state.keys):
+            return state
         case _:
             return _applied(state, request) if state.exists else None
 

@@ -11,10 +11,11 @@ from tests.extent import extent
 from tests.simulation.histories import check_world
 from tests.simulation.linearizability import Operation, check
 from tests.simulation.recording_clients import EarlyClients
-from tests.simulation.session_model import Accepted, Messages, Missing, Repeated, Request, check_session
+from tests.simulation.session_model import Accepted, Messages, Missing, Once, Repeated, Request, check_session
 
 YES = Accepted()
 SUBMIT = Request("submit", "a")
+KEYED = Request("submit", "a", "k")
 READ = Request("read")
 
 
@@ -63,6 +64,9 @@ PLANTED_SEED = 38
         ([(Request("submit", "a", "k"), YES, 0, 1), (Request("submit", "b", "k"), YES, 2, 3)], False),
         ([(Request("submit", "a", "k"), YES, 0, 1), (Request("submit", "b", "k"), Repeated("a"), 0, 1)], True),
         ([(Request("submit", "a", "k"), YES, 0, 1), (Request("submit", "b", "k"), Repeated("c"), 2, 3)], False),
+        ([(KEYED, Once(), 0, 1), (KEYED, Once(), 2, 3), (READ, read("a"), 4, 5)], True),
+        ([(KEYED, Once(), 0, 1), (KEYED, Once(), 2, 3), (READ, read("a", "a"), 4, 5)], False),
+        ([(KEYED, None, 0, math.inf), (KEYED, Once(), 2, 3), (READ, read(), 4, 5)], False),
     ],
 )
 def test_what_a_session_may_do_and_what_not(
