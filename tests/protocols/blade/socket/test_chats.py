@@ -1,7 +1,8 @@
 """Chats over Socket.IO: connecting, sending, acknowledgements, refusals, stopping (specification, section 6)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import pytest
 from socketio.exceptions import ConnectionError as Refused  # type: ignore[import-untyped]  # the library is not annotated
 
 from dragoman.engine.instrumentation.counted_log import CountedLog
+from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
+from dragoman.protocols.blade.access import lease_readable
+from dragoman.protocols.blade.socket import inbox
 from dragoman.protocols.blade.socket.server import MAX_DETACHED_EVENTS
 from tests.conversations import call, script
 from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
@@ -219,6 +223,33 @@ async def test_who_stops_and_leaves_a_chat_gets_only_the_next_one(alice: RestCli
         assert [each["chat_run_id"] for name, each in events if name == "chat:start"][-1:] == [reply["chat_run_id"]]
         followed = [await follower.until("chat:end") for _ in range(2)]
     assert [each[-1][1]["status"] for each in followed] == ["interrupted", "completed"], "others get both ends"
+
+
+@requirement("blade:chats:left")
+async def test_who_leaves_a_stopped_chat_misses_its_end_however_long_the_session_takes_to_find(
+    alice: RestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several servers the session is looked up in the store, which takes longer than the stop."""
+    session, has_ended = await alice.session(), asyncio.Event()
+
+    @asynccontextmanager
+    async def find_late(*names: Any) -> AsyncIterator[SessionView]:
+        await has_ended.wait()
+        async with lease_readable(*names) as live:
+            yield live
+
+    async with socket_client(alice.url, alice.key) as leaver, socket_client(alice.url, alice.key) as follower:
+        await follower.call("session:subscribe", {"session_id": session})
+        await leaver.call("chat:send", {"session_id": session, "message": SLOW})
+        await leaver.until("turn:patch")
+        monkeypatch.setattr(inbox, "lease_readable", find_late)
+        await leaver.emit("chat:stop", {"session_id": session})
+        await leaver.emit("session:unsubscribe", {"session_id": session})
+        await follower.until("chat:end")
+        has_ended.set()
+        reply = await leaver.call("chat:send", {"session_id": session, "message": "hello"})
+        events = await leaver.until("chat:end")
+    assert [each["chat_run_id"] for name, each in events if name == "chat:end"] == [reply["chat_run_id"]]
 
 
 @requirement("blade:chats:left")
