@@ -24,6 +24,8 @@ class Order(msgspec.Struct):
     mode: Literal["planning", "executing"] | None = None
     count: Annotated[int, msgspec.Meta(ge=1)] = 1
     name: Annotated[str, msgspec.Meta(max_length=5)] = ""
+    labels: dict[Annotated[str, msgspec.Meta(min_length=1)], str] = {}
+    origin: Literal[""] | None = None
 
 
 DECODER = msgspec.json.Decoder(Order)
@@ -44,6 +46,8 @@ DECODER = msgspec.json.Decoder(Order)
         ('{"count": 0}', "count", "Expected `int` >= 1, got 0"),
         ('{"name": "abcdefgh"}', "name", "Expected `str` of length <= 5, got 8"),
         ('{"env": []}', "env", "Expected `object`, got `array`"),
+        ('{"labels": {"": "1"}}', "labels", "Expected `str` of length >= 1 for each key"),
+        ('{"origin": "here"}', "origin", "Invalid enum value 'here'; expected ''"),
         ("[]", "", "Expected `object`, got `array`"),
         ('{"fruit": [{"colour": "red"}]}', "fruit[0].type", "this field is required"),
     ],

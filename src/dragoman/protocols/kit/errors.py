@@ -14,7 +14,9 @@ from dragoman.core.token_budgets import TokenBudget
 MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
 """Of a decoder's own message, which may quote what the client sent."""
-_PATH_SUFFIX = re.compile(r" - at `\$\.?(.*)`$")
+FOR_EACH_KEY = " for each key"
+"""The end of a sentence about a key of the mapping at the path."""
+_PATH_SUFFIX = re.compile(r" - at (`key` in )?`\$\.?(.*)`$")
 _PATH_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 
@@ -197,8 +199,8 @@ def parse_validation_error(message: str, prefix: str = "") -> tuple[str, str]:
     """
     message = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
     suffix = _PATH_SUFFIX.search(message)
-    sentence, path = (message[: suffix.start()], suffix[1]) if suffix else (message, "")
-    sentence = sentence[:MAX_DECODER_MESSAGE_CHARS]
+    sentence, path = (message[: suffix.start()], suffix[2]) if suffix else (message, "")
+    sentence = sentence[:MAX_DECODER_MESSAGE_CHARS] + (FOR_EACH_KEY if suffix and suffix[1] else "")
     if missing := _MISSING_FIELD.fullmatch(sentence):
         return "this field is required", ".".join(filter(None, (prefix, path, missing[1])))
     return sentence, ".".join(filter(None, (prefix, path)))

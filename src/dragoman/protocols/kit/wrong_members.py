@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from dragoman.protocols.kit.errors import parse_validation_error, path_steps
+from dragoman.protocols.kit.errors import FOR_EACH_KEY, parse_validation_error, path_steps
 
 ANY_KEY = "[...]"
 MAX_VALUE_CHARS = 80
@@ -36,6 +36,8 @@ def describe_wrong_member(
     found = _find(value, path_steps(path))
     if sentence.startswith("Invalid ") and (choices := _choices(kind, path_steps(path))):
         sentence += f"; expected {', '.join(choices[:-1])}{' or ' if len(choices) > 1 else ''}{choices[-1]}"
+    elif sentence.endswith(FOR_EACH_KEY):
+        pass  # the value at the path is the whole mapping
     elif " of length " in sentence and isinstance(found, str | list | dict):
         sentence += f", got {len(found)}"
     elif ", got " not in sentence and isinstance(found, str | int | float | None):
@@ -107,7 +109,8 @@ def _choices(kind: object, steps: list[str | int]) -> list[str]:
     found += [member.value for each in types if isinstance(each, inspect.EnumType) for member in each.cls]
     if steps:
         found += [each.tag for each in parents if isinstance(each, inspect.StructType) and each.tag_field == steps[-1]]
-    return [repr(each) for each in found if each != ""] if len(found) <= MAX_CHOICES else []
+    named = [each for each in found if each != ""] or found  # an empty text means none
+    return [repr(each) for each in named] if len(named) <= MAX_CHOICES else []
 
 
 def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:

@@ -116,7 +116,10 @@ async def test_a_text_out_of_bounds_is_422(alice: Client, body: dict[str, Any], 
 @requirement("blade:memories:bounds")
 async def test_a_new_memory_sets_no_member_of_the_server(alice: Client) -> None:
     as_shown = {"source_session": "", "superseded_by": None, "hit_count": 0, "disabled": False, "updated_at": None}
-    for name, value in (("disabled", True), ("hit_count", 7), ("source_session", "sess_1"), ("superseded_by", 1)):
+    for name, value in (
+        *(("id", 7), ("created_at", "2026-01-01T00:00:00Z"), ("updated_at", "2026-01-01T00:00:00Z")),
+        *(("disabled", True), ("hit_count", 7), ("source_session", "sess_1"), ("superseded_by", 1)),
+    ):
         status, body = await alice.request("POST", "memories", {"content": "c", **as_shown, name: value})
         assert (status, body["detail"].split(":")[0]) == (422, name)
     assert await alice.request("POST", "memories", {"content": "likes tea", **as_shown}) == (201, memory())

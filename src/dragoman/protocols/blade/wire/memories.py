@@ -61,6 +61,8 @@ class MemoryBody(msgspec.Struct, frozen=True):
 class NewMemoryBody(MemoryBody, frozen=True):
     """The texts of a new memory. The other members are set by the server, and have no other value than in a new one."""
 
+    id: None = None
+    created_at: None = None
     source_session: Literal[""] | None = None
     superseded_by: None = None
     updated_at: None = None
