@@ -1,5 +1,6 @@
 """Sessions, messages, branches and compaction over REST (specification, 5.1 to 5.4 and 10)."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ async def test_a_caller_learns_who_it_is_and_what_is_served(alice: RestClient) -
     assert (await alice.request("GET", "solutions/none/biz-roles")).status == 404
     models = await alice.get("config/models")
     assert models["default"] in [each["id"] for each in models["models"]]
+
+
+@requirement("blade:server:about")
+async def test_a_caller_of_a_server_without_keys_exists_since_the_server_started(tmp_path: Path) -> None:
+    async with running_socket_server(tmp_path, auth=False) as app_server:
+        anybody = RestClient(url_of(app_server), "none")
+        since = datetime.fromisoformat((await anybody.get("auth/me"))["created_at"])
+        session = await anybody.get(f"sessions/{await anybody.session()}")
+    assert timedelta() <= datetime.fromisoformat(session["created_at"]) - since < timedelta(minutes=10)
 
 
 @requirement("blade:sessions:create", "blade:sessions:fields", "blade:sessions:detail")
