@@ -24,6 +24,7 @@ from dragoman.client import (
     Text,
 )
 from dragoman.client.events import Option, Pending, QuestionItem
+from dragoman.server.bootstrap_key import announce_ready
 from dragoman.settings import Settings
 from dragoman.terminal.chat import Chat, SessionSelection
 from dragoman.terminal.formatting import call_line, strip_control_characters
@@ -204,10 +205,22 @@ def test_the_first_key_is_sent_to_this_machine_only(tmp_path: Path) -> None:
     assert resolve_key(None, "http://localhost:8000", tmp_path / "nowhere") is None
 
 
-def test_the_address_is_the_given_one_or_from_the_settings() -> None:
+def test_the_address_is_that_of_the_server_which_was_started_last_on_the_data_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Settings(data=str(tmp_path))
+    assert resolve_url(None, settings) == "http://127.0.0.1:8000"
+    for url, local in (("http://127.0.0.1:9000", "http://127.0.0.1:9000"), ("http://[::]:80", "http://[::1]:80")):
+        announce_ready(tmp_path, url)
+        assert capsys.readouterr().out == f"ready {url}\n"
+        assert resolve_url(None, settings) == local
+    assert resolve_url("localhost:9001", settings) == "http://localhost:9001"
+
+
+def test_the_address_is_the_given_one_or_from_the_settings(tmp_path: Path) -> None:
     assert resolve_url("localhost:9000", Settings()) == "http://localhost:9000"
-    assert resolve_url(None, Settings(host="0.0.0.0", port=9000)) == "http://127.0.0.1:9000"
-    assert resolve_url(None, Settings(host="::1")) == "http://[::1]:8000"
+    assert resolve_url(None, Settings(host="0.0.0.0", port=9000, data=str(tmp_path))) == "http://127.0.0.1:9000"
+    assert resolve_url(None, Settings(host="::1", data=str(tmp_path))) == "http://[::1]:8000"
     for address in ("ftp://x", "http://[", "http://"):
         with pytest.raises(CommandError, match="expected an address such as"):
             resolve_url(address, Settings())

@@ -1,13 +1,30 @@
-"""The first key (setting `first_key`): created at the first start, kept in the data folder, printed at every start."""
+"""What a server leaves in its data folder for people on this machine: its address, and the first key (setting
+`first_key`), which is created at the first start and printed at every start.
+"""
 
 import asyncio
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 from dragoman.engine.services.keys import KeyRing
 
 KEY_FILE = "first-key"
+ADDRESS_FILE = "address"
+"""The address of the server that was started last on the folder."""
+
+
+def announce_ready(folder: Path, url: str) -> None:
+    """Print the line that says that requests are accepted, and write the address for `dragoman chat`."""
+    _write(folder / ADDRESS_FILE, local_url(url))
+    sys.stdout.write(f"ready {url}\n")
+    sys.stdout.flush()
+
+
+def local_url(url: str) -> str:
+    """A server's URL as clients on this machine use it, also if it listens on all addresses."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 async def ensure_bootstrap_key(folder: Path, keys: KeyRing) -> str:
@@ -41,9 +58,9 @@ def _read(file: Path) -> str | None:
         return None
 
 
-def _write(file: Path, secret: str) -> None:
+def _write(file: Path, line: str) -> None:
     with suppress(FileNotFoundError):
         file.unlink()
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened_file:
-        opened_file.write(secret + "\n")
+        opened_file.write(line + "\n")

@@ -31,6 +31,7 @@ from watchfiles import PythonFilter, watch
 from dragoman import protocols
 from dragoman.agents.loading import is_remote
 from dragoman.server.app import Application
+from dragoman.server.bootstrap_key import announce_ready
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
 from dragoman.settings import LoadedSettings, Settings
@@ -271,8 +272,7 @@ def _load_and_serve(
         url = url_of(settings.host, listening.getsockname()[1])
         console_url = f"{url}/"
         if is_first:
-            sys.stdout.write(f"ready {url}\n")
-            sys.stdout.flush()
+            announce_ready(settings.folder, url)
             log.info(
                 "serving", url=url, agents=list(app.engine.agents), hint="saved files are served at once; Ctrl-C stops"
             )

@@ -27,7 +27,7 @@ from dragoman.engine.instrumentation import tracing
 from dragoman.engine.runs.loop_watchdog import LoopWatchdog
 from dragoman.ports.models import ModelFailed
 from dragoman.server.app import VERSION, Application, build
-from dragoman.server.bootstrap_key import curl_line, ensure_bootstrap_key
+from dragoman.server.bootstrap_key import announce_ready, curl_line, ensure_bootstrap_key, local_url
 from dragoman.server.logging import configure_logging, configure_tracing
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse, WrongVersion
@@ -240,8 +240,7 @@ async def _announce(app: Application, *, listening: socket.socket, worker: Worke
     settings = app.settings
     url = url_of(settings.host, listening.getsockname()[1])
     if worker is None:
-        sys.stdout.write(f"ready {url}\n")
-        sys.stdout.flush()
+        announce_ready(settings.folder, url)
     else:
         os.write(worker.ready_pipe, b"r")
     log.info("serving", url=url, version=VERSION, agents=list(app.engine.agents), data=settings.data)
@@ -262,9 +261,9 @@ async def print_first_steps(app: Application, url: str) -> str:
     """Print the first key, the console's address and a first request on standard error. Returns the address."""
     settings = app.settings
     key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
-    local_url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-    console_url = f"{local_url}/#key={key}" if key else f"{local_url}/"
-    curl = curl_line(local_url + settings.openai_path, key, app.engine.default_agent)
+    local = local_url(url)
+    console_url = f"{local}/#key={key}" if key else f"{local}/"
+    curl = curl_line(local + settings.openai_path, key, app.engine.default_agent)
     sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
     sys.stderr.write(f"open  {console_url}\n")
     sys.stderr.write(f"try   {curl}\n" if settings.openai else "")

@@ -17,6 +17,7 @@ from typing import NoReturn
 import msgspec
 import structlog
 
+from dragoman.server.bootstrap_key import announce_ready
 from dragoman.server.bundled_database import Guardian, uses_bundled_database
 from dragoman.server.key_files import KEY_FILES
 from dragoman.server.logging import configure_logging
@@ -84,8 +85,7 @@ def _supervise(settings: Settings, environ: Mapping[str, str], guardian: Guardia
     )
     try:
         if supervisor.start(ready_reader):
-            sys.stdout.write(f"ready {url}\n")
-            sys.stdout.flush()
+            announce_ready(settings.folder, url)
             log.info("serving", url=url, workers=settings.workers)
             supervisor.supervise()
         elif not supervisor.is_stopping:

@@ -1,10 +1,11 @@
 """Finds the server and the API key: those given on the command line, or those of the server on this machine."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dragoman.server.bootstrap_key import KEY_FILE
+from dragoman.server.bootstrap_key import ADDRESS_FILE, KEY_FILE
 from dragoman.settings import Settings, is_loopback
 
 CONNECT_TIMEOUT_S = 10.0
@@ -15,7 +16,14 @@ class CommandError(Exception):
 
 
 def resolve_url(address: str | None, settings: Settings) -> str:
-    """The server's address: the given one, or that of a server with these settings. Raises CommandError."""
+    """The server's address.
+
+    It is the given one, that of the server started last on the data folder, or the one that a server with these
+    settings would have.
+
+    Raises:
+        CommandError: the given address is not one, or none is known.
+    """
     if address:
         url = (address if "://" in address else f"http://{address}").rstrip("/")
         try:
@@ -25,6 +33,8 @@ def resolve_url(address: str | None, settings: Settings) -> str:
         if not is_valid:
             raise CommandError(f"expected an address such as http://127.0.0.1:8000, got {address!r}")
         return url
+    with suppress(OSError, UnicodeDecodeError):
+        return (settings.folder / ADDRESS_FILE).read_text(encoding="utf-8").strip()
     if not settings.port:
         raise CommandError("the server chooses its port at the start: pass the address from its line `ready …`")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104  # not used to bind
