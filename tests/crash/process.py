@@ -57,6 +57,11 @@ class Server:
             )
         return cls(process)
 
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
     async def ready(self) -> bool:
         """Wait until the server accepts requests. False if it died before.
 

@@ -15,6 +15,8 @@ import pytest
 
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
+from tests.extent import extent
+from tests.faults.exhaustion import CAN_LIMIT_THREADS, SHORTAGES, campaign
 from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
 from tests.servers import ServerProcess, server_process
@@ -78,6 +80,14 @@ async def test_a_request_too_large_for_the_free_memory_fails_alone(tmp_path: Pat
         assert failed, "the test is worth its name"
         resource.prlimit(process, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert (await session.run("after")).stop == "end_turn"
+
+
+async def test_a_server_recovers_from_every_shortage_and_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    names = [name for name in SHORTAGES if name != "threads" or CAN_LIMIT_THREADS]
+    report = await campaign(tmp_path, names, times=extent(10, 1))
+    assert report.faults == [], str(report)
+    assert report.failed["disk"] > 0, "the test is worth its name"
+    assert report.acknowledged > 0
 
 
 @requirement("faults:50:processor")
