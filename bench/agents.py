@@ -41,6 +41,13 @@ async def clock(run: Run) -> AsyncIterator[str]:
     yield str(time.perf_counter())
 
 
+@agent
+async def task_count(run: Run) -> AsyncIterator[str]:
+    """Emits the number of asyncio tasks of the server."""
+    del run
+    yield str(len(asyncio.all_tasks()))
+
+
 def _schedule(run: Run) -> Iterator[tuple[float, int, str]]:
     """For each delta: the delay in seconds until it is due, its index, and its text."""
     now = asyncio.get_running_loop().time
