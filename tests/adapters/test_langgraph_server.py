@@ -44,7 +44,7 @@ UNFINISHED = 'pipeline = StateGraph(MessagesState).add_node("n", lambda state: s
 @pytest.mark.parametrize(
     ("graph", "fault"),
     [
-        (TWO_FIELDS, r"pipeline takes \{topic, depth\}: wrap it, LangGraphAgent\(pipeline, input=…\)"),
+        (TWO_FIELDS, r'pipeline takes \{topic, depth\}: wrap it, LangGraphAgent\(pipeline, name="pipeline", input=…\)'),
         (UNFINISHED, "pipeline does not compile"),
     ],
 )

@@ -12,6 +12,7 @@ pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed")
 from pydantic import BaseModel
 from pydantic_ai import Agent as FrameworkAgent
 from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry, RunContext, UsageLimits
+from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.exceptions import ModelHTTPError, ToolFailed
 from pydantic_ai.messages import (
     BinaryContent,
@@ -347,6 +348,33 @@ async def test_structured_output_is_json_text_and_the_next_turn_goes_on(world: W
     assert short(await world.events(live.state.session_id))[3:] == log
 
 
+@pytest.mark.parametrize("is_wrapped", [False, True], ids=["agent", "wrapper"])
+async def test_an_output_validator_has_the_model_answer_again_and_calls_may_still_wait(
+    world: World, is_wrapped: bool
+) -> None:
+    async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        answers = sum(isinstance(each, ModelResponse) for each in messages)
+        spoken = ({0: DeltaToolCall(name="pay", json_args="{}", tool_call_id="c")}, "no", "yes")
+        yield spoken[answers]
+
+    agent = FrameworkAgent(FunctionModel(stream_function=speak))
+
+    @agent.tool_plain(requires_approval=True)
+    def pay() -> str:
+        return "paid"
+
+    @agent.output_validator
+    def check(output: str) -> str:
+        if output == "no":
+            raise ModelRetry("Say yes.")
+        return output
+
+    engine, live, log = await talk(world, WrapperAgent(agent) if is_wrapped else agent)
+    assert log == ["call pay {}", "step", "waits for permission", "tool_use"]
+    log = await answer(world, engine, live, lambda call_id: Decision(call_id=call_id, granted=True))
+    assert log == ["granted", "started", "done: paid", "text: no", "step", "text: yes", "step", "end_turn"]
+
+
 @dataclass
 class Deps:
     user: str
@@ -437,7 +465,7 @@ def test_an_agent_is_recognized_with_its_tools() -> None:
         (FrameworkAgent(), 'support has no model: Agent("openai:gpt-5-mini", …)'),
         (
             FrameworkAgent(TestModel(), deps_type=Deps),
-            "support needs deps of type Deps: wrap it, PydanticAIAgent(support, deps=…)",
+            'support needs deps of type Deps: wrap it, PydanticAIAgent(support, name="support", deps=…)',
         ),
     ],
 )

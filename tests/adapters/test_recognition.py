@@ -175,6 +175,6 @@ def test_the_other_refusals_name_the_way_out() -> None:
         str(own_runtime("remote")),
     ] == [
         'support has no model: Agent("openai:gpt-5-mini", …)',
-        "support needs deps of type Deps: wrap it, PydanticAIAgent(support, deps=…)",
+        'support needs deps of type Deps: wrap it, PydanticAIAgent(support, name="support", deps=…)',
         "remote brings its own runtime and cannot be served; serve the agent that it wraps",
     ]

@@ -100,7 +100,10 @@ class FrameworkAgent(ABC):
         name = chosen["name"] or (own_name if own_name is not None and is_agent_name(own_name) else None)
         reject_unknown_options(f"agent {name}", wrapper_options, [*own, *DEFAULTS])
         if name is None:
-            raise Refused(f"{own_name!r} is not a name that clients can use: {type(self).__name__}(…, name=…)")
+            problem = (
+                "the agent has no name" if own_name is None else f"{own_name!r} is not a name that clients can use"
+            )
+            raise Refused(f"{problem}: {type(self).__name__}(…, name=…)")
         self.wrapped = wrapped
         """The framework's object."""
         self.own_name = own_name

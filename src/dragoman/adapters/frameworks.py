@@ -101,4 +101,4 @@ def needs_argument(name: str, needs: str, wrapper: str, argument: str) -> Refuse
         wrapper: the name of the wrapper's class.
         argument: the argument's name.
     """
-    return Refused(f"{name} {needs}: wrap it, {wrapper}({name}, {argument}=…)")
+    return Refused(f'{name} {needs}: wrap it, {wrapper}({name}, name="{name}", {argument}=…)')

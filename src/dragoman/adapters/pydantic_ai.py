@@ -5,11 +5,12 @@ answers those that are on record. Decisions and results of the application are h
 """
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Unpack, cast
 
 import structlog
 from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.agent import AbstractAgent, WrapperAgent
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.run import AgentRunResult
@@ -134,12 +135,13 @@ class PydanticAIAgent(FrameworkAgent):
             if tool.name not in declared
         ]
         info = RunInfo.of(run)
+        agent, output_type = _with_deferred_calls(self._agent, self._output_type)
         try:
-            result: AgentRunResult[Any] = await self._agent.run(
+            result: AgentRunResult[Any] = await agent.run(
                 history.prompt,
                 message_history=history.messages,
                 deferred_tool_results=answers,
-                output_type=self._output_type,
+                output_type=output_type,
                 capabilities=[bridge],
                 toolsets=[ExternalToolset(own_tools)] if own_tools else None,
                 deps=await value_for(self._deps, info),
@@ -204,6 +206,26 @@ async def _settle_answered(history: History, origin: str, recorded: Recorded) ->
         await settle(history, origin, recorded, value, "failed" if answer.is_error else "done")
     elif isinstance(answer, Decision) and not answer.granted:
         await settle(history, origin, recorded, denied_result(answer.reason), "denied")
+
+
+def _with_deferred_calls(agent: AbstractAgent[Any, Any], output_type: Any) -> tuple[AbstractAgent[Any, Any], Any]:  # noqa: ANN401  # the framework's own type
+    """An agent whose run may end with calls that wait, and the output type to run it with.
+
+    The framework takes no output type for an agent with output validators, so that one is copied for the run, with an
+    output schema that allows such calls.
+    """
+    if isinstance(agent, WrapperAgent):
+        inner, output_type = _with_deferred_calls(agent.wrapped, output_type)
+        if inner is not agent.wrapped:
+            agent = copy(agent)
+            agent.wrapped = inner
+        return agent, output_type
+    if not getattr(agent, "_output_validators", None):
+        return agent, output_type
+    agent = copy(agent)
+    schema = agent._output_schema = copy(agent._output_schema)  # type: ignore[attr-defined]
+    schema.allows_deferred_tools = True
+    return agent, None
 
 
 def _streams(model: object) -> bool:
