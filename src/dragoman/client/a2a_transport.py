@@ -1,10 +1,8 @@
 """The transport for A2A: cards first, then tasks of a context."""
 
 import asyncio
-import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Self
 from uuid import uuid4
 
 from dragoman.client.a2a import PAGE_TASKS, A2aCodec, Card, emitted_lengths, to_agent, to_messages
@@ -14,6 +12,7 @@ from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput
 from dragoman.client.connection import ServerConnection
 from dragoman.client.errors import NotFound, RequestRefused, Unreachable, Unsupported
 from dragoman.client.events import Agent, Event, Message, Notice, SessionInfo
+from dragoman.client.transport import Checkpoint, Transport
 
 CARD_LIFETIME_S = 60.0
 """How long an agent's card is used before it is fetched again."""
@@ -23,33 +22,18 @@ _OUTDATED = frozenset(map(str, (METHOD_NOT_FOUND, VERSION_NOT_SUPPORTED, 404, 40
 """Codes and statuses of refusals for which a card may be outdated."""
 
 
-class A2aTransport:
+class A2aTransport(Transport):
     """One server over A2A."""
 
-    needs_all_answers = True
-
     def __init__(self, connection: ServerConnection, codec: A2aCodec) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._codec = codec
         self._cards: dict[str, tuple[Card, float]] = {}
         """The cards, and when they were fetched."""
 
-    def with_headers(self, headers: Mapping[str, str]) -> Self:
-        """The same connections, for requests with more headers."""
-        transport = copy.copy(self)
-        transport._connection = self._connection.with_headers(headers)
-        return transport
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connection.close()
-
     async def agents(self) -> tuple[Agent, ...]:
         """Return the agent at the address, or the server's default agent: A2A has no list."""
         return (to_agent(await self._card("")),)
-
-    async def identify(self) -> None:
-        """Do nothing: each request fetches its agent's card, unless that is known."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make a context, which begins with its first message. Raises NotFound if there is no such agent."""
@@ -122,7 +106,7 @@ class A2aTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str = "",
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. The key is the message's id."""
         card = await self._card(handle.agent)
@@ -139,7 +123,7 @@ class A2aTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str,
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None] | None:
         """Send a message again to a Dragoman server; read the task of another one."""
         card = await self._card(handle.agent)

@@ -37,7 +37,8 @@ from dragoman.client.events import (
 from dragoman.client.images import ImageLike, to_image_urls
 from dragoman.client.pending import match_answers
 from dragoman.client.tools import Toolbox, ToolLike
-from dragoman.client.transports import ClientProtocol, Transport, create_transport
+from dragoman.client.transport import Transport
+from dragoman.client.transports import ClientProtocol, create_transport
 
 Decision = Allow | Deny | bool | None
 """What `on_permission` returns. None: no decision, so the run ends and stays pending."""

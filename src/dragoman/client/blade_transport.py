@@ -1,9 +1,8 @@
 """The transport for Blade: REST over HTTP, and a Socket.IO connection per chat that reconnects by itself."""
 
 import asyncio
-import copy
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
 
@@ -22,6 +21,7 @@ from dragoman.client.codec import SessionConfig, SessionHandle, TurnInput, UserI
 from dragoman.client.connection import Backoff, ServerConnection, Timeouts
 from dragoman.client.errors import Busy, ClientError, TimedOut, Unauthorized, Unreachable, Unsupported, make_refusal
 from dragoman.client.events import Agent, Ended, Event, Message, Notice, Pending, SessionInfo
+from dragoman.client.transport import Checkpoint, Transport
 from dragoman.core.content import Json, JsonObject
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -83,13 +83,13 @@ class BladeSocket:
         return packet
 
 
-class BladeTransport:
+class BladeTransport(Transport):
     """The transport for Blade."""
 
     needs_all_answers = False
 
     def __init__(self, connection: ServerConnection, codec: BladeCodec, url: str, key: str | None) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._codec = codec
         self._url = "ws" + url.removeprefix("http") + socketio_packets.PATH
         self._key = key
@@ -97,22 +97,14 @@ class BladeTransport:
 
     def with_headers(self, headers: Mapping[str, str]) -> Self:
         """The same server, for requests with more headers. A bearer token is also the socket's."""
-        transport = copy.copy(self)
-        transport._connection = self._connection.with_headers(headers)
+        transport = super().with_headers(headers)
         scheme, _, token = transport._connection.headers.get("Authorization", "").partition(" ")
         transport._key = token if scheme.lower() == "bearer" else self._key
         return transport
 
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connection.close()
-
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
         return await self._connection.send(self._codec.agents())
-
-    async def identify(self) -> None:
-        """Do nothing: no request depends on the server."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Create a session."""
@@ -162,7 +154,7 @@ class BladeTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str = "",
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. Answers are sent one by one, each in a chat of its own. There are no keys."""
         payloads = (
@@ -182,7 +174,7 @@ class BladeTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str,
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None] | None:
         """Read the chat that followed the newest event before the turn; if there is none, the message did not arrive.
 
@@ -215,7 +207,7 @@ class BladeTransport:
         pending: Sequence[Pending] = (),
         *,
         before: int = -1,
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Send a message, if there is one, and follow the newest chat.
 

@@ -1,10 +1,8 @@
 """The transport for OpenAI's API: what takes several requests, and what servers without Conversations do instead."""
 
 import asyncio
-import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Self
 from uuid import uuid4
 
 import msgspec
@@ -16,32 +14,21 @@ from dragoman.client.events import Agent, Event, Message, SessionInfo
 from dragoman.client.openai import MAX_SEED_ITEMS, RUNNING, OpenAiCodec, response_of, seed_items
 from dragoman.client.openai_items import pending_in, to_messages
 from dragoman.client.openai_turn import OpenAiTurn
+from dragoman.client.transport import Checkpoint, Transport
 from dragoman.core.content import JsonObject
 
 MISSING_STATUSES = (404, 405, 501)
 """The statuses with which servers answer requests that they do not know."""
 
 
-class OpenAiTransport:
+class OpenAiTransport(Transport):
     """One server over OpenAI's API."""
 
-    needs_all_answers = True
-
     def __init__(self, connection: ServerConnection, codec: OpenAiCodec) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._codec = codec
         self._known = asyncio.Event()
         """Set when it is known whether the server is a Dragoman. Shared by all copies with other headers."""
-
-    def with_headers(self, headers: Mapping[str, str]) -> Self:
-        """The same connections, for requests with more headers."""
-        transport = copy.copy(self)
-        transport._connection = self._connection.with_headers(headers)
-        return transport
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connection.close()
 
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
@@ -133,7 +120,7 @@ class OpenAiTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str = "",
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. Raises Unsupported if the server has no Responses."""
         turn = self._codec.turn(handle, turn_input, idempotency_key or uuid4().hex)
@@ -158,7 +145,7 @@ class OpenAiTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str,
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None] | None:
         """Send a turn again to a Dragoman server; read the response from another one that has stored it."""
         if await self._connection.probe(self._codec.idempotency_probe()):

@@ -1,10 +1,8 @@
 """The transport for the AG-UI run service: a run is submitted, then read."""
 
-import copy
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import count
-from typing import Self
 from uuid import uuid4
 
 import msgspec
@@ -14,6 +12,7 @@ from dragoman.client.connection import ServerConnection
 from dragoman.client.errors import NotFound, RequestRefused, Unreachable, Unsupported
 from dragoman.client.events import Agent, Answer, Ended, Event, Message, Pending, SessionInfo
 from dragoman.client.run_service import RUNNING, RunServiceCodec, RunStatus, to_messages
+from dragoman.client.transport import Checkpoint, Transport
 
 MAX_ATTEMPTS = 10
 """How often answers are sent whose fate is unknown, each time after a look whether they have arrived."""
@@ -21,31 +20,16 @@ NO_RUN = "AGENT_RUN_NOT_FOUND"
 _MISSING_CODES = (NO_RUN, "AGENT_SESSION_NOT_FOUND")
 
 
-class RunServiceTransport:
+class RunServiceTransport(Transport):
     """One server over the run service."""
 
-    needs_all_answers = True
-
     def __init__(self, connection: ServerConnection, codec: RunServiceCodec) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._codec = codec
-
-    def with_headers(self, headers: Mapping[str, str]) -> Self:
-        """The same connections, for requests with more headers."""
-        transport = copy.copy(self)
-        transport._connection = self._connection.with_headers(headers)
-        return transport
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connection.close()
 
     async def agents(self) -> tuple[Agent, ...]:
         """List the server's agents."""
         raise Unsupported("the run service cannot list agents: name one, or list them over AAP")
-
-    async def identify(self) -> None:
-        """Do nothing: no request depends on the server."""
 
     async def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make a thread, which begins with its first message."""
@@ -96,7 +80,7 @@ class RunServiceTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str = "",
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn, to its `Ended`. The key is the run's id. There are no checkpoints: it is enough."""
         if isinstance(turn_input, UserInput):
@@ -112,7 +96,7 @@ class RunServiceTransport:
         handle: SessionHandle,
         turn_input: TurnInput,
         idempotency_key: str,
-        checkpoint: Callable[[], Awaitable[None]] | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> AsyncGenerator[Event, None] | None:
         """Read the run that a message or answers have begun; send them if there is none."""
         is_message = isinstance(turn_input, UserInput)

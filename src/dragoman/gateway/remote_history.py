@@ -8,7 +8,7 @@ from dragoman.client.agui_seeds import seed_messages
 from dragoman.client.codec import SessionConfig, SessionHandle, UserInput
 from dragoman.client.openai_chat import to_seed_messages
 from dragoman.client.openai_items import to_seed_items
-from dragoman.client.transports import Transport
+from dragoman.client.transport import Transport
 from dragoman.core.agent import Run
 from dragoman.core.content import JsonObject, Message, SystemMessage
 from dragoman.core.ids import ROOT, MessageId

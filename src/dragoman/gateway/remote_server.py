@@ -11,7 +11,8 @@ from dragoman.client.codec import SessionHandle
 from dragoman.client.connection import Timeouts
 from dragoman.client.errors import ClientError, Unauthorized, Unsupported
 from dragoman.client.events import Agent
-from dragoman.client.transports import ClientProtocol, Transport, create_transport
+from dragoman.client.transport import Transport
+from dragoman.client.transports import ClientProtocol, create_transport
 from dragoman.engine.instrumentation.metrics import REMOTE_AVAILABLE
 from dragoman.gateway.breaker import CircuitBreaker
 
