@@ -9,6 +9,7 @@ import structlog
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import Refused
 from dragoman.core.run_metadata import RunMetadata
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 
@@ -29,7 +30,7 @@ class Deadlines:
     def __init__(self, engine: Engine, deadline_of: Callable[[str, RunMetadata], datetime | None]) -> None:
         self._engine = engine
         self._deadline_of = deadline_of
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._stopping = BackgroundTasks()
         engine.cluster.on_taken_over(self._resume)
         for session in engine.running_sessions():
             self._resume(session)
@@ -47,9 +48,7 @@ class Deadlines:
         self._engine.on_run_end(session, timer.cancel)
 
     def _stop(self, session: SessionView, run_id: RunId) -> None:
-        task = asyncio.create_task(self._stop_run(session, run_id), name="stop a run at its deadline")
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
+        self._stopping.start(self._stop_run(session, run_id), "stop a run at its deadline")
 
     async def _stop_run(self, session: SessionView, run_id: RunId) -> None:
         try:

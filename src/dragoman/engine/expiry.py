@@ -4,7 +4,7 @@ It also enforces the retention of sessions: the server's, and those of single us
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import count
@@ -13,6 +13,7 @@ import structlog
 
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Refused, SessionNotFound, SessionUnreadable
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 
@@ -48,7 +49,7 @@ class ExpiredSessions:
         self._engine = engine
         self._retention_days = retention_days
         self._retention_of_users = retention_of_users
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     async def start(self, *, run_timer: bool = True) -> None:
         """Delete what expired while no server ran, and from then on what expires.
@@ -57,19 +58,17 @@ class ExpiredSessions:
             run_timer: check regularly; else the caller calls `tick`.
         """
         if run_timer:
-            self._start(self._run())
+            self._tasks.start(self._run(), "expired sessions")
 
     async def close(self) -> None:
         """Stop. What is left is deleted after the next start."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        self._tasks.cancel()
+        await self._tasks.wait()
 
     def check(self, session: SessionView) -> None:
         """Delete a session if its answer was all that it lived for. Returns at once."""
         if session.state.settings.is_passing:
-            self._start(self._delete_quietly(session.state.session_id, session.state.owner))
+            self._tasks.start(self._delete_quietly(session.state.session_id, session.state.owner), "expired sessions")
 
     async def tick(self) -> None:
         """Delete what has expired, except for sessions that are in use."""
@@ -135,8 +134,3 @@ class ExpiredSessions:
     async def _delete_quietly(self, session_id: SessionId, owner: UserId) -> None:
         with suppress(Refused):  # the next check tries again
             await self._delete(session_id, owner)
-
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work, name="expired sessions")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from dragoman.core.ids import SessionId
 from dragoman.core.refusals import SessionNotFound, StoreUnavailable
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.cluster.log_tailer import LogTailer
 from dragoman.engine.cluster.ownership import Ownership
 from dragoman.engine.sessions.live_session import LiveSession
@@ -46,12 +47,11 @@ class SessionClaimer:
         self._take_over = take_over
         self._wait_until_joined = wait_until_joined
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
-        self._release_tasks: set[asyncio.Task[None]] = set()
+        self._release_tasks = BackgroundTasks()
 
     def close(self) -> None:
         """Abandon pending releases; the store releases the sessions after a few seconds."""
-        for task in self._release_tasks:
-            task.cancel()
+        self._release_tasks.cancel()
 
     def may_write(self, live: LiveSession) -> bool:
         """Whether this server may write the session now. Storing a session at rest releases the claim on it."""
@@ -153,9 +153,7 @@ class SessionClaimer:
         self._run_in_background(self._store.release_session(session_id, epoch))
 
     def _run_in_background(self, release: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(_suppress_unavailable(release), name="release")
-        self._release_tasks.add(task)
-        task.add_done_callback(self._release_tasks.discard)
+        self._release_tasks.start(_suppress_unavailable(release), "release")
 
 
 async def _suppress_unavailable(release: Coroutine[object, object, None]) -> None:

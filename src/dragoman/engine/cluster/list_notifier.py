@@ -7,7 +7,6 @@ A request for a session always reads the session's log. This is for lists that c
 repaired by the session's next change.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -17,6 +16,7 @@ import structlog
 from dragoman.core.events import RunStarted, RunStopped, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import Refused
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports.bus import Bus
@@ -55,12 +55,11 @@ class SessionListNotifier:
         self._events = events
         self._bus = bus
         self._refresh = refresh
-        self._lookups: set[asyncio.Task[None]] = set()
+        self._lookups = BackgroundTasks()
 
     def close(self) -> None:
         """Cancel all lookups."""
-        for task in self._lookups:
-            task.cancel()
+        self._lookups.cancel()
 
     def send(self, batch: Sequence[Append], node: str) -> None:
         """Publish what this server committed, as far as lists show it."""
@@ -91,9 +90,7 @@ class SessionListNotifier:
         if len(self._lookups) >= MAX_CONCURRENT_LOOKUPS:
             log.debug("hint dropped", session_id=session_id)
             return
-        task = asyncio.create_task(self._look_up(session_id, after), name=f"changed {session_id}")
-        self._lookups.add(task)
-        task.add_done_callback(self._lookups.discard)
+        self._lookups.start(self._look_up(session_id, after), f"changed {session_id}")
 
     async def _look_up(self, session_id: SessionId, after: int) -> None:
         try:

@@ -17,6 +17,7 @@ import structlog
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.ids import RunId
 from dragoman.core.refusals import LimitReached, Refused, SessionBusy, StoreUnavailable
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.cluster.log_tailer import LogTailer
 from dragoman.engine.cluster.ownership import Ownership
 from dragoman.engine.sessions.live_session import LiveSession
@@ -121,7 +122,7 @@ class RemoteCommands:
         self._perform = perform
         self._command_arrived = asyncio.Event()
         self._reply_events: dict[str, asyncio.Event] = {}
-        self._discard_tasks: set[asyncio.Task[None]] = set()
+        self._discard_tasks = BackgroundTasks()
         self._perform_tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -131,7 +132,8 @@ class RemoteCommands:
 
     def close(self) -> None:
         """Stop executing commands. Senders that still wait will find this server gone."""
-        for task in (*self._perform_tasks.values(), *self._discard_tasks):
+        self._discard_tasks.cancel()
+        for task in self._perform_tasks.values():
             task.cancel()
 
     # --- sending --------------------------------------------------------------------------------------------------
@@ -157,9 +159,7 @@ class RemoteCommands:
             raise StoreUnavailable("the server that executes the run does not reply") from None
         finally:
             del self._reply_events[request_id]
-            removing = asyncio.create_task(self._discard(request_id), name="unask")
-            self._discard_tasks.add(removing)
-            removing.add_done_callback(self._discard_tasks.discard)
+            self._discard_tasks.start(self._discard(request_id), "discard a command")
         match outcome:
             case Denied(message, _, int(retry_after_s)):
                 raise LimitReached(message, retry_after_s=retry_after_s)

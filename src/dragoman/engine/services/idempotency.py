@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dragoman.core.ids import RunId, SessionId, UserId
 from dragoman.core.refusals import IdempotencyKeyReused, StoreUnavailable
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.ports.cluster import ClusterStore
 from dragoman.ports.environment import Clock
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, IdempotencyIndex, IdempotencyRecord
@@ -54,7 +55,7 @@ class Idempotency:
         self._index = index
         self._clock = clock
         self._key_locks: dict[tuple[UserId, str], _KeyLock] = {}
-        self._release_tasks: set[asyncio.Task[None]] = set()
+        self._release_tasks = BackgroundTasks()
 
     def make_record(
         self, owner: UserId, key: IdempotencyKey | None, session_id: SessionId, run_id: RunId | None
@@ -133,7 +134,7 @@ class Idempotency:
                     await asyncio.sleep(RETRY_DELAY_S)
                     node = others.node_id
         except BaseException as error:  # it is unknown whether the key is locked
-            self._release_later(others, owner, name)
+            self._release_tasks.start(self._retry_release(others, owner, name), "unlock a key")
             if isinstance(error, TimeoutError):
                 raise StoreUnavailable("another server is processing the same request") from None
             raise
@@ -144,12 +145,7 @@ class Idempotency:
         try:
             await cluster_store.unlock_idempotency_key(owner, name)
         except StoreUnavailable:
-            self._release_later(cluster_store, owner, name)
-
-    def _release_later(self, cluster_store: ClusterStore, owner: UserId, name: str) -> None:
-        task = asyncio.create_task(self._retry_release(cluster_store, owner, name), name="unlock a key")
-        self._release_tasks.add(task)
-        task.add_done_callback(self._release_tasks.discard)
+            self._release_tasks.start(self._retry_release(cluster_store, owner, name), "unlock a key")
 
     async def _retry_release(self, cluster_store: ClusterStore, owner: UserId, name: str) -> None:
         for _ in range(MAX_RELEASE_ATTEMPTS):

@@ -10,6 +10,7 @@ from dragoman.core.ids import UserId
 from dragoman.core.profile import Profile, validate
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.token_budgets import TokenLimits
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.ports.accounts import ProfileStore
 from dragoman.ports.bus import Bus
 
@@ -31,7 +32,7 @@ class ProfileService:
         self._bus = bus
         self._cache: dict[UserId, Profile] = {}
         self._lock = asyncio.Lock()
-        self._reload_tasks: set[asyncio.Task[None]] = set()
+        self._reload_tasks = BackgroundTasks()
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
@@ -42,8 +43,7 @@ class ProfileService:
     def close(self) -> None:
         """Stop reloading."""
         self._unsubscribe()
-        for task in self._reload_tasks:
-            task.cancel()
+        self._reload_tasks.cancel()
 
     async def reload(self) -> None:
         """Load the profiles from the store."""
@@ -89,9 +89,7 @@ class ProfileService:
         self._cache = {profile.user: profile for profile in await self._profiles.all()}
 
     def _on_change(self, _: str) -> None:
-        task = asyncio.create_task(self._reload_after_change(), name="profiles")
-        self._reload_tasks.add(task)
-        task.add_done_callback(self._reload_tasks.discard)
+        self._reload_tasks.start(self._reload_after_change(), "profiles")
 
     async def _reload_after_change(self) -> None:
         try:

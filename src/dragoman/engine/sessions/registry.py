@@ -16,6 +16,7 @@ from dragoman.core.events import LoggedEvent
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionNotFound, SessionUnreadable, ShuttingDown, StoreUnavailable
 from dragoman.core.session import SessionState
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.unreadable import report_unreadable
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
@@ -90,7 +91,7 @@ class SessionRegistry:
         self._is_served = is_served
         self._live: OrderedDict[SessionId, LiveSession] = OrderedDict()
         self._loading: dict[SessionId, asyncio.Task[bool]] = {}
-        self._reloads: set[asyncio.Task[None]] = set()
+        self._reloads = BackgroundTasks()
 
     def __len__(self) -> int:
         return len(self._live)
@@ -103,7 +104,8 @@ class SessionRegistry:
 
     def close(self) -> None:
         """Cancel all loading."""
-        for task in (*self._reloads, *self._loading.values()):
+        self._reloads.cancel()
+        for task in self._loading.values():
             task.cancel()
 
     # --- loading and unloading ------------------------------------------------------------------------------------
@@ -236,9 +238,7 @@ class SessionRegistry:
     def _on_failed(self, live: LiveSession) -> None:
         """Reload a session after a failed commit: its run is resumed as after a crash once the store works."""
         if not self.is_closed:
-            task = asyncio.create_task(self._reload(live.state.session_id), name="reload")
-            self._reloads.add(task)
-            task.add_done_callback(self._reloads.discard)
+            self._reloads.start(self._reload(live.state.session_id), "reload")
 
     async def _reload(self, session_id: SessionId) -> None:
         for attempt in range(MAX_RELOAD_ATTEMPTS):

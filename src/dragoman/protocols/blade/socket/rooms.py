@@ -19,6 +19,7 @@ from dragoman.core.events import (
     SettingsChanged,
 )
 from dragoman.core.ids import SessionId, UserId
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.engine import Engine
 from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.sessions.view import SessionView
@@ -42,7 +43,7 @@ class Rooms:
         self._rooms: dict[SessionId, Room] = {}
         self._open_locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._sockets: dict[str, Socket] = {}
-        self._close_tasks: set[asyncio.Task[None]] = set()
+        self._close_tasks = BackgroundTasks()
         self._pending_list_updates: dict[SessionId, JsonObject] = {}
         """The changes since the last update of the lists, for sessions updated within the interval."""
         engine.watch(self.on_events, self.on_deleted)
@@ -93,17 +94,14 @@ class Rooms:
         """Close a room if nobody is in it."""
         if room.is_empty and self._rooms.get(room.session_id) is room:
             del self._rooms[room.session_id]
-            task = asyncio.create_task(room.close(), name="close a room")
-            self._close_tasks.add(task)
-            task.add_done_callback(self._close_tasks.discard)
+            self._close_tasks.start(room.close(), "close a room")
 
     async def close(self) -> None:
         """Close all rooms."""
         for room in tuple(self._rooms.values()):
             await room.close()
         self._rooms.clear()
-        if self._close_tasks:
-            await asyncio.wait(self._close_tasks)
+        await self._close_tasks.wait()
 
     # --- session lists ----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +26,7 @@ from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.principal import HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.refusals import LimitReached, Refused, Unavailable
+from dragoman.engine.background_tasks import BackgroundTasks
 from dragoman.engine.instrumentation.metrics import STREAMS_OPEN
 from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.blade.errors import ERROR_TABLE, InvalidPacket
@@ -205,7 +205,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
     def __init__(self, *, connect_timeout_s: float, **options: object) -> None:
         super().__init__(**options)
         self._connect_timeout_s = connect_timeout_s
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._detached_events: Counter[str] = Counter()
 
     async def _handle_eio_connect(self, eio_sid: str, environ: Mapping[str, Any]) -> None:
@@ -236,18 +236,18 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             await self._acknowledge(eio_sid, number, await _acknowledge_unknown_event(name))
         elif name in DETACHED_EVENTS and self._detached_events[eio_sid] < MAX_DETACHED_EVENTS:
             self._detached_events[eio_sid] += 1
-            task = asyncio.create_task(super()._handle_event(eio_sid, namespace, number, data))
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._on_detached_event_done, eio_sid))
+            self._tasks.start(self._handle_detached_event(eio_sid, namespace, number, data), f"event {name}")
             await asyncio.sleep(0)  # the handler begins before those of the next events
         elif isinstance(name, str):
             await super()._handle_event(eio_sid, namespace, number, data)
 
-    def _on_detached_event_done(self, eio_sid: str, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._detached_events[eio_sid] -= 1
-        if not self._detached_events[eio_sid]:
-            del self._detached_events[eio_sid]
+    async def _handle_detached_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
+        try:
+            await super()._handle_event(eio_sid, namespace, number, data)
+        finally:
+            self._detached_events[eio_sid] -= 1
+            if not self._detached_events[eio_sid]:
+                del self._detached_events[eio_sid]
 
     async def _reject_event(self, eio_sid: str, number: int | None, error: JsonObject) -> None:
         await self._send_packet(eio_sid, self.packet_class(EVENT, data=["system:error", error]))
@@ -261,9 +261,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         connection = self.eio.sockets.get(eio_sid)
         if connection is not None and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             connection.queue.put_nowait(None)  # closes the connection, even if its client does not cooperate
-            task = asyncio.ensure_future(connection.close(wait=False, abort=True))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(connection.close(wait=False, abort=True), "close a socket")
 
 
 def _ending_at_invalid_packet(receive: Receive) -> Receive:
@@ -304,7 +302,7 @@ class SocketServer:
         self._on_connect = on_connect
         self._on_disconnect = on_disconnect
         self._admit = admit
-        self._disconnect_tasks: set[asyncio.Task[None]] = set()
+        self._disconnect_tasks = BackgroundTasks()
         self._is_closed = False
         self._open_streams = STREAMS_OPEN.labels(protocol="blade")
         self._server = _HardenedAsyncServer(
@@ -401,9 +399,7 @@ class SocketServer:
             self._on_disconnect(socket)
 
     def _disconnect(self, socket: Socket) -> None:
-        task = asyncio.ensure_future(self._server.disconnect(socket.sid))
-        self._disconnect_tasks.add(task)
-        task.add_done_callback(self._disconnect_tasks.discard)
+        self._disconnect_tasks.start(self._server.disconnect(socket.sid), "disconnect a socket")
 
     def _with_socket(self, handler: Handler) -> Callable[..., Awaitable[JsonObject]]:
         async def handle(sid: str, *arguments: Json) -> JsonObject:
