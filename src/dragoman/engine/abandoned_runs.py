@@ -57,6 +57,15 @@ class AbandonedRuns:
         self._stopping[session_id] = task
         task.add_done_callback(done)
 
+    def on_close(self, live: SessionView, run_id: RunId) -> Callable[[bool], None]:
+        """What to call when the answer to the client that started a run closes: it stops the run if the client left."""
+
+        def close(has_disconnected: bool) -> None:
+            if has_disconnected:
+                self.stop(live, run_id)
+
+        return close
+
     async def until_stopped(self, live: SessionView) -> None:
         """Wait for the end of a run that is being stopped because its client disconnected."""
         stopping = self._stopping.get(live.state.session_id)

@@ -25,9 +25,10 @@ from dragoman.protocols.a2a.streams import TaskFrames, UntilRest, parse_position
 from dragoman.protocols.a2a.tasks import FoundTask, Tasks
 from dragoman.protocols.a2a.translate import TaskFold
 from dragoman.protocols.a2a.versions import Codec
-from dragoman.protocols.kit.app import AdmitStream, admit_all
-from dragoman.protocols.kit.body import header, read_answer, while_connected
-from dragoman.protocols.kit.sse import fixed_stream, open_stream
+from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.body import header, while_connected
+from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.sse import fixed_stream
 
 MEDIA_TYPE = "application/a2a+json"
 Operation = Callable[..., Awaitable[Response]]
@@ -50,7 +51,7 @@ class Operations:
 
     def __init__(self, engine: Engine, admit_stream: AdmitStream) -> None:
         self._engine = engine
-        self._admit_stream = admit_stream
+        self._streams = SessionStreams(engine, admit_stream)
         self._tasks = Tasks(engine)
         self.methods: Mapping[str, Operation] = {
             "SendMessage": self.send,
@@ -73,9 +74,9 @@ class Operations:
             task, request = await self._send(caller, params, stack)
             until_rest = UntilRest(task.fold)
             if not (request.configuration.return_immediately or until_rest.is_over):
-                release = (self._admit_stream if task.is_repeated else admit_all)(caller.principal)
-                reader = self._engine.follow(task.session, task.cursor)
-                await read_answer(caller.request, reader, until_rest, lambda _: release())
+                await self._streams.read(
+                    caller.request, task.session, task.cursor, until_rest, is_new_run=not task.is_repeated
+                )
                 if until_rest.is_deleted:
                     raise TaskNotFound
             shown = task.fold.task(history_length=request.configuration.history_length)
@@ -109,9 +110,9 @@ class Operations:
         first = frames.snapshot(task.cursor, history_length)
         if task.fold.is_over or (task.fold.phase == "asking" and not from_rest):
             return fixed_stream(first)
-        release = (self._admit_stream if is_counted else admit_all)(caller.principal)
-        reader = self._engine.follow(task.session, task.cursor)
-        return await open_stream(reader, frames, before=first, on_close=lambda _: release())
+        return await self._streams.open(
+            caller.principal, task.session, task.cursor, frames, before=first, is_new_run=not is_counted
+        )
 
     async def subscribe(self, caller: Caller, params: Json, *, is_query: bool = False) -> Response:
         """Follow a task: from now on, or after the event that the client has seen last."""
@@ -132,9 +133,7 @@ class Operations:
         if position is None or position > task.session.durable_cursor:
             raise InvalidParams("Last-Event-ID is the id of an event of this task", "Last-Event-ID")
         frames = TaskFrames(TaskFold(task.fold.task_id, task.session.state), caller.codec, seen=position)
-        release = self._admit_stream(caller.principal)
-        reader = self._engine.follow(task.session, Cursor(task.first_seq - 1))
-        return await open_stream(reader, frames, before=b"", on_close=lambda _: release())
+        return await self._streams.open(caller.principal, task.session, Cursor(task.first_seq - 1), frames, before=b"")
 
     async def get(self, caller: Caller, params: Json, *, is_query: bool = False) -> Response:
         """Show a task."""

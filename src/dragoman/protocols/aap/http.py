@@ -5,9 +5,8 @@ capabilities and names, a running turn, call ids.
 """
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Literal
+from contextlib import nullcontext
+from typing import Literal, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp
 from dragoman.core.flat_calls import flatten
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Submit
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, InvalidCursor, NotFound
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor
@@ -30,13 +30,13 @@ from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHi
 from dragoman.protocols.aap.streams import SessionFrames, mode_of, parse_turn_cursor
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_answer, read_json_body
+from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.runs import SessionStreams, start_once
 from dragoman.protocols.kit.session_pages import session_page
-from dragoman.protocols.kit.sse import open_stream, resume_stream
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
 MAX_KEY_LENGTH = 255
@@ -70,11 +70,20 @@ _IDEMPOTENCY_KEY = request_header(
 _TURN_ERRORS = {409: "A turn is running, or the idempotency key was used with another request."}
 
 
+class _Turn(NamedTuple):
+    """A turn that a request has started, or found by its key."""
+
+    session: SessionView
+    run_id: RunId
+    first_seq: int
+    is_new: bool
+
+
 class _Handlers(Handlers):
     def __init__(self, engine: Engine, options: AapOptions, admit_stream: AdmitStream) -> None:
         self._engine = engine
         self._options = options
-        self._admit_stream = admit_stream
+        self._streams = SessionStreams(engine, admit_stream)
 
     def routes(self) -> list[Route]:
         routes = super().routes()
@@ -105,7 +114,7 @@ class _Handlers(Handlers):
         raw = await read_json_body(request, self._options.body_limit)
         create = translate.create_from(wire.decode_session(raw), self._engine.ids.new)
         owner, key = principal_of(request).user, _idempotency_key(request, raw)
-        async with self._reserve(owner, key) as earlier:
+        async with nullcontext() if key is None else self._engine.reserve_key(owner, key) as earlier:
             if earlier is not None:
                 session_id = earlier.session_id
             else:
@@ -199,31 +208,33 @@ class _Handlers(Handlers):
             _require_mode(self._engine.agent_for(session).spec, mode)
             submit = translate.submit_from(body, session.state.agent)
             owner, key = principal_of(request).user, _idempotency_key(request, raw)
-            run_id, first_seq, is_new = await self._start_turn(session, submit, owner, key)
-            release = (admit_all if is_new else self._admit_stream)(principal_of(request))  # a new one counts as a run
-            reader = self._engine.follow(session, Cursor(first_seq - 1))
+            turn = await self._start_turn(session, submit, owner, key)
+            after, is_new = Cursor(turn.first_seq - 1), turn.is_new
             if mode != "none":
-                return await open_stream(reader, TurnFrames(run_id, mode), on_close=lambda _: release())
-            summary = TurnSummary(run_id)
-            await read_answer(request, reader, summary, lambda _: release())
+                frames = TurnFrames(turn.run_id, mode)
+                return await self._streams.open(principal_of(request), session, after, frames, is_new_run=is_new)
+            summary = TurnSummary(turn.run_id)
+            await self._streams.read(request, session, after, summary, is_new_run=is_new)
             assert summary.answer is not None, "it was read to its end"
             return summary.answer
 
     async def _start_turn(
         self, session: SessionView, submit: Submit, owner: UserId, key: IdempotencyKey | None
-    ) -> tuple[RunId, int, bool]:
-        """Start a turn, or find the one that its key started: its id, its first event, and whether it is new."""
-        async with self._reserve(owner, key) as earlier:
-            if earlier is not None:
-                row = await self._engine.find_run_of(earlier)
-                if row is None:
-                    raise NotFound("the turn of this idempotency key is gone")
-                return row.run_id, row.first_seq, False
+    ) -> _Turn:
+        """Start a turn, or find the one that its key started."""
+
+        async def start() -> _Turn:
             started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
             assert started.run_id is not None, "a turn that leaves calls open is refused"
-            if key is not None:  # another request with the key must find the turn
-                await session.until_durable(started.seq)
-            return started.run_id, started.seq, True
+            return _Turn(session, started.run_id, started.seq, is_new=True)
+
+        async def find(earlier: IdempotencyRecord) -> _Turn:
+            row = await self._engine.find_run_of(earlier)
+            if row is None:
+                raise NotFound("the turn of this idempotency key is gone")
+            return _Turn(session, row.run_id, row.first_seq, is_new=False)
+
+        return await start_once(self._engine, owner, key, start, find)
 
     @endpoint(
         "GET",
@@ -249,25 +260,21 @@ class _Handlers(Handlers):
             if mode is not None and (spec := self._engine.spec_for(session)) is not None:
                 _require_mode(spec, mode)
             turn = request.query_params.get("turn")
-            release = self._admit_stream(principal_of(request))
-            try:
-                if last_event_id is None and turn is None:
-                    active = session.state.run
-                    after = Cursor(session.state.seq if active is None else active.started_seq - 1)
-                    reader = self._engine.follow(session, after, ends_on_drain=True)
-                    return await open_stream(reader, SessionFrames(mode), before=b"", on_close=lambda _: release())
-                return await self._resume(session, last_event_id, turn, mode, release)
-            except BaseException:
-                release()
-                raise
+            principal = principal_of(request)
+            if last_event_id is None and turn is None:
+                active = session.state.run
+                after = Cursor(session.state.seq if active is None else active.started_seq - 1)
+                frames = SessionFrames(mode)
+                return await self._streams.open(principal, session, after, frames, before=b"", ends_on_drain=True)
+            return await self._resume(principal, session, last_event_id, turn, mode)
 
     async def _resume(
         self,
+        principal: Principal,
         session: SessionView,
         last_event_id: str | None,
         turn: str | None,
         requested_mode: wire.StreamMode | None,
-        release: Callable[[], None],
     ) -> Response:
         """Resume after an event. The turn is played once: frames that the client has seen are counted, not encoded.
 
@@ -278,15 +285,15 @@ class _Handlers(Handlers):
         run_id, first_seq, mode = await self._find_turn(session, position.turn, requested_mode)
         prefix = f"{run_id}/" if position.is_watch else ""
         frames = TurnFrames(run_id, mode, prefix=prefix, skip=position.number)
-        reader = self._engine.follow(session, Cursor(first_seq - 1), ends_on_drain=position.is_watch)
         encoder = SessionFrames(requested_mode, frames) if position.is_watch else frames
 
         def check_position() -> None:
             if frames.count < position.number:
                 raise InvalidCursor(f"turn {run_id} has {frames.count} events so far, got the ID {position.number}")
 
-        return await resume_stream(
-            reader, encoder, session.durable_cursor, check_position, on_close=lambda _: release()
+        after, ends_on_drain = Cursor(first_seq - 1), position.is_watch
+        return await self._streams.resume(
+            principal, session, after, encoder, check_position=check_position, ends_on_drain=ends_on_drain
         )
 
     @endpoint("POST", "/sessions/{session}/stop")
@@ -320,12 +327,6 @@ class _Handlers(Handlers):
 
     def _session(self, request: Request) -> SessionLease:
         return self._engine.session(principal_of(request).user, request.path_params["session"])
-
-    def _reserve(
-        self, owner: UserId, key: IdempotencyKey | None
-    ) -> AbstractAsyncContextManager[IdempotencyRecord | None]:
-        """Lock a key, and return the record of the earlier request with it. Without a key there is neither."""
-        return nullcontext() if key is None else self._engine.reserve_key(owner, key)
 
 
 def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:

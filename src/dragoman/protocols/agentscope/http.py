@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.refusals import InvalidCursor, NotFound, SessionNotFound
+from dragoman.core.stream import Cursor
 from dragoman.engine.deadlines import Deadlines
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agentscope import inputs, wire
@@ -23,12 +24,13 @@ from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
 from dragoman.protocols.agentscope.translate import ResponseEvents, response_id, task_state
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
-from dragoman.protocols.kit.body import json_response, read_answer, read_json_body
+from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, path_steps
 from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
-from dragoman.protocols.kit.sse import fixed_stream, open_stream, resume_stream
+from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.sse import fixed_stream
 
 QUEUE = "dragoman"
 """The name of the only queue of tasks. The protocol requires one."""
@@ -115,7 +117,7 @@ class _Handlers(Handlers):
         self._engine = engine
         self._options = options
         self._runs = Runs(engine, is_strict_model=options.is_strict_model)
-        self._admit_stream = admit_stream
+        self._streams = SessionStreams(engine, admit_stream)
         self._state = state
         self._deadlines = Deadlines(engine, lambda *run: inputs.read_response_options(*run).deadline)
 
@@ -175,11 +177,11 @@ class _Handlers(Handlers):
                     return fixed_stream(frames)
                 assert events.response is not None, "it was acknowledged"
                 return events.response
-            events, reader = await self._runs.response_events(handle), self._runs.reader(handle)
-            release = (self._admit_stream if handle.is_existing else admit_all)(principal_of(request))
+            events, principal = await self._runs.response_events(handle), principal_of(request)
+            after, is_new = Cursor(handle.first_seq - 1), not handle.is_existing
             if is_stream:
-                return await open_stream(reader, events, on_close=lambda _: release())
-            await read_answer(request, reader, events, lambda _: release())
+                return await self._streams.open(principal, handle.session, after, events, is_new_run=is_new)
+            await self._streams.read(request, handle.session, after, events, is_new_run=is_new)
             if events.response is None:
                 raise SessionNotFound("the session was deleted")
             return events.response
@@ -281,15 +283,16 @@ class _Handlers(Handlers):
 
     async def _replay(self, request: Request, handle: RunHandle, *, skip: int = 0) -> Response:
         """Stream a run's events from a position on, and then live."""
-        events, reader = await self._runs.response_events(handle, skip=skip), self._runs.reader(handle)
-        release = self._admit_stream(principal_of(request))
+        events = await self._runs.response_events(handle, skip=skip)
 
         def check_position() -> None:
             if events.count < skip:
                 raise InvalidCursor(f"after={skip - 1}: this response has the events 0 to {events.count - 1} so far")
 
-        up_to = handle.session.durable_cursor
-        return await resume_stream(reader, events, up_to, check_position, on_close=lambda _: release())
+        after = Cursor(handle.first_seq - 1)
+        return await self._streams.resume(
+            principal_of(request), handle.session, after, events, check_position=check_position
+        )
 
 
 def _position(request: Request) -> int:

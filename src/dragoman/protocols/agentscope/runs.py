@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from dragoman.core.admission import is_busy
@@ -11,14 +12,14 @@ from dragoman.core.events import MessageAdded
 from dragoman.core.ids import RunId, UserId, parse_session_id
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, AgentNotFound, Forbidden, IdTaken, RunNotFound, SessionNotFound
-from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
 from dragoman.protocols.kit.named_sessions import create_named
+from dragoman.protocols.kit.runs import start_once
 
 
 class RunHandle(NamedTuple):
@@ -82,10 +83,6 @@ class Runs:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def reader(self, handle: RunHandle) -> Reader:
-        """A reader of a run from its first event on."""
-        return self._engine.follow(handle.session, Cursor(handle.first_seq - 1))
-
     async def response_events(self, handle: RunHandle, *, skip: int = 0) -> ResponseEvents:
         """An encoder of a run's events for a client that already has the first `skip` of them."""
         session, state = handle.session, handle.session.state
@@ -118,15 +115,15 @@ class Runs:
             return await self._submit(stack, run_request, agent)
         content = run_request.parsed.canonical_bytes() + (b" as a task" if run_request.options.is_task else b"")
         key = IdempotencyKey(_key_name(request.client_response_id), hashlib.sha256(content).hexdigest(), lasts=True)
-        async with self._engine.reserve_key(owner, key) as record:
-            if record is None:
-                handle = await self._submit(stack, run_request._replace(idempotency_key=key), agent)
-                await handle.session.until_durable(handle.first_seq)
-                return handle
+
+        async def find(record: IdempotencyRecord) -> RunHandle:
             if record.run_id is not None:
                 return await stack.enter_async_context(self.find_by_run_id(owner, record.run_id))
             session = await stack.enter_async_context(self._engine.session(owner, record.session_id))
             return RunHandle(session, RunId(self._engine.ids.new()), 0, is_started=False)
+
+        start = partial(self._submit, stack, run_request._replace(idempotency_key=key), agent)
+        return await start_once(self._engine, owner, key, start, find)
 
     async def _agent_named(self, request: wire.AgentRequest, owner: UserId) -> str | None:
         """The agent that a request names; None if it leaves the choice to the server.

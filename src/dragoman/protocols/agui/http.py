@@ -20,12 +20,13 @@ from dragoman.protocols.agui.events import RunError
 from dragoman.protocols.agui.frames import parse_position
 from dragoman.protocols.agui.request_mapping import unfetchable_parts
 from dragoman.protocols.agui.streams import REVOKED_FRAME, complete_stream
-from dragoman.protocols.agui.threads import DisconnectPolicy, RunRequest, Threads
+from dragoman.protocols.agui.threads import RunRequest, Threads
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, read_body, read_json_body
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
+from dragoman.protocols.kit.runs import DisconnectPolicy
 
 log = structlog.get_logger(__name__)
 

@@ -5,9 +5,8 @@ unless somebody else reads it.
 Source: specification of AG-UI, B.8 to B.11; shared rules, 1 to 4, 9, 10.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import msgspec
 import structlog
@@ -38,10 +37,8 @@ from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.app import AdmitStream
-from dragoman.protocols.kit.sse import open_stream
+from dragoman.protocols.kit.runs import DisconnectPolicy, SessionStreams
 
-DisconnectPolicy = Literal["cancel", "continue"]
-"""What happens to a run whose client disconnects while nobody else reads it."""
 log = structlog.get_logger(__name__)
 
 
@@ -61,7 +58,7 @@ class Threads:
 
     def __init__(self, engine: Engine, admit_stream: AdmitStream) -> None:
         self._engine = engine
-        self._admit_stream = admit_stream
+        self._streams = SessionStreams(engine, admit_stream)
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
 
     # --- running --------------------------------------------------------------------------------------------------
@@ -106,10 +103,7 @@ class Threads:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:  # it was accepted without starting a run
                     return self._closed_stream(request, session)
-                release = self._admit_stream(request.principal)
-                return await self._follow_run(
-                    request, session, row.run_id, row.first_seq, lambda has_disconnected: release()
-                )
+                return await self._follow_run(request, session, row.run_id, row.first_seq, is_new=False)
             if self._engine.spec_for(session) is None and not run.messages and not run.resume:
                 return await self._join(request, session)
             spec = self._engine.agent_for(session).spec
@@ -139,26 +133,18 @@ class Threads:
         if submitted.run_id is None:
             await session.until_durable(submitted.seq)
             return self._closed_stream(request, session)
-        run_id = submitted.run_id
-
-        def on_close(has_disconnected: bool) -> None:
-            if has_disconnected and request.policy == "cancel":
-                self._abandoned.stop(session, run_id)
-
-        return await self._follow_run(request, session, run_id, submitted.seq, on_close)
+        return await self._follow_run(request, session, submitted.run_id, submitted.seq, is_new=True)
 
     async def _follow_run(
-        self,
-        request: RunRequest,
-        session: SessionView,
-        run_id: RunId,
-        first_seq: int,
-        on_close: Callable[[bool], None],
+        self, request: RunRequest, session: SessionView, run_id: RunId, first_seq: int, *, is_new: bool
     ) -> Response:
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
-        reader = self._engine.follow(session, Cursor(first_seq - 1))
         encoder = RunEncoder(translator, request.generation, question=_up_to_question(request.run.messages))
-        return await open_stream(reader, encoder, on_close=on_close)
+        on_close = self._abandoned.on_close(session, run_id) if is_new and request.policy == "cancel" else None
+        after = Cursor(first_seq - 1)
+        return await self._streams.open(
+            request.principal, session, after, encoder, is_new_run=is_new, on_close=on_close
+        )
 
     # --- stopping -------------------------------------------------------------------------------------------------
 
@@ -202,9 +188,8 @@ class Threads:
         snapshots, shown = await self._snapshots(session, cursor.seq)
         preamble = [*so_far[:1], *snapshots, *reopen_events(so_far), *shown]
         before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
-        encoder, reader = RunEncoder(translator, request.generation), self._engine.follow(session, cursor)
-        release = self._admit_stream(request.principal)
-        return await open_stream(reader, encoder, before=before, on_close=lambda _: release())
+        encoder = RunEncoder(translator, request.generation)
+        return await self._streams.open(request.principal, session, cursor, encoder, before=before)
 
     async def events(self, principal: Principal, agent: str, thread_id: str, position: Position | None) -> Response:
         """Stream the events of all runs of a thread, strictly after a position, then live."""
@@ -214,11 +199,8 @@ class Threads:
             first_seq = 0  # of the run that the position is in
             if position is not None:
                 first_seq = await self._engine.history.run_start_before(session, position.cursor.seq)
-            reader = self._engine.follow(session, Cursor(max(0, first_seq - 1)), ends_on_drain=True)
-            release = self._admit_stream(principal)
-            return await open_stream(
-                reader, ThreadEncoder(thread_id, position), before=b"", on_close=lambda _: release()
-            )
+            after, encoder = Cursor(max(0, first_seq - 1)), ThreadEncoder(thread_id, position)
+            return await self._streams.open(principal, session, after, encoder, before=b"", ends_on_drain=True)
 
     async def _snapshot_response(
         self, request: RunRequest, session: SessionView, unknown_interrupts: tuple[str, ...] = ()

@@ -4,8 +4,6 @@
 Source: specification of AI SDK, 1, 3 to 5, 7, 8; shared rules, 1 to 4, 9, 10.
 """
 
-from collections.abc import Callable
-
 from starlette.responses import Response
 
 from dragoman.core.admission import is_busy
@@ -31,7 +29,8 @@ from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stre
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import Dialect
 from dragoman.protocols.kit.app import AdmitStream
-from dragoman.protocols.kit.sse import fixed_stream, open_stream, resume_stream
+from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.sse import fixed_stream
 
 
 class Chats:
@@ -39,7 +38,7 @@ class Chats:
 
     def __init__(self, engine: Engine, admit_stream: AdmitStream) -> None:
         self._engine = engine
-        self._admit_stream = admit_stream
+        self._streams = SessionStreams(engine, admit_stream)
         self._decisions = Decisions(engine)
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
 
@@ -113,30 +112,25 @@ class Chats:
         if submitted.run_id is None:
             await live.until_durable(submitted.seq)
             return await self._still_waiting(live, request.dialect)
-        run_id = submitted.run_id
-
-        def on_close(has_disconnected: bool) -> None:
-            if has_disconnected and request.policy == "cancel":
-                self._abandoned.stop(live, run_id)
-
-        run = StreamRun(run_id, submitted.seq)
+        run = StreamRun(submitted.run_id, submitted.seq)
         chunks = await self._chunks_of(live, run, request.dialect, is_first=bool(decided.messages))
-        return await self._stream_run(live, run, chunks, on_close)
+        return await self._stream_run(request, live, run, chunks, is_new=True)
 
     # --- streams --------------------------------------------------------------------------------------------------
 
     async def _join(self, request: PostedRequest, live: SessionView, run: StreamRun) -> Response:
-        """Stream a run that an earlier request started. This counts as a stream."""
+        """Stream a run that an earlier request started."""
         chunks = await self._chunks_of(live, run, request.dialect)
-        release = self._admit_stream(request.principal)
-        return await self._stream_run(live, run, chunks, lambda has_disconnected: release())
+        return await self._stream_run(request, live, run, chunks, is_new=False)
 
     async def _stream_run(
-        self, live: SessionView, run: StreamRun, chunks: TurnChunks, on_close: Callable[[bool], None]
+        self, request: PostedRequest, live: SessionView, run: StreamRun, chunks: TurnChunks, *, is_new: bool
     ) -> Response:
         """Stream a run from its start."""
-        reader = self._engine.follow(live, Cursor(run.first_seq - 1))
-        return _with_headers(await open_stream(reader, ChunkFrames(chunks), on_close=on_close), run.run_id, live)
+        on_close = self._abandoned.on_close(live, run.run_id) if is_new and request.policy == "cancel" else None
+        after, frames = Cursor(run.first_seq - 1), ChunkFrames(chunks)
+        stream = await self._streams.open(request.principal, live, after, frames, is_new_run=is_new, on_close=on_close)
+        return _with_headers(stream, run.run_id, live)
 
     async def _still_waiting(self, live: SessionView, dialect: Dialect) -> Response:
         """The stream of a request whose answers were taken while other calls wait."""
@@ -192,21 +186,11 @@ class Chats:
     ) -> Response:
         """Stream a turn, or one run, from a chunk on."""
         headers: dict[str, str] = {}
-        release = self._admit_stream(principal)
-        try:
-            if start < 0:
-                count = await self._count_chunks(live, run, dialect)
-                start, headers = max(0, count + start), {"x-workflow-stream-tail-index": str(count - 1)}
-            stream = await resume_stream(
-                self._engine.follow(live, Cursor(run.first_seq - 1)),
-                ChunkFrames(await self._chunks_of(live, run, dialect), start),
-                live.durable_cursor,
-                lambda: None,
-                on_close=lambda _: release(),
-            )
-        except BaseException:
-            release()
-            raise
+        if start < 0:
+            count = await self._count_chunks(live, run, dialect)
+            start, headers = max(0, count + start), {"x-workflow-stream-tail-index": str(count - 1)}
+        frames = ChunkFrames(await self._chunks_of(live, run, dialect), start)
+        stream = await self._streams.resume(principal, live, Cursor(run.first_seq - 1), frames)
         return _with_headers(stream, run.run_id, live, **headers)
 
     async def _count_chunks(self, live: SessionView, run: StreamRun, dialect: Dialect) -> int:

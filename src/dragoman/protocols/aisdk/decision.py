@@ -12,7 +12,7 @@ Source: specification of AI SDK, 3, 4; shared rules, 13, 15, 20.
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,9 +32,8 @@ from dragoman.protocols.aisdk.errors import NothingToAnswer, NothingToRegenerate
 from dragoman.protocols.aisdk.history import shown_id
 from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
 from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.protocols.kit.runs import DisconnectPolicy
 
-DisconnectPolicy = Literal["cancel", "continue"]
-"""What happens to a run whose client disconnects while no other client reads it."""
 RUN_BEGINNING = 1000
 """How many events at the beginning of a run are searched for what started it."""
 

@@ -23,7 +23,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.aisdk import wire
 from dragoman.protocols.aisdk.chats import Chats
-from dragoman.protocols.aisdk.decision import Decisions, DisconnectPolicy, PostedRequest
+from dragoman.protocols.aisdk.decision import Decisions, PostedRequest
 from dragoman.protocols.aisdk.errors import ERRORS
 from dragoman.protocols.aisdk.history import ChatHistory, count_user_messages, newest_that_fit
 from dragoman.protocols.aisdk.streams import REVOKED
@@ -33,6 +33,7 @@ from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
+from dragoman.protocols.kit.runs import DisconnectPolicy
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200

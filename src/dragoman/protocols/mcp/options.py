@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.core.content import JsonObject
+from dragoman.protocols.kit.runs import DisconnectPolicy
 
 METADATA_PATH = ".well-known/oauth-protected-resource"
 
@@ -71,7 +72,7 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
     task_after_s: float = 10.0
     approvals: Approvals = "elicit"
     resources: bool = True
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    on_disconnect: DisconnectPolicy = "cancel"
     public_url: str | None = None
     authorization: "Authorization | None" = None
 

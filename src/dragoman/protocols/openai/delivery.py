@@ -6,11 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from dragoman.core.stream import Cursor
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.kit.app import AdmitStream, admit_all, principal_of
-from dragoman.protocols.kit.body import header, read_answer
-from dragoman.protocols.kit.sse import FrameEncoder, open_stream
+from dragoman.protocols.kit.app import principal_of
+from dragoman.protocols.kit.body import header
+from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.sse import FrameEncoder
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.runs import RunHandle, Runs
 from dragoman.protocols.openai.sessions import is_passing
@@ -21,11 +23,11 @@ OnEnd = Callable[[SessionView], None]
 class Delivery:
     """Sends answers, and deletes the sessions that end with them."""
 
-    def __init__(self, runs: Runs, expired: ExpiredSessions, options: OpenAiOptions, admit_stream: AdmitStream) -> None:
+    def __init__(self, runs: Runs, expired: ExpiredSessions, options: OpenAiOptions, streams: SessionStreams) -> None:
         self._runs = runs
         self._expired = expired
         self._options = options
-        self._admit_stream = admit_stream
+        self._streams = streams
 
     async def stream(
         self,
@@ -37,8 +39,11 @@ class Delivery:
         on_end: OnEnd = lambda session: None,
     ) -> Response:
         """Stream a run from its start. The run is stopped when the client leaves, unless it `continues`."""
-        on_close = self._begin(request, handle, continues, on_end)
-        return await open_stream(self._runs.reader(handle), encoder, on_close=on_close)
+        on_close = self._on_close(request, handle, continues, on_end)
+        after, principal = Cursor(handle.first_seq - 1), principal_of(request)
+        return await self._streams.open(
+            principal, handle.session, after, encoder, is_new_run=handle.is_new, on_close=on_close
+        )
 
     async def read(
         self,
@@ -50,16 +55,15 @@ class Delivery:
         on_end: OnEnd = lambda session: None,
     ) -> None:
         """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
-        on_close = self._begin(request, handle, continues, on_end)
-        await read_answer(request, self._runs.reader(handle), encoder, on_close)
+        on_close = self._on_close(request, handle, continues, on_end)
+        after = Cursor(handle.first_seq - 1)
+        await self._streams.read(request, handle.session, after, encoder, is_new_run=handle.is_new, on_close=on_close)
 
-    def _begin(self, request: Request, handle: RunHandle, continues: bool, on_end: OnEnd) -> Callable[[bool], None]:
-        """Count a stream that starts no run; what is to be done when it closes."""
-        release = (admit_all if handle.is_new else self._admit_stream)(principal_of(request))
+    def _on_close(self, request: Request, handle: RunHandle, continues: bool, on_end: OnEnd) -> Callable[[bool], None]:
+        """What is to be done when an answer closes."""
         is_kept = continues or self.continues(request.scope)
 
         def on_close(has_disconnected: bool) -> None:
-            release()
             on_end(handle.session)
             self.end(handle, has_disconnected=has_disconnected, is_kept=is_kept)
 

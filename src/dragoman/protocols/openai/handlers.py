@@ -19,6 +19,7 @@ from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers,
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
+from dragoman.protocols.kit.runs import DisconnectPolicy
 from dragoman.protocols.openai import wire
 from dragoman.protocols.openai.errors import InvalidParameter, error_type
 from dragoman.protocols.openai.items import SessionItems, user_message
@@ -41,7 +42,7 @@ class OpenAiOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     body_limit: int = 16 * 1024 * 1024
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    on_disconnect: DisconnectPolicy = "cancel"
     keep_days: int = 30
     wait_hours: int = 24
     socket_limit_s: float = 3600.0

@@ -10,6 +10,7 @@ from dragoman.engine.services.authentication import Authenticator
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
 from dragoman.protocols.kit.errors import UnknownPath
 from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.openai.chat import ChatHandlers
 from dragoman.protocols.openai.chat_runs import ChatRuns
 from dragoman.protocols.openai.compaction import CompactionHandlers
@@ -37,9 +38,10 @@ def app(
 ) -> ASGIApp:
     """Return the protocol as an ASGI application, to be mounted anywhere."""
     runs = Runs(engine, options, expired)
-    delivery = Delivery(runs, expired, options, admit_stream)
+    streams = SessionStreams(engine, admit_stream)
+    delivery = Delivery(runs, expired, options, streams)
     areas = (
-        ResponseHandlers(engine, runs, delivery, options, admit_stream),
+        ResponseHandlers(engine, runs, delivery, options, streams),
         CompactionHandlers(engine, runs, options),
         ConversationHandlers(engine, runs, options),
         ChatHandlers(ChatRuns(engine, runs), delivery, options),

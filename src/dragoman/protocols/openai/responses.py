@@ -12,12 +12,14 @@ from starlette.responses import Response
 
 from dragoman.core.events import SettingsChange
 from dragoman.core.refusals import SessionUnreadable
+from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
-from dragoman.protocols.kit.app import AdmitStream, principal_of
+from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import endpoint, query, request_header
-from dragoman.protocols.kit.sse import fixed_stream, resume_stream
+from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.sse import fixed_stream
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery, session_headers
 from dragoman.protocols.openai.errors import InvalidParameter, ResponseNotFound
@@ -45,13 +47,13 @@ class ResponseHandlers(OpenAiHandlers):
     """The responses."""
 
     def __init__(
-        self, engine: Engine, runs: Runs, delivery: Delivery, options: OpenAiOptions, admit_stream: AdmitStream
+        self, engine: Engine, runs: Runs, delivery: Delivery, options: OpenAiOptions, streams: SessionStreams
     ) -> None:
         self._engine = engine
         self._runs = runs
         self._delivery = delivery
         self._options = options
-        self._admit_stream = admit_stream
+        self._streams = streams
 
     @endpoint(
         "POST",
@@ -111,14 +113,8 @@ class ResponseHandlers(OpenAiHandlers):
             if not handle.first_seq:
                 return fixed_stream(self._runs.acknowledge(handle)[1])
             events = await self._runs.events(handle, skip=skip)
-            release = self._admit_stream(principal_of(request))
-            return await resume_stream(
-                self._runs.reader(handle),
-                events,
-                handle.session.durable_cursor,
-                lambda: None,
-                on_close=lambda _: release(),
-            )
+            after = Cursor(handle.first_seq - 1)
+            return await self._streams.resume(principal_of(request), handle.session, after, events)
 
     @endpoint("DELETE", "/responses/{response}")
     async def delete(self, request: Request) -> wire.DeletedResponse:

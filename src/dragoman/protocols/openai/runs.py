@@ -32,6 +32,8 @@ from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
+from dragoman.ports.log import IdempotencyRecord
+from dragoman.protocols.kit.runs import start_once
 from dragoman.protocols.openai import ids, inputs
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ModelNotFound, ResponseNotFound
 from dragoman.protocols.openai.handlers import OpenAiOptions
@@ -198,18 +200,15 @@ class Runs:
         Raises:
             ResponseNotFound: what the key started was deleted since.
         """
-        if key is None:
-            return await start()
-        async with self._engine.reserve_key(owner, key) as record:
-            if record is None:
-                handle = await start()
-                await handle.session.until_durable(handle.first_seq)
-                return handle
+
+        async def find(record: IdempotencyRecord) -> RunHandle:
             found = await self.find_run(owner, record.run_id or RunId(record.session_id))
             if found is None:
                 raise ResponseNotFound
             stack.enter_context(self._engine.lease(found.session))
             return found
+
+        return await start_once(self._engine, owner, key, start, find)
 
     def agent_named(self, model: str | None, session: SessionView | None = None) -> str:
         """The name of the agent that a request asks for by its name or an alias.

@@ -41,7 +41,7 @@ from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.frames import KEEP_ALIVE
-from dragoman.protocols.kit.sse import open_stream
+from dragoman.protocols.kit.runs import SessionStreams
 
 DEFAULT_AGENT_TYPE = "worker"
 """The agent type that stands for the default agent (shared rules, 4)."""
@@ -56,7 +56,7 @@ class RunHandlers(Handlers):
     def __init__(self, engine: Engine, files: Files, admit_stream: AdmitStream, answers_limit: int) -> None:
         self._engine = engine
         self._files = files
-        self._admit_stream = admit_stream
+        self._streams = SessionStreams(engine, admit_stream)
         self._answers_limit = answers_limit
 
     # --- submitting -----------------------------------------------------------------------------------------------
@@ -266,15 +266,13 @@ class RunHandlers(Handlers):
             shown = {call_id: each for call_id, each in calls.items() if translate.is_shown(each)}
             only_run_id = None if row is None else row.run_id
             encoder = ThreadEncoder(session.state.session_id, only_run_id, after or wire.START_EVENT_ID, shown)
-            reader = self._engine.follow(session, start, ends_on_drain=True)
             try:
-                release = self._admit_stream(caller)
+                return await self._streams.open(
+                    caller, session, start, encoder, before=KEEP_ALIVE, ends_on_drain=True, idle_limit_s=idle_limit_s
+                )
             except LimitReached as error:
                 headers = {"Retry-After": str(error.retry_after_s)}
                 raise Problem(429, "AGENT_SSE_CONNECTION_LIMIT", str(error), headers=headers) from error
-            return await open_stream(
-                reader, encoder, before=KEEP_ALIVE, on_close=lambda _: release(), idle_limit_s=idle_limit_s
-            )
 
     async def _stream_start(self, session: SessionView, row: RunLocation | None, after: wire.EventId | None) -> Cursor:
         """Where reading begins: at the start of a run, so that it is known what the run has open."""
