@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from dragoman.core import refusals
 from dragoman.core.refusals import InvalidToken, LimitReached, SessionUnreadable, Unauthenticated, Unavailable
 from dragoman.core.token_budgets import TokenBudget
 
@@ -108,6 +109,35 @@ class ErrorRow(NamedTuple):
     message: str | None = None
     facts: tuple[str, ...] = ()
     retry_after_s: int | None = None
+
+
+STANDARD_ROWS: Mapping[type[Exception], ErrorRow] = {
+    refusals.Refused: ErrorRow(400, "invalid_request"),
+    refusals.NotFound: ErrorRow(404, "not_found"),
+    refusals.AgentNotFound: ErrorRow(404, "unknown_agent"),
+    refusals.Invalid: ErrorRow(400, "invalid_request", facts=("path",)),
+    refusals.InvalidSeed: ErrorRow(400, "invalid_request", facts=("path",)),
+    refusals.AgentNotServed: ErrorRow(409, "agent_not_served"),
+    refusals.Unauthenticated: ErrorRow(401, "unauthorized"),
+    refusals.InvalidToken: ErrorRow(401, "unauthorized"),
+    refusals.Forbidden: ErrorRow(403, "forbidden"),
+    refusals.LimitReached: ErrorRow(429, "rate_limited"),
+    refusals.TokenBudgetUsedUp: ErrorRow(429, "rate_limited"),
+    refusals.Unavailable: ErrorRow(503, "unavailable"),
+    refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+    refusals.IssuerUnavailable: ErrorRow(503, "unavailable"),
+    refusals.SessionUnreadable: ErrorRow(500, "internal"),
+    refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
+    UnknownPath: ErrorRow(404, "not_found"),
+    MethodNotAllowed: ErrorRow(405, "method_not_allowed"),
+    UnsupportedMediaType: ErrorRow(415, "unsupported_media_type"),
+    BodyTooLarge: ErrorRow(413, "body_too_large", facts=("limit",)),
+    BodyTooSlow: ErrorRow(400, "invalid_request"),
+    InvalidJson: ErrorRow(400, "invalid_json"),
+    InvalidBody: ErrorRow(400, "invalid_request", facts=("path",)),
+    InternalError: ErrorRow(500, "internal", facts=("reference",)),
+}
+"""The rows of protocols whose specification fixes no codes. A protocol's table adds the others, or replaces them."""
 
 
 class ErrorResponse(NamedTuple):
