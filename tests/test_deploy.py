@@ -16,8 +16,9 @@ from dragoman.cli.main import commands
 from dragoman.cli.main import serve as serve_command
 from dragoman.engine.instrumentation import metrics
 from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S
-from dragoman.settings import ENVIRONMENT_PREFIX, Settings, load
+from dragoman.settings import ENVIRONMENT_PREFIX, Settings
 from dragoman.settings import all_settings as known_settings
+from dragoman.settings_loading import load
 from dragoman.stores.postgres.database import MIN_SERVER_VERSION
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent

@@ -17,7 +17,7 @@ import dragoman.client
 import dragoman.testing
 from dragoman import Agent
 from dragoman.cli.main import commands
-from dragoman.settings import load
+from dragoman.settings_loading import load
 from dragoman.testing import Scripted, Served, call, serve
 from tests.walkthrough import Step, assert_output, outputs_of, steps_of
 from tools.docs_site import DOCS, PROJECT_ROOT, Staging, llms_txt, navigation, source_of, title_of

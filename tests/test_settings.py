@@ -8,16 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.settings import (
-    Settings,
-    SettingsError,
-    all_settings,
-    as_toml,
-    describe_expected_value,
-    format_settings,
-    is_loopback,
-    load,
-)
+from dragoman.settings import Settings, SettingsError, all_settings, is_loopback
+from dragoman.settings_loading import as_toml, describe_expected_value, format_settings, load
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 CANARY = "canary-2f6a"

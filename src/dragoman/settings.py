@@ -1,13 +1,8 @@
-"""The settings: one frozen struct, and the loader that merges flags, environment, file and defaults.
-
-The command line loads them once and passes them down; no other module reads the environment.
-"""
+"""The settings: one frozen struct, and what is known of each setting. `settings_loading` reads them."""
 
 import ipaddress
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -15,13 +10,8 @@ from msgspec import Meta
 from dragoman.core.content import Json
 
 ENVIRONMENT_PREFIX = "DRAGOMAN_"
-CONFIG_VARIABLE = "DRAGOMAN_CONFIG"
-OTHER_VARIABLES = (CONFIG_VARIABLE, "DRAGOMAN_UNTESTED")
-"""Variables that are no settings. `adapters.frameworks` reads the second one."""
 BUNDLED_DATABASE = "bundled"
 """Value of `database` for the PostgreSQL that comes with the extra `workers`."""
-CONFIG_FILE = "dragoman.toml"
-"""Read from the current folder if no other file is named."""
 
 SUBJECTS = {
     "agents": "Agents",
@@ -33,8 +23,6 @@ SUBJECTS = {
     "log_level": "Logs and traces",
 }
 """The subjects of the settings, for `--help` and docs/configuration.md, each by the first of its settings."""
-
-_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 def doc(description: str, *, ge: float | None = None, le: float | None = None, is_secret: bool = False) -> Meta:
@@ -384,18 +372,6 @@ class SettingInfo(NamedTuple):
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
-class LoadedSettings(NamedTuple):
-    """The settings in force, and the source of each."""
-
-    settings: Settings
-    sources: Mapping[str, str]
-
-
-class _RawValue(NamedTuple):
-    raw: object
-    source: str
-
-
 def all_settings() -> tuple[SettingInfo, ...]:
     """All settings, in the order in which they are documented."""
     hints = get_type_hints(Settings, include_extras=True)
@@ -408,51 +384,6 @@ def all_settings() -> tuple[SettingInfo, ...]:
     return tuple(infos)
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str], *, folder: Path | None = None) -> LoadedSettings:
-    """Load the settings: flags override the environment, which overrides the file, which overrides the defaults.
-
-    Args:
-        flags: values by setting name, and `config` for the file; None means that a flag was not given.
-        environ: the process's environment.
-        folder: where `dragoman.toml` is looked for; defaults to the current folder.
-
-    Raises:
-        SettingsError: a name is unknown, a value is invalid, or two settings contradict each other.
-    """
-    settings = {each.name: each for each in all_settings()}
-    config = flags.get("config") or environ.get(CONFIG_VARIABLE)
-    file = Path(str(config)).expanduser() if config else (folder or Path()) / CONFIG_FILE
-    given: dict[str, _RawValue] = {}
-    if config or file.is_file():
-        given |= _from_file(file, settings)
-    given |= _from_environment(environ, settings)
-    for name, raw in flags.items():
-        if raw is not None and name != "config":
-            given[name] = _RawValue(raw, "AGENT arguments" if name == "agents" else f"flag {settings[name].flag}")
-    values = {name: _convert(settings[name], *each) for name, each in given.items()}
-    loaded = LoadedSettings(
-        Settings(**values), {name: given[name].source if name in given else "default" for name in settings}
-    )
-    _check(loaded)
-    return loaded
-
-
-def format_settings(loaded: LoadedSettings) -> str:
-    """The settings in force as TOML, each with its source; secrets as `***`."""
-    lines = []
-    for each in all_settings():
-        value = getattr(loaded.settings, each.name)
-        masked = "***" if each.is_secret and value is not None else value
-        setting = f"# {each.name} is not set" if value is None else f"{each.name} = {as_toml(masked)}"
-        lines.append(f"{setting:<44} # {loaded.sources[each.name]}")
-    return "\n".join(lines)
-
-
-def as_toml(value: Json) -> str:
-    """A setting's value in TOML."""
-    return str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
-
-
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is a loopback one."""
     if host.lower().rstrip(".") == "localhost":
@@ -461,132 +392,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-# --- loading ----------------------------------------------------------------------------------------------------------
-
-
-def _from_file(file: Path, settings: Mapping[str, SettingInfo]) -> dict[str, _RawValue]:
-    import tomllib  # takes 10 ms, and most starts need none
-
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"cannot read the configuration file {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the configuration file {file} is not TOML: {error}") from error
-    for name in content:
-        if name not in settings:
-            raise SettingsError(_unknown_setting_message(name, f"file {file}", settings))
-    return {name: _RawValue(raw, f"file {file}") for name, raw in content.items()}
-
-
-def _from_environment(environ: Mapping[str, str], settings: Mapping[str, SettingInfo]) -> dict[str, _RawValue]:
-    names = {each.variable: name for name, each in settings.items()}
-    given = {}
-    for variable, text in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in OTHER_VARIABLES:
-            continue
-        if variable not in names:
-            raise SettingsError(_unknown_setting_message(variable, "environment", names))
-        given[names[variable]] = _RawValue(text, f"environment {variable}")
-    return given
-
-
-def _unknown_setting_message(name: str, source: str, settings: Mapping[str, object]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, settings, n=1)
-    hint = f"did you mean {near[0]}?" if near else "`dragoman config show` lists all"
-    return f"unknown setting {name} ({source}): {hint}"
-
-
-def _convert(setting: SettingInfo, raw: object, source: str) -> Json:
-    """Convert a raw value to the setting's type. Flags and the environment provide strings for all types."""
-    value = raw
-    if isinstance(raw, str):
-        if type(None) in get_args(setting.type) and not raw:
-            return None
-        if get_origin(setting.type) is tuple:
-            value = [part.strip() for part in raw.split(",") if part.strip()]
-        elif bool in (setting.type, *get_args(setting.type)):
-            value = _BOOLEANS.get(raw.strip().lower(), raw)
-    try:
-        return msgspec.convert(value, Annotated[setting.type, setting.meta], strict=not isinstance(raw, str))
-    except msgspec.ValidationError as error:
-        masked = "***" if setting.is_secret else repr(raw)
-        raise SettingsError(
-            f"setting {setting.name} ({source}): expected {describe_expected_value(setting)}, got {masked}"
-        ) from error
-
-
-def describe_expected_value(setting: SettingInfo) -> str:
-    """A description of the values that a setting accepts."""
-    kind = next(each for each in (*get_args(setting.type), setting.type) if each is not type(None))
-    if get_origin(setting.type) is Literal:
-        return "one of " + ", ".join(get_args(setting.type))
-    if get_origin(setting.type) is tuple:
-        return "a list of strings"
-    expected = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}[kind]
-    if setting.meta.ge is not None and setting.meta.le is not None:
-        return f"{expected} from {setting.meta.ge} to {setting.meta.le}"
-    return expected if setting.meta.ge is None else f"{expected}, at least {setting.meta.ge}"
-
-
-def _check_nats(settings: Settings, sources: Mapping[str, str]) -> None:
-    if settings.nats is not None and settings.database is None:
-        raise SettingsError(
-            f"setting nats ({sources['nats']}): NATS connects servers on a shared PostgreSQL database: set database, or"
-            " remove nats"
-        )
-    if settings.nats_credentials is not None and settings.nats is None:
-        raise SettingsError(
-            f"setting nats_credentials ({sources['nats_credentials']}): only used with NATS: set nats too"
-        )
-    if re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", settings.nats_subject) is None:
-        raise SettingsError(
-            f"setting nats_subject ({sources['nats_subject']}): expected a NATS subject such as dragoman.staging,"
-            f" got {settings.nats_subject!r}"
-        )
-
-
-def _check(loaded: LoadedSettings) -> None:
-    settings, sources = loaded
-    if not settings.auth and not settings.is_loopback:
-        raise SettingsError(
-            f"keys are off ({sources['auth']}), but the server would listen on {settings.host} ({sources['host']}),"
-            " which other machines can reach: turn keys on, or listen on 127.0.0.1"
-        )
-    _check_nats(settings, sources)
-    for name, example in (
-        ("aap_path", "/aap/v3"),
-        ("ag_ui_path", "/ag-ui"),
-        ("run_service_path", "/api/v1/agent"),
-        ("agentscope_path", "/process"),
-        ("openai_path", "/v1"),
-        ("mcp_path", "/mcp"),
-        ("ai_sdk_path", "/ai-sdk"),
-        ("a2a_path", "/a2a"),
-    ):
-        path = getattr(settings, name)
-        if not path.startswith("/") or path.endswith("/"):
-            raise SettingsError(f"setting {name} ({sources[name]}): expected a path such as {example}, got {path!r}")
-    if settings.public_url is not None and not settings.public_url.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"setting public_url ({sources['public_url']}): expected a URL such as https://agents.example.org,"
-            f" got {settings.public_url!r}"
-        )
-    if settings.otel_endpoint and not settings.otel_endpoint.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"setting otel_endpoint ({sources['otel_endpoint']}): expected a URL such as"
-            f" http://127.0.0.1:4318/v1/traces, got {settings.otel_endpoint!r}"
-        )
-    for origin in settings.cors_origins:
-        if origin == "*" and settings.auth:
-            continue  # the same as the default; without keys it would allow every web page
-        scheme, _, rest = origin.partition("://")
-        if scheme not in ("http", "https") or not rest or "/" in rest:
-            raise SettingsError(
-                f"setting cors_origins ({sources['cors_origins']}): expected origins such as https://app.example,"
-                f" got {origin!r}"
-            )

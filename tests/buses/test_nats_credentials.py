@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 from dragoman.buses import nats as nats_module
 from dragoman.buses.nats import NatsBus
 from dragoman.buses.nats_credentials import Credentials, _checksum, read_credentials
-from dragoman.settings import SettingsError, load
+from dragoman.settings import SettingsError
+from dragoman.settings_loading import load
 from tests.buses.contract import DEADLINE_S, RecordingSubscriber
 from tests.buses.nats_server import server
 

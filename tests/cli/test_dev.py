@@ -13,7 +13,7 @@ import pytest
 
 from dragoman.client import Client, RunFailed
 from dragoman.server.dev import ConsoleFile, development_settings
-from dragoman.settings import load
+from dragoman.settings_loading import load
 from tests.cli.test_main import COMMAND, ENVIRON, invoke
 from tests.servers import START_DEADLINE_S
 

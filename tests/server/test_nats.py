@@ -8,7 +8,8 @@ import pytest
 
 from dragoman.buses import nats as nats_module
 from dragoman.server.app import build
-from dragoman.settings import SettingsError, load
+from dragoman.settings import SettingsError
+from dragoman.settings_loading import load
 from tests.buses.nats_server import Nats
 from tests.protocols.aap.agents import AGENTS
 from tests.protocols.aap.client import AapClient

@@ -16,7 +16,8 @@ import click
 from dragoman.cli.database_commands import backup, check, compact, copy, migrate, restore
 from dragoman.cli.help import ProgramGroup, SettingsCommand
 from dragoman.cli.options import CliError, CliUsageError, F, FlagValue, load_settings, settings_flags
-from dragoman.settings import Settings, format_settings
+from dragoman.settings import Settings
+from dragoman.settings_loading import format_settings
 
 if TYPE_CHECKING:
     from dragoman.client import Client

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 import click
 
 from dragoman.cli.help import SettingFlag
-from dragoman.settings import LoadedSettings, SettingInfo, SettingsError, all_settings, as_toml, load
+from dragoman.settings import SettingInfo, SettingsError, all_settings
+from dragoman.settings_loading import LoadedSettings, as_toml, load
 
 F = TypeVar("F", bound=Callable[..., Any])
 FlagValue = str | bool | None

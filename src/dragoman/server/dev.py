@@ -34,7 +34,8 @@ from dragoman.server.app import Application
 from dragoman.server.bootstrap_key import announce_ready
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
-from dragoman.settings import LoadedSettings, Settings
+from dragoman.settings import Settings
+from dragoman.settings_loading import LoadedSettings
 
 CHECK_INTERVAL_MS = 50
 """How often the watcher is interrupted, to see what the servers report and whether they still live."""
