@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.core.content import Json
+from dragoman.core.inputs import DisconnectPolicy
 
 ENVIRONMENT_PREFIX = "DRAGOMAN_"
 BUNDLED_DATABASE = "bundled"
@@ -216,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ag_ui: Annotated[bool, doc("serve AG-UI's standard endpoint")] = True
     ag_ui_path: Annotated[str, doc("path of AG-UI's standard endpoint")] = "/ag-ui"
     ag_ui_on_disconnect: Annotated[
-        Literal["cancel", "continue"],
+        DisconnectPolicy,
         doc("what happens to an AG-UI run when its client disconnects and nobody else is watching"),
     ] = "cancel"
     ag_ui_min_client: Annotated[
@@ -243,7 +244,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     openai: Annotated[bool, doc("serve OpenAI's API")] = True
     openai_path: Annotated[str, doc("path of OpenAI's API")] = "/v1"
     openai_disconnect: Annotated[
-        Literal["cancel", "continue"],
+        DisconnectPolicy,
         doc("what happens to a run of OpenAI's API when its client disconnects and nobody else is watching"),
     ] = "cancel"
     openai_keep_days: Annotated[
@@ -274,7 +275,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         doc("who answers approvals in sessions of MCP hosts: the host's user, in a form, or `other_clients` only"),
     ] = "elicit"
     mcp_disconnect: Annotated[
-        Literal["cancel", "continue"],
+        DisconnectPolicy,
         doc("what happens to a run of a 2026-07-28 MCP call when its client disconnects and nobody else is watching"),
     ] = "cancel"
     mcp_authorization: Annotated[
@@ -284,7 +285,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ai_sdk: Annotated[bool, doc("serve the AI SDK")] = True
     ai_sdk_path: Annotated[str, doc("path of the AI SDK")] = "/ai-sdk"
     ai_sdk_on_disconnect: Annotated[
-        Literal["cancel", "continue"],
+        DisconnectPolicy,
         doc("what happens to a run of the AI SDK when its client disconnects and nobody else is watching"),
     ] = "continue"
     ai_sdk_dialect: Annotated[

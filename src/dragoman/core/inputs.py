@@ -13,6 +13,9 @@ from dragoman.core.ids import CallId, SessionId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata
 from dragoman.core.tools import ToolGrant, ToolSpec
 
+DisconnectPolicy = Literal["cancel", "continue"]
+"""What happens to a run whose client disconnects while nobody else reads it."""
+
 
 class StoredImage(msgspec.Struct, frozen=True):
     """An image that was uploaded before. The protocol has checked that it belongs to the user. See `core.uploads`."""

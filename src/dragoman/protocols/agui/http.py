@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
+from dragoman.core.inputs import DisconnectPolicy
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agui import wire
 from dragoman.protocols.agui.capabilities import AgentCapabilities, capabilities_of
@@ -26,7 +27,6 @@ from dragoman.protocols.kit.body import header, read_body, read_json_body
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
-from dragoman.protocols.kit.runs import DisconnectPolicy
 
 log = structlog.get_logger(__name__)
 

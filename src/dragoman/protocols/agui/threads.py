@@ -15,7 +15,7 @@ from starlette.responses import Response
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
 from dragoman.core.ids import RunId, parse_session_id
-from dragoman.core.inputs import Create
+from dragoman.core.inputs import Create, DisconnectPolicy
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, InvalidCursor, SessionNotFound
 from dragoman.core.resent_history import answered_length, has_failed
@@ -37,7 +37,7 @@ from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.app import AdmitStream
-from dragoman.protocols.kit.runs import DisconnectPolicy, SessionStreams
+from dragoman.protocols.kit.runs import SessionStreams
 
 log = structlog.get_logger(__name__)
 

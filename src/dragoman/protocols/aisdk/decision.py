@@ -20,7 +20,7 @@ from dragoman.core import content as core
 from dragoman.core.admission import is_busy
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, LoggedEvent, MessageAdded, RunStarted
 from dragoman.core.ids import ROOT, CallId, RunId
-from dragoman.core.inputs import UserInput
+from dragoman.core.inputs import DisconnectPolicy, UserInput
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import SessionBusy
 from dragoman.core.resent_history import SentMessage, has_failed
@@ -32,7 +32,6 @@ from dragoman.protocols.aisdk.errors import NothingToAnswer, NothingToRegenerate
 from dragoman.protocols.aisdk.history import shown_id
 from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
 from dragoman.protocols.kit.errors import InvalidBody
-from dragoman.protocols.kit.runs import DisconnectPolicy
 
 RUN_BEGINNING = 1000
 """How many events at the beginning of a run are searched for what started it."""

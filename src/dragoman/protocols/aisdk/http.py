@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dragoman.core.admission import is_busy
 from dragoman.core.events import LoggedEvent, MessageAdded, SettingsChange
 from dragoman.core.ids import RunId
+from dragoman.core.inputs import DisconnectPolicy
 from dragoman.core.page_cursor import page_cursor
 from dragoman.core.refusals import AgentNotChangeable, Invalid, InvalidCursor, SessionNotFound, SessionUnreadable
 from dragoman.core.session import SessionState
@@ -33,7 +34,6 @@ from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
-from dragoman.protocols.kit.runs import DisconnectPolicy
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200

@@ -1,7 +1,7 @@
 """Starting runs once, and following sessions with answers that count as streams."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,8 +17,6 @@ from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import read_answer
 from dragoman.protocols.kit.sse import FrameEncoder, open_stream, resume_stream
 
-DisconnectPolicy = Literal["cancel", "continue"]
-"""What happens to a run whose client disconnects while nobody else reads it."""
 OnClose = Callable[[bool], None]
 """Called once when an answer has ended, with whether the client disconnected."""
 

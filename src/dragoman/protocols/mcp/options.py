@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.core.content import JsonObject
-from dragoman.protocols.kit.runs import DisconnectPolicy
+from dragoman.core.inputs import DisconnectPolicy
 
 METADATA_PATH = ".well-known/oauth-protected-resource"
 

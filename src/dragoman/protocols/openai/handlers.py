@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.core.inputs import DisconnectPolicy
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
@@ -19,7 +20,6 @@ from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers,
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
-from dragoman.protocols.kit.runs import DisconnectPolicy
 from dragoman.protocols.openai import wire
 from dragoman.protocols.openai.errors import InvalidParameter, error_type
 from dragoman.protocols.openai.items import SessionItems, user_message
