@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from dragoman.core import admission
 from dragoman.core.agent import Agent, Summarizer, Summary
 from dragoman.core.content import Message
 from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
@@ -23,7 +22,6 @@ from dragoman.core.refusals import (
     AgentNotFound,
     AgentNotServed,
     Refused,
-    SessionBusy,
     SessionUnreadable,
     ShuttingDown,
 )
@@ -32,6 +30,7 @@ from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.cluster.single_server import SingleServer
+from dragoman.engine.compaction import Compaction
 from dragoman.engine.creation import Creation
 from dragoman.engine.deletion import Deletion
 from dragoman.engine.runs.replays import Replays
@@ -46,7 +45,6 @@ from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.branches import Branches
-from dragoman.engine.sessions.compaction import compact_session
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
@@ -174,6 +172,7 @@ class Engine:
             ids=ids,
             encrypt_secret=self._encrypt_secret,
         )
+        self._compaction = Compaction(self.history, self._write_access, self._run_limit)
         self._branches = Branches(self.history, ids)
         self._submissions = Submissions(
             self._write_access,
@@ -541,20 +540,7 @@ class Engine:
             LimitReached: the owner has as many unfinished runs as allowed, or no tokens left.
         """
         self._refuse_when_draining()
-        live, agent = to_live_session(session), self.agent_for(session)
-        if admission.is_busy(live.state):
-            raise SessionBusy("a run of this session is active")
-        await self._run_limit.require_tokens(live.state.owner)
-        with self._run_limit.reserve(live.state.owner):
-            compaction = await compact_session(agent, self.history, live)
-        if compaction is None:
-            return None
-        before = live.state.seq
-        async with self._write_access.acquire(live):
-            if live.state.seq != before:
-                raise SessionBusy("the session changed meanwhile")
-            await live.until_durable(live.append((compaction,), None))
-        return compaction
+        return await self._compaction.compact(self.agent_for(session), to_live_session(session))
 
     async def summarize(self, user: UserId, agent: Summarizer, messages: Sequence[Message]) -> Summary | None:
         """Have an agent summarize messages of no session, all but the newest. It counts as a run of the user's.
@@ -565,9 +551,7 @@ class Engine:
             LimitReached: the user has as many unfinished runs as allowed.
         """
         self._refuse_when_draining()
-        await self._run_limit.require_tokens(user)
-        with self._run_limit.reserve(user):
-            return await agent.summarize(messages, None)
+        return await self._compaction.summarize(user, agent, messages)
 
     # --- idempotency ----------------------------------------------------------------------------------------------
 
