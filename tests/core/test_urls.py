@@ -57,7 +57,12 @@ def test_files_have_web_urls_or_data_uris(url: str, is_accepted: bool) -> None:
         ("javascript:alert(1)", False, False),
         ("data:text/html;base64,AAAA", False, False),
         ("data:image/png,AAAA", False, False),
+        ("DATA:image/PNG;BASE64,AA==", False, True),
         ("data:image/png;base64,A*", False, False),
+        ("data:image/png;base64,A=AA", False, False),
+        ("data:image/png;base64,A===", False, False),
+        ("data:image/png;base64,AA,AA", False, False),
+        ("data:image/png;base64,AAA\u017f", False, False),  # a long s, whose upper case is S
         ("data:image/png;base64,AAAA\n", False, False),
         ("", False, False),
     ],
