@@ -216,10 +216,9 @@ def _with_deferred_calls(agent: AbstractAgent[Any, Any], output_type: Any) -> tu
     """
     if isinstance(agent, WrapperAgent):
         inner, output_type = _with_deferred_calls(agent.wrapped, output_type)
-        if inner is not agent.wrapped:
-            agent = copy(agent)
-            agent.wrapped = inner
-        return agent, output_type
+        wrapper = copy(agent)
+        wrapper.wrapped = inner
+        return wrapper, output_type
     if not getattr(agent, "_output_validators", None):
         return agent, output_type
     agent = copy(agent)

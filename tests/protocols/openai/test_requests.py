@@ -34,7 +34,12 @@ async def mirrored(alice: OpenAiClient, given: Json, **more: Json) -> Json:
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
             "unsupported_value",
-            None,
+            "input[0].content[0].file_id",
+        ),
+        (
+            {"input": [output("c", [{"type": "input_file", "file_id": "f"}])]},
+            "unsupported_value",
+            "input[0].output[0].file_id",
         ),
         ({"input": [{"role": "developer", "content": "x"}]}, "nothing_new", "input"),
         ({"model": 3}, "invalid_type", "model"),

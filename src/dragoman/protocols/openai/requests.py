@@ -325,9 +325,10 @@ def _item(value: Json, path: str) -> InputItem:
     known = item.content if isinstance(item, Message) else item.output if isinstance(item, FunctionCallOutput) else ()
     for index, part in enumerate(() if isinstance(known, str) else known):
         if isinstance(part, ImagePart | FilePart) and part.file_id is not None:
-            raise InvalidParameter(
-                "unsupported_value", "there are no uploaded files here", f"{path}.content[{index}].file_id"
-            )
+            member = "content" if isinstance(item, Message) else "output"
+            way_out = "the image in image_url" if isinstance(part, ImagePart) else "the file in file_data"
+            message = f"there are no uploaded files here; send {way_out}"
+            raise InvalidParameter("unsupported_value", message, f"{path}.{member}[{index}].file_id")
     return item
 
 
