@@ -225,9 +225,10 @@ async def test_authentication_is_one_digest_and_one_lookup_for_any_number_of_key
         digested.append(secret)
         return digest_of(secret)
 
-    keys = LookupCounter(key_ring_fixture.ring._by_digest)
+    cache = key_ring_fixture.ring._cache
+    keys = LookupCounter(cache._by_digest)
     monkeypatch.setattr(module, "secret_digest", digested_of)
-    monkeypatch.setattr(key_ring_fixture.ring, "_by_digest", keys)
+    monkeypatch.setattr(cache, "_by_digest", keys)
     for _ in range(3):
         key_ring_fixture.ring.principal_for(secret, HERE)
     assert (digested, keys.lookups) == ([secret] * 3, ["get"] * 3)

@@ -23,6 +23,7 @@ from dragoman.core.principal import Principal, Scope
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
 from dragoman.core.token_budgets import MAX_TOKENS, NO_LIMITS, TokenLimits
 from dragoman.engine.services.audit import AuditLog
+from dragoman.engine.services.key_cache import CachedKey, KeyCache
 from dragoman.engine.services.limits import RateLimit
 from dragoman.ports.accounts import ApiKey, ApiKeyStore
 from dragoman.ports.bus import Bus
@@ -43,18 +44,6 @@ MAX_KEY_CHARS = 512
 MAX_NAME_CHARS = 200
 
 log = structlog.get_logger(__name__)
-
-
-class _CachedKey:
-    """A key in memory."""
-
-    __slots__ = ("expires_at", "key", "principal", "revocation_callbacks")
-
-    def __init__(self, key: ApiKey) -> None:
-        self.key = key
-        self.expires_at = key.expires_at
-        self.principal = Principal(user=key.user, scopes=key.scopes, key_id=key.key_id)
-        self.revocation_callbacks: dict[object, Callable[[], None]] = {}
 
 
 class KeyRing:
@@ -84,12 +73,9 @@ class KeyRing:
         self._ids = ids
         self._audit = audit
         self._wrong_key_limit = wrong_key_limit or RateLimit(0, "wrong keys")
-        self._by_digest: dict[bytes, _CachedKey] = {}
-        self._by_id: dict[KeyId, _CachedKey] = {}
+        self._cache = KeyCache()
         self._lock = asyncio.Lock()
         """Held from a read or write of the store until the cache agrees, so that neither overwrites the other."""
-        self._unwritten_uses: dict[_CachedKey, datetime] = {}
-        """The keys that were used since times of last use were written, with the first use of each."""
         self._is_stale = asyncio.Event()
         """Set when another server created, revoked or renamed a key."""
         self._reload_failed = False
@@ -120,39 +106,26 @@ class KeyRing:
         async with self._lock:
             self._is_stale.clear()
             try:
-                stored = {key.key_id: key for key in await self._store.all()}
+                stored = await self._store.all()
             except BaseException:
                 self._reload_failed = True  # the next maintenance tries again
                 raise
             self._reload_failed = False
-            for key_id in self._by_id.keys() - stored.keys():
-                self._evict(key_id)
-            for key_id, key in stored.items():
-                cached = self._by_id.get(key_id)
-                if cached is None:
-                    self._cache(key)
-                else:  # it may have been renamed, or used on another server
-                    cached.key = key
+            self._cache.replace_all(stored)
 
     async def run_maintenance(self) -> None:
         """Reload the keys if they changed on another server, and notify holders of expired ones."""
         if self._is_stale.is_set() or self._reload_failed:
             await self.reload()
-        now = self._clock.now()
-        for cached in self._by_digest.values():
-            if cached.revocation_callbacks and cached.expires_at is not None and cached.expires_at <= now:
-                _notify_revoked(cached)
+        self._cache.notify_expired(self._clock.now())
 
     async def write_last_uses(self) -> None:
         """Write the times of last use, which are exact to `LAST_USE_WRITE_INTERVAL_S`."""
         async with self._lock:
-            if not self._unwritten_uses:
-                return
-            used = tuple(self._unwritten_uses.items())
-            await self._store.touch([(cached.key.key_id, at) for cached, at in used])
-            for cached, at in used:
-                self._unwritten_uses.pop(cached, None)
-                cached.key = msgspec.structs.replace(cached.key, last_used_at=at)
+            used = self._cache.unwritten_uses()
+            if used:
+                await self._store.touch([(cached.key.key_id, at) for cached, at in used])
+                self._cache.mark_written(used)
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -167,14 +140,14 @@ class KeyRing:
             Unauthenticated: the key is not valid.
             LimitReached: the address has sent too many wrong keys. A valid key is never refused.
         """
-        cached = self._by_digest.get(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
+        cached = self._cache.find(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
         if cached is None:
             self.count_wrong(address)
             raise Unauthenticated("this key is not known here")
-        if cached.expires_at is not None and cached.expires_at <= self._clock.now():
+        now = self._clock.now()
+        if cached.is_expired(now):
             raise Unauthenticated("this key has expired")
-        if cached not in self._unwritten_uses:
-            self._unwritten_uses[cached] = self._clock.now()
+        self._cache.use(cached, now)
         return cached.principal
 
     def count_wrong(self, address: str) -> None:
@@ -183,17 +156,11 @@ class KeyRing:
 
     def on_revoked(self, principal: Principal, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once when the principal's key is no longer valid. Returns a function that cancels this."""
-        cached = None if principal.key_id is None else self._by_id.get(principal.key_id)
+        cached = None if principal.key_id is None else self._cache.get(principal.key_id)
         if cached is None:  # the key was revoked after the request was authenticated
             callback()
             return lambda: None
-        handle = object()
-        cached.revocation_callbacks[handle] = callback
-
-        def end() -> None:
-            cached.revocation_callbacks.pop(handle, None)
-
-        return end
+        return cached.on_revoked(callback)
 
     # --- management -----------------------------------------------------------------------------------------------
 
@@ -233,7 +200,7 @@ class KeyRing:
         )
         async with self._lock:
             await self._store.add(key)
-            self._cache(key)
+            self._cache.put(key)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key created", key_id=key.key_id, user=key.user, name=key.name)
         await self._record("key.created", key)
@@ -241,20 +208,15 @@ class KeyRing:
 
     def all(self) -> list[ApiKey]:
         """All keys, oldest first."""
-        return sorted((cached.key for cached in self._by_digest.values()), key=lambda key: (key.created_at, key.key_id))
+        return [cached.key for cached in self._cache.all()]
 
     def list_for_user(self, user: UserId) -> list[ApiKey]:
         """The keys of a user, oldest first, with their last uses."""
-        of_user = [cached for cached in self._by_digest.values() if cached.key.user == user]
-        keys = [msgspec.structs.replace(cached.key, last_used_at=self._last_use(cached)) for cached in of_user]
-        return sorted(keys, key=lambda key: (key.created_at, key.key_id))
+        return [self._cache.with_last_use(cached) for cached in self._cache.all() if cached.key.user == user]
 
     def token_limits(self, key_id: KeyId) -> TokenLimits:
         """The token limits of a key; none if it was revoked."""
-        return NO_LIMITS if (cached := self._by_id.get(key_id)) is None else cached.key.token_limits
-
-    def _last_use(self, cached: _CachedKey) -> datetime | None:
-        return self._unwritten_uses.get(cached, cached.key.last_used_at)
+        return NO_LIMITS if (cached := self._cache.get(key_id)) is None else cached.key.token_limits
 
     async def rename(self, caller: Principal, key_id: KeyId, name: str) -> ApiKey:
         """Rename a key of the caller.
@@ -271,14 +233,14 @@ class KeyRing:
             cached.key = msgspec.structs.replace(cached.key, name=name)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key_id)
         await self._record("key.renamed", cached.key)
-        return msgspec.structs.replace(cached.key, last_used_at=self._last_use(cached))
+        return self._cache.with_last_use(cached)
 
     async def revoke_owned(self, caller: Principal, key_id: KeyId) -> None:
         """Revoke a key of the caller, and notify its holders. Raises the same errors as `rename`."""
         await self._remove(self._find_owned(caller, key_id).key)
 
-    def _find_owned(self, caller: Principal, key_id: KeyId) -> _CachedKey:
-        cached = self._by_id.get(key_id)
+    def _find_owned(self, caller: Principal, key_id: KeyId) -> CachedKey:
+        cached = self._cache.get(key_id)
         if cached is None or cached.key.user != caller.user:
             raise NotFound("there is no such key")
         for scope in get_args(Scope):
@@ -288,8 +250,8 @@ class KeyRing:
 
     def is_valid(self, secret: str) -> bool:
         """Whether this is a valid key."""
-        cached = self._by_digest.get(secret_digest(secret))
-        return cached is not None and (cached.expires_at is None or cached.expires_at > self._clock.now())
+        cached = self._cache.find(secret_digest(secret))
+        return cached is not None and not cached.is_expired(self._clock.now())
 
     async def revoke(self, which: str) -> ApiKey:
         """Revoke a key, and notify its holders.
@@ -318,7 +280,7 @@ class KeyRing:
     async def _remove(self, key: ApiKey) -> None:
         async with self._lock:
             await self._store.remove(key.key_id)
-            self._evict(key.key_id)
+            self._cache.evict(key.key_id)
         self._bus.publish(KEYS_CHANGED_SUBJECT, key.key_id)
         log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
         await self._record("key.revoked", key)
@@ -327,16 +289,6 @@ class KeyRing:
         if self._audit is not None:
             detail = f"{key.name}, of {key.user}: {' '.join(sorted(key.scopes))}"
             await self._audit.record(action, target=key.key_id, detail=detail)
-
-    def _cache(self, key: ApiKey) -> None:
-        self._by_digest[key.digest] = self._by_id[key.key_id] = _CachedKey(key)
-
-    def _evict(self, key_id: KeyId) -> None:
-        cached = self._by_id.pop(key_id, None)
-        if cached is not None:
-            del self._by_digest[cached.key.digest]
-            self._unwritten_uses.pop(cached, None)
-            _notify_revoked(cached)
 
     def _on_change(self, _: str) -> None:
         self._is_stale.set()
@@ -398,9 +350,3 @@ def _check_limits(limits: TokenLimits) -> None:
     for tokens in (limits.per_day, limits.per_month):
         if not 0 <= tokens <= MAX_TOKENS:
             raise Invalid(f"expected 0 to {MAX_TOKENS} tokens, got {tokens}", path="token_limits")
-
-
-def _notify_revoked(cached: _CachedKey) -> None:
-    callbacks, cached.revocation_callbacks = cached.revocation_callbacks, {}
-    for callback in callbacks.values():
-        callback()
