@@ -15,7 +15,7 @@ from dragoman.protocols.kit.decoding import decode_body
 from dragoman.protocols.kit.errors import REQUEST_ERRORS, ErrorRow, ErrorTable
 from dragoman.protocols.kit.frames import KEEP_ALIVE
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.sse import open_stream
+from dragoman.protocols.kit.runs import SessionStreams
 
 STATUSES = {SessionBusy: 409, Unauthenticated: 401, LimitReached: 429}
 ERRORS = ErrorTable({kind: ErrorRow(STATUSES.get(kind, 400), "no") for kind in (*all_refusals(), *REQUEST_ERRORS)})
@@ -35,6 +35,8 @@ class Frames:
 
 
 def app(engine: Engine, authenticate: Authenticate, admit_stream: AdmitStream) -> ProtocolApp:
+    streams = SessionStreams(engine, admit_stream)
+
     async def say(request: Request) -> Response:
         message = UserInput(content=decode_body(SAY, await read_json_body(request, 1000))["text"])
         owner, name = principal_of(request).user, request.path_params["chat"]
@@ -44,13 +46,13 @@ def app(engine: Engine, authenticate: Authenticate, admit_stream: AdmitStream) -
             session = await engine.create(owner, Create(protocol="toy", agent=engine.default_agent, name=name))
         with engine.lease(session):
             run = await engine.start_run(session, Submit(protocol="toy", messages=(message,)), by=owner)
-            return await open_stream(engine.follow(session, Cursor(run.seq - 1)), Frames())
+            after = Cursor(run.seq - 1)
+            return await streams.open(principal_of(request), session, after, Frames(), is_new_run=True)
 
     async def resume(request: Request) -> Response:
         seq, _, pieces = request.headers.get("last-event-id", "0-0").partition("-")
-        release = admit_stream(principal_of(request))
         async with engine.session(principal_of(request).user, request.path_params["chat"]) as session:
-            reader = engine.follow(session, Cursor(int(seq), int(pieces)))
-            return await open_stream(reader, Frames(), before=b"", on_close=lambda _: release())
+            after = Cursor(int(seq), int(pieces))
+            return await streams.open(principal_of(request), session, after, Frames(), before=b"")
 
     return ProtocolApp("toy", (Route("POST", "{chat}", say), Route("GET", "{chat}", resume)), ERRORS, authenticate)

@@ -45,14 +45,8 @@ async def start_once(
 ) -> Run:
     """Start a run, or find the one that an earlier request with the same key started.
 
-    A run with a key is durable when this returns, so that another request with the key finds it.
-
-    Args:
-        engine: the engine.
-        owner: who sends the request.
-        key: the request's key, if it has one.
-        start: starts the run with the key.
-        find: finds the run by the record of the earlier request.
+    A run with a key is durable when this returns, so that another request with the key finds it. `start` stores the
+    key with the run; `find` gets the record of the earlier request.
     """
     if key is None:
         return await start()
@@ -92,7 +86,7 @@ class SessionStreams:
         ends_on_drain: bool = False,
         idle_limit_s: float | None = None,
     ) -> Response:
-        """Follow a session with a stream.
+        """Follow a session with a stream. Raises LimitReached.
 
         Args:
             principal: who reads.
@@ -100,13 +94,8 @@ class SessionStreams:
             after: the position after which the stream begins.
             encoder: makes the frames.
             is_new_run: the request has started the run.
-            before: as in `open_stream`.
-            on_close: called at the end.
+            before: as in `open_stream`, as are `on_close` and `idle_limit_s`.
             ends_on_drain: end when the server begins to stop, not when the runs have ended.
-            idle_limit_s: as in `open_stream`.
-
-        Raises:
-            LimitReached: the caller has too many open streams.
         """
         reader = self._engine.follow(session, after, ends_on_drain=ends_on_drain)
         closing = self.admit(principal, is_new_run=is_new_run, on_close=on_close)
@@ -145,7 +134,7 @@ class SessionStreams:
     def admit(self, principal: Principal, *, is_new_run: bool = False, on_close: OnClose | None = None) -> OnClose:
         """Count an answer that follows a session. Returns what to call when it has ended. Raises LimitReached."""
         if is_new_run:
-            return on_close or _do_nothing
+            return on_close or (lambda _: None)
         release = self._admit_stream(principal)
 
         def close(has_disconnected: bool) -> None:
@@ -154,7 +143,3 @@ class SessionStreams:
                 on_close(has_disconnected)
 
         return close
-
-
-def _do_nothing(_has_disconnected: bool) -> None:
-    pass
