@@ -8,9 +8,12 @@ from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import LiteralString, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dragoman.core.events import SettingsChange, SettingsChanged
 from dragoman.core.ids import SessionId, UserId
@@ -18,8 +21,11 @@ from dragoman.core.principal import CALLER
 from dragoman.core.refusals import LimitReached
 from dragoman.ports.log import SessionStore
 from dragoman.server.stores import open_postgres
+from dragoman.stores import search_batches
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, FairThreads
+from dragoman.stores.postgres import session_search as postgres_search
 from dragoman.stores.postgres.log import PostgresLog
+from dragoman.stores.sqlite import session_search as sqlite_search
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.core.strategies import NOON
@@ -158,6 +164,70 @@ async def test_the_index_of_texts_is_whole_after_a_deletion(database: Database) 
             "INSERT INTO search_trigrams (search_trigrams) VALUES ('integrity-check')"
         )
     )
+
+
+async def test_a_search_of_many_sessions_finds_the_newest_matches_first(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frequent words are found without the index, rare ones with it, and neither reads everything."""
+    monkeypatch.setattr(search_batches, "COMPARED_AT_A_TIME", 4)
+    monkeypatch.setattr(search_batches, "COMPARED_SESSIONS", 8)
+    store = searched.store
+    for number in range(1, 31):
+        writer = await new_session_in(store, number, at=NOON + timedelta(seconds=number))
+        words = ["common", *(["rare"] if number % 10 == 0 else []), *(["bygone"] if number < 15 else [])]
+        assert await commit_accepted(store, writer.text_events(" ".join(words))) == [True]
+    await found(store, "common")
+    await until_indexed(searched)
+    newest_first = [session_id(number) for number in range(30, 0, -1)]
+    listed: list[SessionId] = []
+    for offset in range(0, 30, 5):
+        page = await store.recent(ANN, "common", offset, 5)
+        listed += [state.session_id for state in page.states]
+        assert offset + len(page.states) <= page.total <= 30
+        assert page.is_partial is (page.total < 30)
+    assert listed == newest_first
+    first = await store.recent(ANN, "common", 0, 5)
+    assert (first.is_partial, 5 < first.total < 30) == (True, True), "the rest was not counted"
+    for text, numbers in (("rare", [30, 20, 10]), ("bygone", range(14, 0, -1)), ("never", [])):
+        page = await store.recent(ANN, text, 0, 100)
+        assert [state.session_id for state in page.states] == [session_id(number) for number in numbers]
+        assert (page.total, page.is_partial) == (len(numbers), False)
+    assert (await found(store, "on")) == newest_first, "it is too short for the index"
+    monkeypatch.setattr(search_module_of(store), "COMPARED_CANDIDATES", 6)
+    page = await store.recent(ANN, "bygone", 0, 100)
+    shown = [state.session_id for state in page.states]
+    assert (page.is_partial, page.total, len(shown)) == (True, 6, 6), "the search gave up"
+    assert shown == [each for each in newest_first if each in shown]
+
+
+def search_module_of(store: SessionStore) -> ModuleType:
+    return postgres_search if isinstance(store, PostgresLog) else sqlite_search
+
+
+@given(st.lists(st.booleans(), max_size=60), st.integers(1, 10), st.booleans())
+def test_the_newest_matches_are_a_prefix_of_all_matches_and_enough_unless_the_index_is_needed(
+    is_match: list[bool], needed: int, has_index: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_batches, "COMPARED_AT_A_TIME", 3)
+        patch.setattr(search_batches, "COMPARED_SESSIONS", 7)
+        patch.setattr(search_batches, "COMPARED_WITHOUT_INDEX", 20)
+        patch.setattr(search_batches, "MIN_SHARE_OF_MATCHES", 0.3)
+        read = 0
+
+        def sessions() -> Iterator[tuple[int, bool]]:
+            nonlocal read
+            for number, each in enumerate(is_match):
+                read += 1
+                yield number, each
+
+        newest = search_batches.newest_matches(sessions(), needed, has_index=has_index)
+    expected = [number for number, each in enumerate(is_match) if each]
+    assert newest.sessions == expected[: len(newest.sessions)]
+    assert not newest.is_complete or newest.sessions == expected
+    assert newest.is_complete or newest.needs_index or len(newest.sessions) > needed or read >= 20
+    assert not newest.needs_index or has_index
 
 
 async def test_lists_of_other_users_do_not_wait_for_searches(database: Database) -> None:

@@ -133,7 +133,8 @@ class EventLog(Protocol):
 class RecentSessions(msgspec.Struct, frozen=True, kw_only=True):
     """A page of an owner's sessions in order of use, out of `total`.
 
-    `is_partial`: there was too much text to search all of it, so matching sessions may be missing.
+    `is_partial`: there was too much to search all of it. `total` is what was counted: there may be more matches on the
+    next pages and, with words that few of the newest sessions contain, matching sessions may be missing.
     """
 
     states: Sequence[SessionState]

@@ -72,7 +72,7 @@ export const en = {
     "chat.conversation": "Conversation",
     "chat.new": "New conversation",
     "chat.search": "Search conversations",
-    "chat.search-partial": "The search timed out, so some results may be missing.",
+    "chat.search-partial": "There may be more results. Add words to find older conversations.",
     "chat.none": "No conversations yet.",
     "chat.none-found": "No matching conversations.",
     "chat.more": "Load more",

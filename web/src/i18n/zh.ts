@@ -74,7 +74,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.conversation": "对话",
     "chat.new": "新对话",
     "chat.search": "搜索对话",
-    "chat.search-partial": "搜索超时，结果可能不完整。",
+    "chat.search-partial": "可能还有更多结果。请增加关键词以查找较早的对话。",
     "chat.none": "还没有对话。",
     "chat.none-found": "没有匹配的对话。",
     "chat.more": "加载更多",

@@ -1,20 +1,24 @@
 -- name: is_listed
 SELECT is_listed FROM search_users WHERE owner = %(owner)s
 
--- name: indexed_texts
-SELECT DISTINCT session_id FROM search_texts WHERE grams @> %(grams)s::bigint[]::integer[] AND position(%(text)s IN text) > 0
+-- name: newest
+-- Read from the beginning, as far as needed. Aggregates, so that each session is looked up as it is read.
+SELECT session_id,
+    (SELECT bool_or(position(%(text)s IN text) > 0) FROM search_texts WHERE search_texts.session_id = listed.session_id),
+    (SELECT bool_or(position(%(text)s IN title) > 0) FROM search_sessions
+     WHERE search_sessions.session_id = listed.session_id)
+FROM sessions AS listed WHERE owner = %(owner)s AND NOT is_unlisted
+ORDER BY is_pinned DESC, updated_at DESC, session_id DESC
 
--- name: indexed_titles
-SELECT session_id FROM search_sessions WHERE grams @> %(grams)s::bigint[]::integer[] AND position(%(text)s IN title) > 0
+-- name: candidate_texts
+SELECT session_id, position(%(text)s IN text) > 0 FROM (
+    SELECT session_id, text FROM search_texts WHERE grams @> %(grams)s::bigint[]::integer[] LIMIT %(limit)s
+) AS candidates
 
--- name: indexed_texts_of_owner
--- For a text that is too short to have trigrams.
-SELECT DISTINCT session_id FROM search_texts JOIN sessions USING (session_id)
-WHERE owner = %(owner)s AND position(%(text)s IN text) > 0
-
--- name: indexed_titles_of_owner
-SELECT session_id FROM search_sessions JOIN sessions USING (session_id)
-WHERE owner = %(owner)s AND position(%(text)s IN title) > 0
+-- name: candidate_titles
+SELECT session_id, position(%(text)s IN title) > 0 FROM (
+    SELECT session_id, title FROM search_sessions WHERE grams @> %(grams)s::bigint[]::integer[] LIMIT %(limit)s
+) AS candidates
 
 -- name: behind
 -- A running session is noted when its run has ended.
