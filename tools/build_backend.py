@@ -107,13 +107,14 @@ def build_console() -> None:
     environment = {**os.environ, "PATH": path}
     try:
         if not NODE_MODULES_INSTALLED.is_file() or _is_newer(WEB / "package-lock.json", NODE_MODULES_INSTALLED):
-            flags = ("--ignore-scripts", "--no-audit", "--no-fund", "--silent")
-            subprocess.run([npm, "ci", *flags], cwd=WEB, env=environment, check=True)
+            flags = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+            subprocess.run([npm, "ci", *flags], cwd=WEB, env=environment, check=True, stdout=subprocess.DEVNULL)
             NODE_MODULES_INSTALLED.touch()
         vite = WEB / "node_modules" / ".bin" / "vite"
         subprocess.run([vite, "build", "--logLevel", "warn"], cwd=WEB, env=environment, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"dragoman: the web console could not be built, and no wheel is made without it: {error}")
+        hint = "building it needs npm's registry and a few minutes; the reason is above"
+        sys.exit(f"dragoman: the web console could not be built, and no wheel is made without it: {error}\n{hint}")
     BUILT.touch()
 
 
