@@ -8,7 +8,6 @@ plain call (`ResponsePipe`), where ASGI's `send` needs a task to be woken to awa
                                                                                      │ next pipelined request, or idle
 """
 
-import re
 from asyncio import Future, TimerHandle, Transport, get_running_loop
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -30,7 +29,7 @@ LINGER_TIMEOUT_S = 10.0
 MAX_LINGER_BYTES = 64 * 1024 * 1024
 """Bounds on the rest of a body that was refused before its end. It is read and dropped: closing at once would reset the
 connection, and a client that sends everything before it reads would never see the response."""
-_HEADER_CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_HEADER_CONTROL_CHARACTERS = bytes(each for each in (*range(32), 127) if each != ord("\t"))
 
 log = structlog.get_logger(__name__)
 
@@ -355,9 +354,11 @@ class Exchange:
         """The status line and headers. Decides how the body is delimited and whether the connection stays open."""
         lines = [STATUS_LINE[status]]
         length: int | None = None
-        for name, value in (*self._connection.server_state.default_headers, *headers):
-            if _HEADER_CONTROL_CHARACTER.search(value):
-                raise RuntimeError(f"the response header {name!r} contains a control character")
+        headers = [*self._connection.server_state.default_headers, *headers]
+        values = b"".join([value for _, value in headers])
+        if len(values.translate(None, _HEADER_CONTROL_CHARACTERS)) < len(values):
+            raise RuntimeError(f"one of the headers {[name for name, _ in headers]} contains a control character")
+        for name, value in headers:
             if name == b"content-length":
                 length = int(value)
             elif name == b"connection":

@@ -21,7 +21,7 @@ _FORK = "fork:"
 _LOW_62 = (1 << 62) - 1
 _VERSION_7 = 7 << 76
 _VARIANT = 1 << 63
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_UUID = re.compile("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 
 
 def uuid7(unix_ms: int, tail: int) -> str:

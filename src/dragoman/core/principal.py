@@ -45,10 +45,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     def require(self, scope: Scope) -> None:
         """Raise Forbidden unless a scope of the key includes this one."""
-        if not any(scope in _INCLUDES.get(each, ()) for each in self.scopes):
-            if self.expires_at is not None:
-                raise Forbidden(f"this token grants no scope {scope!r}: see the setting oidc_scope_map of the server")
-            raise Forbidden(f"this key lacks the scope {scope!r}")
+        for each in self.scopes:
+            if scope in _INCLUDES.get(each, ()):
+                return
+        if self.expires_at is not None:
+            raise Forbidden(f"this token grants no scope {scope!r}: see the setting oidc_scope_map of the server")
+        raise Forbidden(f"this key lacks the scope {scope!r}")
 
 
 def parse_hops(header: str | None) -> int:

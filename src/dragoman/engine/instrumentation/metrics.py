@@ -32,7 +32,7 @@ class _Labelled(ABC):
 
     def labels(self, **values: str) -> Self:
         """The number with these labels. Values must be few: never an id, a client's name, or a path."""
-        key = tuple(values[name] for name in self.label_names)
+        key = tuple(map(values.__getitem__, self.label_names))
         child = self.children.get(key)
         if child is None:
             assert len(values) == len(self.label_names), f"{self.name} has the labels {self.label_names}"

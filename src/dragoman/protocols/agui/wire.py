@@ -17,6 +17,7 @@ from dragoman.protocols.kit.decoding import convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody, RequestError
 
 MAJOR_VERSION = 1
+_VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}")
 ID_LIMIT = 256
 """Characters of a thread id or run id."""
 MESSAGE_LIMIT = 10_000
@@ -104,8 +105,10 @@ def decode_stop(body: bytes) -> StopInput:
 
 def _check_version(version: str | None) -> None:
     """Refuse other major versions. Text that is not a version counts as a newer minor one, as the protocol demands."""
-    match = re.fullmatch(r"([0-9]{1,9})\.[0-9]{1,9}", version or "")
-    if version is not None and match is not None and int(match[1]) != MAJOR_VERSION:
+    if version is None:
+        return
+    match = _VERSION.fullmatch(version)
+    if match is not None and int(match[1]) != MAJOR_VERSION:
         raise UnsupportedVersion(f"this server speaks protocol version {MAJOR_VERSION}.x, not {version[:20]!r}")
 
 

@@ -30,6 +30,8 @@ Authenticate = Callable[[str | None, str], Awaitable[Principal]]
 AdmitStream = Callable[[Principal], Callable[[], None]]
 """Counts an open stream against its caller's limit; returns what releases it, once. Raises LimitReached."""
 
+_HOPS_HEADER = HOPS_HEADER.encode()
+
 log = structlog.get_logger(__name__)
 
 
@@ -117,7 +119,8 @@ class ProtocolApp:
             response = self._write_error(counted_error(self._name, self._errors, error))
         finally:
             release_body(scope)
-        response.raw_headers.extend(rate_limit_headers(budgets))
+        if budgets:
+            response.raw_headers.extend(rate_limit_headers(budgets))
         await response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:
@@ -148,4 +151,5 @@ class ProtocolApp:
         scope["principal"] = principal
         CALLER.set(principal.user)
         ACTOR.set(Actor(principal.user, principal.key_id, address_of(scope), header(scope, b"x-request-id") or ""))
-        HOPS.set(parse_hops(header(scope, HOPS_HEADER.encode())))
+        if (hops := header(scope, _HOPS_HEADER)) is not None:
+            HOPS.set(parse_hops(hops))
