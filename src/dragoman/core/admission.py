@@ -274,7 +274,7 @@ def admit(
         raise SessionBusy("a run of this session is active")
     if not request.messages and not request.answers:
         raise Invalid("there is neither a message nor an answer", path="messages")
-    targets = _resolve(state, request, resolved)
+    targets = _resolve(state, request, resolved) if request.answers else []
     change = _with_trust(state.settings, change, targets, request.answers)
     events: list[Event] = [] if change.is_empty() else [SettingsChanged(change=change)]
     settled = _settle(targets, request.answers, spec, state.settings, change, by=by, new_id=new_id)
@@ -351,6 +351,8 @@ def _with_trust(
     settings: SessionSettings, change: SettingsChange, targets: Sequence[OpenCall], answers: Sequence[Answer]
 ) -> SettingsChange:
     """The change, extended by the tools that the user allows from now on (shared rules, 17)."""
+    if not answers:
+        return change
     names = {
         call.call.name
         for call, answer in zip(targets, answers, strict=True)

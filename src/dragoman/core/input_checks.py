@@ -73,6 +73,8 @@ def check_change(
     Raises:
         Invalid: the first thing that is wrong.
     """
+    if change.is_empty():
+        return change
     if change.client_tools is not None:
         check_client_tools(spec, change.client_tools, limits)
     if change.tools is not None and change.tools != "all":
@@ -99,6 +101,8 @@ def tools_of_run(
         ClientToolsUnsupported: the agent accepts no tools of the application.
         Invalid: a tool is wrong for every agent.
     """
+    if not tools:
+        return (), ()
     _check_client_tools(tools, set(), limits)
     own = {tool.spec.name for tool in spec.tools} | spec.builtins
     accepted = tuple(tool for tool in tools if tool.name not in own)

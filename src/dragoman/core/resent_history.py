@@ -116,6 +116,8 @@ class Placement(NamedTuple):
 
 def place(sent: Sequence[SentMessage], history: StoredHistory) -> Placement:
     """Decide what the client's history asks for."""
+    if not history.stored:  # nothing to compare it with
+        return Placement([each.id for each in _user_messages(sent)])
     last, new = _compare(sent, history)
     if new:
         return Placement([each.id for each in new], _branch_point(sent, history, last))

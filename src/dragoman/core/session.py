@@ -200,7 +200,7 @@ class SessionState(msgspec.Struct, kw_only=True):
 
     def is_visible(self, seq: int) -> bool:
         """Whether the message that event `seq` completed belongs to the active branch (shared rules, 15)."""
-        return not any(first <= seq <= last for first, last in self.hidden_ranges)
+        return not self.hidden_ranges or not any(first <= seq <= last for first, last in self.hidden_ranges)
 
     def effective_settings(self) -> SessionSettings:
         """The settings for the active run, with its own mode and tools before the session's (shared rules, 17)."""

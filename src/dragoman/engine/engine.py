@@ -4,8 +4,8 @@ Everything that a protocol needs is a method of `Engine`, or of `Engine.history`
 lives inside a request: the engine owns its task, and a stream is one of its readers, which may come and go.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -21,7 +21,6 @@ from dragoman.core.inputs import Create, Submit
 from dragoman.core.refusals import (
     AgentNotFound,
     AgentNotServed,
-    Refused,
     SessionUnreadable,
     ShuttingDown,
 )
@@ -49,7 +48,7 @@ from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
 from dragoman.engine.sessions.live_session import to_live_session
-from dragoman.engine.sessions.lookup import FoundSession, SessionLookup
+from dragoman.engine.sessions.lookup import FirstRequest, FoundSession, Lease, SessionLookup
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.engine.sessions.view import DeletionWatcher, SessionLease, SessionView, Watcher
@@ -314,26 +313,13 @@ class Engine:
         """The session as `session` finds it, without a lease."""
         return await self._lookup.find(owner, name, include_shared, reveals_foreign)
 
-    @contextmanager
-    def lease(self, session: SessionView) -> Iterator[None]:
+    def lease(self, session: SessionView) -> AbstractContextManager[None]:
         """Keep a session in memory until the block is left."""
-        live = to_live_session(session)
-        live.reference_count += 1
-        try:
-            yield
-        finally:
-            live.reference_count -= 1
+        return Lease(to_live_session(session))
 
-    @asynccontextmanager
-    async def first_request(self, session: SessionView, *, is_new: bool) -> AsyncIterator[None]:
+    def first_request(self, session: SessionView, *, is_new: bool) -> AbstractAsyncContextManager[None]:
         """Keep a session in memory until the block is left. If the block is refused, a new session is deleted."""
-        with self.lease(session):
-            try:
-                yield
-            except Refused:
-                if is_new and session.state.last_run is None and not session.state.queue:
-                    await self.delete(session)
-                raise
+        return FirstRequest(to_live_session(session), self._deletion.delete, is_new=is_new)
 
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether another owner has a session with that id. Only for protocols that reveal it (shared rules, 2)."""

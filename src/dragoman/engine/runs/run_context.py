@@ -443,12 +443,16 @@ class LoopRun:
 
     def has_new_denials(self) -> bool:
         """Whether recorded calls were denied since this was asked last, so that the agent has to continue."""
+        if not self.live.state.calls:
+            return False
         new = unread_denials(self) - self._seen_denials
         self._seen_denials |= new
         return bool(new)
 
     def settle_unfinished(self) -> bool:
         """Settle the recorded calls that the agent left open, unless they wait. Returns whether one of them waits."""
+        if not self.live.state.calls:
+            return False
         settle_unfinished(self, self._ids.new)
         return has_waiting(self)
 

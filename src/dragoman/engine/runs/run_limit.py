@@ -6,13 +6,14 @@ back: a run counts once, also after a crash or a takeover. Such runs are never r
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.token_budgets import TokenBudgets
 
 RETRY_AFTER_S = 5
+_NO_RESERVATION = nullcontext()
 
 
 class RunLimit:
@@ -42,16 +43,16 @@ class RunLimit:
         if self._budgets is not None:
             await self._budgets.require(user, key_id)
 
-    @contextmanager
-    def reserve(self, user: UserId) -> Iterator[None]:
+    def reserve(self, user: UserId) -> AbstractContextManager[None]:
         """Reserve a place for a run while its request is processed; once accepted, the run itself counts.
 
         Raises:
-            LimitReached: the user has as many unfinished runs as allowed.
+            LimitReached: the user has as many unfinished runs as allowed. Raised when the context is entered.
         """
-        if not self._max_runs:
-            yield
-            return
+        return self._reserve(user) if self._max_runs else _NO_RESERVATION
+
+    @contextmanager
+    def _reserve(self, user: UserId) -> Iterator[None]:
         self.check(user)
         self._reserved[user] += 1
         try:

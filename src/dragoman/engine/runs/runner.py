@@ -262,7 +262,7 @@ class Runner:
         if live.state.calls:
             await run.restore_answers()
             await self._calls.settle(run)
-        if not run.recorded():  # else after their results
+        if not (live.state.calls and run.recorded()):  # else after their results
             self._add_pending_inputs(live, run_id)
         if self._memories is not None and is_live and is_enabled(live.state.settings.memory_enabled, agent.spec.memory):
             run.memory_tool = MemoryTool(self._memories)

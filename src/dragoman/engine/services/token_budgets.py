@@ -86,10 +86,10 @@ class TokenBudgets:
         Raises:
             StoreUnavailable: the counters cannot be read.
         """
+        if not self._has_limits(user, key_id):
+            return []
         now = self._clock.now()
         limits = list(self._limits(user, key_id, now))
-        if not limits:
-            return []
         return _budgets(limits, await self._store.get([each.counter for each in limits]), now)
 
     async def require(self, user: UserId, key_id: KeyId | None) -> None:
@@ -102,12 +102,12 @@ class TokenBudgets:
         budgets = await self.current(user, key_id)
         if (shown := RATE_LIMITS.get()) is not None:
             shown[:] = budgets
-        if used_up := longest_used_up(budgets):
+        if budgets and (used_up := longest_used_up(budgets)):
             raise TokenBudgetUsedUp(used_up)
 
     async def for_run(self, user: UserId, key_id: KeyId | None) -> "RunBudget | None":
         """What a run counts its tokens by; None if it has no budget. Raises AgentError if one is used up."""
-        if not any(self._limits(user, key_id, self._clock.now())):
+        if not self._has_limits(user, key_id):
             return None
         budget = RunBudget(self, user, key_id, await self.current(user, key_id))
         budget.require()
@@ -128,6 +128,9 @@ class TokenBudgets:
         with suppress(StoreUnavailable):  # the tokens are counted; the next step tries again
             await self._prune(now)
         return _budgets(limits, [totals[each.counter] for each in limits], now)
+
+    def _has_limits(self, user: UserId, key_id: KeyId | None) -> bool:
+        return self._of_user(user) != NO_LIMITS or (key_id is not None and self._of_key(key_id) != NO_LIMITS)
 
     def _limits(self, user: UserId, key_id: KeyId | None, now: datetime) -> Iterator[_Limit]:
         holders: list[tuple[Holder, UserId | KeyId, TokenLimits]] = [("user", user, self._of_user(user))]

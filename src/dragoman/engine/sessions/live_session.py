@@ -233,7 +233,7 @@ class LiveSession:
         if block is None:
             return
         self._outbox.close_block(block, self.state.seq)
-        text = "".join(piece.text for piece in block.pieces)
+        text = "".join([piece.text for piece in block.pieces])
         closed = BlockClosed(
             message_id=block.message_id,
             index=block.index,

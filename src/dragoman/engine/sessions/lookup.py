@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 
 from dragoman.core.ids import SessionId, UserId, parse_session_id
-from dragoman.core.refusals import Forbidden, SessionNotFound, SessionUnreadable, StoreUnavailable
+from dragoman.core.refusals import Forbidden, Refused, SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.engine.sessions.view import SessionView
@@ -63,6 +63,47 @@ class SessionLookup:
                 if not self._is_shared:
                     raise
                 self._sessions.remove(live)  # another server may have created that id first
+
+
+class Lease:
+    """Keeps a session in memory while it is used, so that there is never a second writer. For `with`."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self, live: LiveSession) -> None:
+        self._live = live
+
+    def __enter__(self) -> None:
+        self._live.reference_count += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.reference_count -= 1
+
+
+class FirstRequest:
+    """Keeps a session in memory. If the block is refused, a session that is new is deleted. For `async with`."""
+
+    __slots__ = ("_delete", "_is_new", "_live")
+
+    def __init__(self, live: LiveSession, delete: Callable[[LiveSession], Awaitable[None]], *, is_new: bool) -> None:
+        self._live = live
+        self._delete = delete
+        self._is_new = is_new
+
+    async def __aenter__(self) -> None:
+        self._live.reference_count += 1
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        state = self._live.state
+        try:
+            if self._is_new and isinstance(error, Refused) and state.last_run is None and not state.queue:
+                await self._delete(self._live)
+        finally:
+            self._live.reference_count -= 1
 
 
 class FoundSession:

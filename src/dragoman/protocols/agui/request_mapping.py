@@ -187,6 +187,8 @@ def run_metadata_from(
 
 def unknown_interrupts(run: RunInput, state: SessionState) -> tuple[str, ...]:
     """The interrupts that the request answers although they are not open, each once."""
+    if not run.resume:
+        return ()
     open_calls = {each.call.call_id for each in state.waiting_calls()}
     answered = dict.fromkeys(entry.interrupt_id for entry in run.resume)
     return tuple(each for each in answered if each not in open_calls)
@@ -200,6 +202,8 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
         InvalidAnswer: a payload does not match the interrupt's schema.
     """
     open_calls = {each.call.call_id: each for each in state.waiting_calls()}
+    if not open_calls:
+        return ()
     entries: dict[str, ResumeEntry] = {}
     for entry in run.resume:
         entries.setdefault(entry.interrupt_id, entry)

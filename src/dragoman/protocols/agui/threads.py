@@ -273,5 +273,7 @@ class Threads:
 
 def _up_to_question(messages: Sequence[Message]) -> Sequence[Message]:
     """A client's history up to its last user message."""
-    last = max((index for index, each in enumerate(messages) if isinstance(each, UserMessage)), default=-1)
-    return messages[: last + 1]
+    for length in range(len(messages), 0, -1):
+        if isinstance(messages[length - 1], UserMessage):
+            return messages[:length]
+    return ()
