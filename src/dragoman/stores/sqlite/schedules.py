@@ -101,9 +101,9 @@ def _claim_fire(schedule: Schedule, fire: Fire, connection: sqlite3.Connection) 
     )
     _put(schedule, connection)
     connection.execute(
-        "DELETE FROM fires WHERE schedule_id = ?1 AND status <> 'running' AND due_at <="
-        " (SELECT due_at FROM fires WHERE schedule_id = ?1 ORDER BY due_at DESC LIMIT 1 OFFSET ?2)",
-        (fire.schedule_id, MAX_FIRES_PER_SCHEDULE),
+        "DELETE FROM fires WHERE schedule_id = ? AND status <> 'running' AND due_at <="
+        " (SELECT due_at FROM fires WHERE schedule_id = ? ORDER BY due_at DESC LIMIT 1 OFFSET ?)",
+        (fire.schedule_id, fire.schedule_id, MAX_FIRES_PER_SCHEDULE),
     )
     return made.rowcount == 1
 
