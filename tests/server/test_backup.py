@@ -38,9 +38,8 @@ async def fill(settings: Settings) -> list[object]:
         (settings.folder / name).write_bytes(key)
     with closing(open_stores_at(settings.database or settings.data)) as stores:
         await filled(stores, SESSIONS)
-        if stores.key_fingerprints is not None:
-            for name, key in KEYS.items():
-                await stores.key_fingerprints.register(name, fingerprint_of(name, key))
+        for name, key in KEYS.items():
+            await stores.key_fingerprints.register(name, fingerprint_of(name, key))
         return await everything(stores)
 
 

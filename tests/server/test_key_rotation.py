@@ -40,14 +40,27 @@ async def test_sessions_continue_after_both_keys_were_rotated(
         assert (await again.run("second")).stop == "end_turn"
         await server.stop()
         rotated_key = (folder / "secrets.key").read_bytes()
-        if database:
-            (folder / "secrets.key").write_bytes(before["secrets.key"])
-            with pytest.raises(RuntimeError, match=r"copy secrets\.key and links\.key from the data folder of another"):
-                await server.start()
-            refused = await asyncio.to_thread(CliRunner().invoke, commands, ["keys", "rotate", "secrets.key", *flags])
-            assert (refused.exit_code, "is not the key of this database's servers" in refused.output) == (1, True)
-            (folder / "secrets.key").write_bytes(rotated_key)
+        (folder / "secrets.key").write_bytes(before["secrets.key"])
+        with pytest.raises(
+            RuntimeError, match=r"copy secrets\.key and links\.key from a backup, or from the data folder"
+        ):
+            await server.start()
+        refused = await asyncio.to_thread(CliRunner().invoke, commands, ["keys", "rotate", "secrets.key", *flags])
+        assert (refused.exit_code, "is not the key with which the data was written" in refused.output) == (1, True)
+        (folder / "secrets.key").unlink()
+        with pytest.raises(RuntimeError, match=r"secrets\.key is missing, with which the data was written"):
+            await server.start()
+        (folder / "secrets.key").write_bytes(rotated_key)
         await server.start()
+        assert (await session.as_client(server.aap_client("alice")).run("third")).stop == "end_turn"
+        await server.stop()
+        (folder / "secrets.key").unlink()
+        lost = await asyncio.to_thread(
+            CliRunner().invoke, commands, ["keys", "rotate", "--lost", "secrets.key", *flags]
+        )
+        assert lost.exit_code == 0, lost.output
+        await server.start()
+        assert (await server.aap_client("alice").get("/sessions")).status == 401, "its digest had another pepper"
 
 
 async def test_a_rotation_that_a_crash_interrupted_is_finished_by_the_next_one(
@@ -57,7 +70,6 @@ async def test_a_rotation_that_a_crash_interrupted_is_finished_by_the_next_one(
     file = tmp_path / "secrets.key"
     with closing(open_stores_at(postgres_url)) as stores:
         fingerprints = stores.key_fingerprints
-        assert fingerprints is not None
         await check_key_files(tmp_path, fingerprints)
         before = await fingerprints.find(file.name)
         assert before is not None

@@ -1,6 +1,8 @@
 """Token budgets of users and keys: over HTTP and sockets, between steps, across days and restarts."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,18 @@ import openai
 import pytest
 from click.testing import CliRunner
 
+import dragoman
 from dragoman.cli.main import commands
+from dragoman.core.agent import AgentError
+from dragoman.core.content import Usage
+from dragoman.core.ids import UserId
+from dragoman.core.refusals import TokenBudgetUsedUp
+from dragoman.core.token_budgets import TokenLimits
+from dragoman.engine.services.token_budgets import TokenBudgets
+from dragoman.server.clock_and_ids import SystemClock
+from dragoman.stores.postgres.database import Database as Postgres
+from dragoman.stores.postgres.token_usage import PostgresTokenUsage
+from dragoman.testing.scripted import Scripted
 from tests.conversations import call, script
 from tests.protocols.aap.client import AapClient, enabled_tools
 from tests.protocols.agui.endpoint import Endpoint, an_input
@@ -129,6 +142,64 @@ async def test_the_budget_of_a_key_limits_its_runs_over_sockets_too_but_no_other
         assert "ratelimit" not in free.headers, "this key and its user have no limits"
 
 
+async def test_a_compaction_counts_what_its_summary_has_cost(tmp_path: Path) -> None:
+    model = Scripted(["one", "two", "a part", "a summary"], usage=Usage(input_tokens=90, output_tokens=10))
+    agents = (dragoman.Agent("writer", model=model),)
+    async with running_server(tmp_path, agents=agents, tokens_per_day=1000) as server:
+        session = await server.aap_client("alice").create("writer")
+        for text in ("first " * 300, "second"):
+            await session.run(text)
+        blade = AapClient(server.connection, server.key("alice"), base="/api")
+        assert (await blade.post(f"/sessions/{session.id}/compact", None)).status == 200
+        (budget,) = await usage(server, server.key("alice"))
+        assert budget["used"] == 400, "two answers, and a summary that was written in two parts"
+
+
+async def test_servers_share_a_budget_and_exceed_it_by_one_step_of_each_run_at_most(postgres_url: str) -> None:
+    """Six runs on two servers, with steps of 10 tokens: 100 allowed, at most 100 + 6 * 10 used."""
+    ann, limits = UserId("ann"), TokenLimits(100, 0)
+    with (
+        closing(Postgres(postgres_url, access="unlocked")) as one,
+        closing(Postgres(postgres_url, access="unlocked")) as other,
+    ):
+        servers = [
+            TokenBudgets(PostgresTokenUsage(database), SystemClock(), of_user=lambda _: limits)
+            for database in (one, other)
+        ]
+
+        async def run_until_used_up(budgets: TokenBudgets) -> None:
+            run = await budgets.for_run(ann, None)
+            assert run is not None
+            with suppress(AgentError):
+                while True:
+                    run.require()
+                    await run.count(Usage(input_tokens=10))
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(6):
+                group.create_task(run_until_used_up(servers[number % 2]))
+        for budgets in servers:
+            (budget,) = await budgets.current(ann, None)
+            assert 100 <= budget.used <= 160
+            with pytest.raises(TokenBudgetUsedUp):
+                await budgets.require(ann, None)
+
+
+async def test_a_changed_budget_of_a_key_applies_at_once(tmp_path: Path, limited_key: str) -> None:
+    async with running_server(tmp_path) as server:
+        session = await AapClient(server.connection, limited_key).create()
+        await session.run(spending(50))
+        assert (await session.post([{"role": "user", "content": "hello"}])).status == 429
+        options = ["app", "--tokens-per-day", "80", "--data", str(tmp_path)]
+        changed = await asyncio.to_thread(CliRunner().invoke, commands, ["keys", "limit", *options])
+        assert changed.output.endswith("tokens 80 a day\n"), changed.output
+        assert (await session.run("hello")).stop == "end_turn"
+        (budget,) = await usage(server, limited_key)
+        assert (budget["limit"], budget["used"] >= 50) == (80, True)
+        entries = await server.connection.app.audit.page()  # type: ignore[attr-defined]  # the app is the server's
+        assert "key.limited" in {each.action for each in entries}
+
+
 def test_the_command_line_sets_budgets_of_keys_and_users_and_refuses_nonsense(tmp_path: Path) -> None:
     runner, data = CliRunner(), ["--data", str(tmp_path)]
     made = runner.invoke(commands, ["keys", "create", "--name", "app", "--tokens-per-day", "500", *data])
@@ -142,4 +213,10 @@ def test_the_command_line_sets_budgets_of_keys_and_users_and_refuses_nonsense(tm
     for option in (["--tokens-per-day", "-1"], ["--tokens-per-month", "x"], ["--tokens-per-month", "9" * 30]):
         assert runner.invoke(commands, ["keys", "create", "--name", "app", *option, *data]).exit_code != 0
         assert runner.invoke(commands, ["users", "set", "alice", *option, *data]).exit_code != 0
+        assert runner.invoke(commands, ["keys", "limit", "app", *option, *data]).exit_code != 0
     assert len(runner.invoke(commands, ["keys", "list", *data]).output.splitlines()) == 2
+    limited = runner.invoke(commands, ["keys", "limit", "app", "--tokens-per-month", "9000", *data])
+    assert limited.output.endswith("tokens 500 a day, 9000 a month\n")
+    assert "nothing to change" in runner.invoke(commands, ["keys", "limit", "app", *data]).output
+    unknown = runner.invoke(commands, ["keys", "limit", "no such key", "--tokens-per-day", "1", *data])
+    assert (unknown.exit_code, "there is no key 'no such key'" in unknown.output) == (1, True)

@@ -4,10 +4,17 @@ import os
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.stores.encryption import FileCipher, LazyCipher, rotate_key
+from dragoman.stores.encryption import FileCipher, LazyCipher, derive_key, rotate_key
+
+
+def test_a_derived_key_is_that_of_the_library() -> None:
+    derived = HKDF(SHA256(), 32, salt=None, info=b"purpose").derive(b"k" * 32)
+    assert derive_key(b"k" * 32, b"purpose") == derived
 
 
 @given(st.text())

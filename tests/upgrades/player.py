@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from agents import everything, worker  # type: ignore[import-not-found]  # beside this file
+from agents import everything, worker
 from exports import export_protocols, export_stores  # type: ignore[import-not-found]  # beside this file
 
 from dragoman.core.events import Event
@@ -109,7 +109,7 @@ class Player:
         self.sessions["a run over a restart"] = session.id
 
     async def accounts(self) -> None:
-        app = self.server.connection.app
+        app: Any = self.server.connection.app
         await app.profiles.change(UserId("alice"), time_zone="Europe/Berlin", locale="de-DE", tokens_per_month=10**9)
         limited, _ = await app.keys.create("limited", user=UserId("alice"), token_limits=TokenLimits(1000, 0))
         renamed = await self.blade("POST", "user/api-keys", {"name": "phone"})
@@ -208,7 +208,6 @@ async def write(target: Path) -> None:
         with closing(open_stores_at(str(target / "copied"))) as source, closing(open_stores_at(url)) as copied:
             stores = await export_stores(source)
             await copy(source, copied, lambda *_: None)
-            assert copied.key_fingerprints is not None
             await check_key_files(data, copied.key_fingerprints)
             assert await export_stores(copied) == stores
         dump = subprocess.run(  # noqa: ASYNC221  # nothing else runs

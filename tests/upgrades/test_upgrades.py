@@ -81,6 +81,9 @@ async def test_data_of_a_release_is_shown_as_it_was_and_goes_on(data: Data) -> N
         await check_accounts(server, expected)
         await play_on({name: Session(alice, session_id) for name, session_id in expected["sessions"].items()})
     after = await data.exported()
+    with closing(open_stores(Settings(data=str(data.folder), database=data.database))) as stores:
+        has_pepper = {key.name: key.pepper is not None for key in await stores.keys.all()}
+    assert (has_pepper["alice"], has_pepper["limited"], has_pepper["bob"]) == (True, True, False), "bob's was not used"
     for session_id, log in expected["stores"]["logs"].items():
         assert after["logs"][session_id][: len(log)] == log
     assert after["audit"][-len(expected["stores"]["audit"]) :] == expected["stores"]["audit"]

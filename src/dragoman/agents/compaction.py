@@ -113,6 +113,7 @@ class Compactor:
             keep_from=messages[cut_index].id,
             tokens_before=recent_tokens + older_tokens,
             tokens_after=recent_tokens + estimate_tokens(text),
+            usage=self.usage,
         )
 
     async def _summarize_in_parts(self, messages: Sequence[Message], previous_summary: str | None, budget: int) -> str:

@@ -90,8 +90,13 @@ def compact_database(settings: Settings) -> tuple[int, int]:
         return compact(settings)
 
 
-def rotate_key_file(settings: Settings, name: str) -> str:
+def rotate_key_file(settings: Settings, name: str, *, is_lost: bool) -> str:
     """Make a new current key in the data folder, and return the fingerprint of the file.
+
+    Args:
+        settings: where the data is.
+        name: the key's file.
+        is_lost: go on with the folder's keys, because those with which the data was written are lost.
 
     Raises:
         DatabaseCommandError: a server uses the database, or the folder has no such key.
@@ -100,7 +105,7 @@ def rotate_key_file(settings: Settings, name: str) -> str:
         _located(settings, f"cannot use the data folder {settings.folder}") as settings,
         closing(open_stores_at(settings.database or settings.data)) as stores,
     ):
-        return asyncio.run(rotate(settings.folder, name, stores.key_fingerprints))
+        return asyncio.run(rotate(settings.folder, name, stores.key_fingerprints, is_lost=is_lost))
 
 
 def _require_data(settings: Settings) -> None:

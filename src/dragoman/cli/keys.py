@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dragoman.buses.local import LocalBus
+from dragoman.core.key_digests import KeyHasher
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.keys import KeyRing
@@ -18,6 +19,7 @@ from dragoman.engine.services.profiles import ProfileService
 from dragoman.ports.accounts import ApiKeyStore, AuditStore, ProfileStore
 from dragoman.server.admin_socket import (
     CreateKey,
+    LimitKey,
     ListAudit,
     ListKeys,
     Reply,
@@ -30,11 +32,13 @@ from dragoman.server.admin_socket import (
 )
 from dragoman.server.bundled_database import bundled_database_running
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.server.key_files import check_key_files, find_key_hasher, load_key_hasher
 from dragoman.server.stores import open_postgres
 from dragoman.settings import Settings, SettingsError
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.sqlite.audit import SqliteAudit
 from dragoman.stores.sqlite.database import Database, FolderInUse, WrongVersion
+from dragoman.stores.sqlite.key_fingerprints import SqliteKeyFingerprints
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.profiles import SqliteProfiles
 
@@ -57,7 +61,7 @@ def handle_request(settings: Settings, request: Request) -> Reply:
         with bundled_database_running(settings, creates=isinstance(request, CreateKey)) as located:
             if located.database is None:
                 return handle_in_folder(located.folder, request)
-            return handle_in_database(located.database, request)
+            return handle_in_database(located.database, request, folder=located.folder)
     except (SettingsError, StoreInUse, OSError) as error:
         raise AdminRequestError(str(error)) from error
 
@@ -68,7 +72,10 @@ def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVE
     Raises:
         AdminRequestError: the folder has no data, or its server does not answer.
     """
-    if isinstance(request, ListAudit | ListKeys | RevokeKey | SetUser) and not (folder / "dragoman.db").exists():
+    if (
+        isinstance(request, ListAudit | ListKeys | RevokeKey | LimitKey | SetUser)
+        and not (folder / "dragoman.db").exists()
+    ):
         raise AdminRequestError(f"{folder} contains no data: name the server's data folder with --data")
     deadline = time.monotonic() + timeout_s
     while True:
@@ -88,14 +95,19 @@ def handle_in_folder(folder: Path, request: Request, *, timeout_s: float = SERVE
         time.sleep(RETRY_DELAY_S)
 
 
-def handle_in_database(url: str, request: Request) -> Reply:
+def handle_in_database(url: str, request: Request, *, folder: Path | None = None) -> Reply:
     """Handle a request for a PostgreSQL database, whether servers run on it or not.
+
+    Args:
+        url: the database.
+        request: the request.
+        folder: a data folder, whose keys are used if they are those of the servers.
 
     Raises:
         AdminRequestError: the database cannot be used.
     """
     try:
-        return asyncio.run(_handle_in_database(url, request))
+        return asyncio.run(_handle_in_database(url, request, folder))
     except (SettingsError, WrongVersion, StoreUnavailable) as error:
         raise AdminRequestError(str(error)) from error
 
@@ -103,26 +115,32 @@ def handle_in_database(url: str, request: Request) -> Reply:
 async def _handle_offline(folder: Path, request: Request) -> Reply:
     with closing(Database(folder)) as database:
         database.start()
-        return await _handle_with_stores(SqliteKeys(database), SqliteProfiles(database), SqliteAudit(database), request)
+        await check_key_files(folder, SqliteKeyFingerprints(database))
+        return await _handle_with_stores(
+            SqliteKeys(database), SqliteProfiles(database), SqliteAudit(database), request, load_key_hasher(folder)
+        )
 
 
-async def _handle_in_database(url: str, request: Request) -> Reply:
+async def _handle_in_database(url: str, request: Request, folder: Path | None) -> Reply:
     with closing(open_postgres(url, access="unlocked")) as database:
         from dragoman.stores.postgres.audit import PostgresAudit
+        from dragoman.stores.postgres.key_fingerprints import PostgresKeyFingerprints
         from dragoman.stores.postgres.keys import PostgresKeys
         from dragoman.stores.postgres.profiles import PostgresProfiles
 
+        fingerprints = PostgresKeyFingerprints(database)
+        hasher = KeyHasher() if folder is None else await find_key_hasher(folder, fingerprints)
         return await _handle_with_stores(
-            PostgresKeys(database), PostgresProfiles(database), PostgresAudit(database), request
+            PostgresKeys(database), PostgresProfiles(database), PostgresAudit(database), request, hasher
         )
 
 
 async def _handle_with_stores(
-    keys: ApiKeyStore, profiles: ProfileStore, entries: AuditStore, request: Request
+    keys: ApiKeyStore, profiles: ProfileStore, entries: AuditStore, request: Request, hasher: KeyHasher
 ) -> Reply:
     clock, ids = SystemClock(), RandomIds()
     audit = AuditLog(entries, clock, ids)
-    ring = KeyRing(keys, LocalBus(), clock, ids, audit=audit)
+    ring = KeyRing(keys, LocalBus(), clock, ids, audit=audit, hasher=hasher)
     await ring.reload()
     profile_service = ProfileService(profiles, LocalBus())
     await profile_service.start()

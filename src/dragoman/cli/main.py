@@ -22,6 +22,7 @@ from dragoman.settings_loading import format_settings
 if TYPE_CHECKING:
     from dragoman.client import Client
     from dragoman.client.transports import ClientProtocol
+    from dragoman.core.token_budgets import TokenLimits
 
 MAX_EXPIRY_DAYS = 36_500
 MAX_DIGITS = 18
@@ -350,8 +351,7 @@ def keys_list(**flags: FlagValue) -> None:
     rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "TOKENS")]
     for key in _send_admin_request(load_settings(flags).settings, ListKeys()).keys:
         times = [_format_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
-        limits = {"day": key.token_limits.per_day, "month": key.token_limits.per_month}
-        tokens = ", ".join(f"{limit} a {period}" for period, limit in limits.items() if limit) or "-"
+        tokens = _format_limits(key.token_limits)
         rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), *times, tokens))
     for line in format_table(rows):
         click.echo(line)
@@ -368,10 +368,35 @@ def keys_revoke(which: str, **flags: FlagValue) -> None:
     click.echo(f"revoked {key.key_id} ({key.name}, {key.masked})")
 
 
+@keys.command("limit")
+@click.argument("which")
+@click.option("--tokens-per-day", type=int, help="tokens that its runs may use in a day (UTC); 0 for no limit")
+@click.option("--tokens-per-month", type=int, help="tokens that its runs may use in a month (UTC); 0 for no limit")
+@settings_flags("data", "database")
+def keys_limit(which: str, tokens_per_day: int | None, tokens_per_month: int | None, **flags: FlagValue) -> None:
+    """Change a key's token budgets, or one of them. WHICH is its ID, its masked form, its name, or the key itself.
+
+    What was used today and this month still counts. Running servers apply it to the next step of every run.
+    """
+    from dragoman.server.admin_socket import LimitKey
+
+    if tokens_per_day is None and tokens_per_month is None:
+        raise CliError("nothing to change: give --tokens-per-day, --tokens-per-month or both")
+    request = LimitKey(which=which, tokens_per_day=tokens_per_day, tokens_per_month=tokens_per_month)
+    key = _send_admin_request(load_settings(flags).settings, request).keys[0]
+    click.echo(f"key {key.key_id} ({key.name}, {key.masked}): tokens {_format_limits(key.token_limits)}")
+
+
+def _format_limits(limits: "TokenLimits") -> str:
+    periods = {"day": limits.per_day, "month": limits.per_month}
+    return ", ".join(f"{limit} a {period}" for period, limit in periods.items() if limit) or "-"
+
+
 @keys.command("rotate")
 @click.argument("file", type=click.Choice(["secrets.key", "links.key"]))
+@click.option("--lost", is_flag=True, help="the key is lost: go on without what it has encrypted, signed or hashed")
 @settings_flags("data", "database")
-def keys_rotate(file: str, **flags: FlagValue) -> None:
+def keys_rotate(file: str, lost: bool, **flags: FlagValue) -> None:
     """Make a new encryption key in the data folder, for all that is encrypted or signed from now on.
 
     The older keys stay in the file, for what they have encrypted or signed. No server may be running. With several
@@ -383,7 +408,7 @@ def keys_rotate(file: str, **flags: FlagValue) -> None:
 
     configure_logging("console", "error")
     try:
-        fingerprint = rotate_key_file(settings, file)
+        fingerprint = rotate_key_file(settings, file, is_lost=lost)
     except DatabaseCommandError as error:
         raise CliError(str(error)) from error
     click.echo(f"{settings.folder / file} has a new key; its fingerprint is {fingerprint}")

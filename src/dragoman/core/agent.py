@@ -347,12 +347,13 @@ class Run(Protocol):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary that replaces all messages before message `keep_from`."""
+    """A summary that replaces all messages before message `keep_from`. `usage` is what writing it has cost."""
 
     text: str
     keep_from: MessageId
     tokens_before: int
     tokens_after: int
+    usage: Usage = Usage()
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ Action = Literal[
     "key.created",
     "key.revoked",
     "key.renamed",
+    "key.limited",
     "login.succeeded",
     "login.refused",
     "limit.reached",

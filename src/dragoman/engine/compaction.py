@@ -29,9 +29,9 @@ class Compaction:
         """Have the agent of a session summarize all but its newest messages; see `Engine.compact`."""
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
-        await self._run_limit.require_tokens(live.state.owner)
+        await self._run_limit.require_tokens(live.state.owner, self._run_limit.limited_key())
         with self._run_limit.reserve(live.state.owner):
-            compaction = await _compaction_of(agent, self._history, live)
+            compaction = await self._compaction_of(agent, live)
         if compaction is None:
             return None
         before = live.state.seq
@@ -43,28 +43,37 @@ class Compaction:
 
     async def summarize(self, user: UserId, agent: Summarizer, messages: Sequence[Message]) -> Summary | None:
         """Have an agent summarize messages of no session; see `Engine.summarize`."""
-        await self._run_limit.require_tokens(user)
+        await self._run_limit.require_tokens(user, self._run_limit.limited_key())
         with self._run_limit.reserve(user):
-            return await agent.summarize(messages, None)
+            return await self._summary(user, agent, messages, None)
 
+    async def _summary(
+        self, user: UserId, agent: Summarizer, messages: Sequence[Message], previous: str | None
+    ) -> Summary | None:
+        """A summary, whose tokens are counted."""
+        summary = await agent.summarize(messages, previous)
+        if summary is not None:
+            await self._run_limit.count(user, summary.usage)
+        return summary
 
-async def _compaction_of(agent: Agent, history: History, live: LiveSession) -> CompactionMade | None:
-    before, compacted = live.state.seq, live.state.compaction
-    messages = [placed.message for placed in await history.context(live, MAX_MESSAGES)]
-    turns = sum(isinstance(message, UserMessage) for message in messages) + (compacted is not None)
-    if len(messages) < 2 or turns < 2 or not isinstance(agent, Summarizer):
-        return None
-    summary = await agent.summarize(messages, None if compacted is None else compacted.summary)
-    up_to, archived = (0, 0) if summary is None else await history.extent_before(live, summary.keep_from)
-    if live.state.seq != before:
-        raise SessionBusy("the session went on meanwhile")
-    if summary is None or not up_to or summary.tokens_after >= summary.tokens_before:
-        return None
-    return CompactionMade(
-        summary=summary.text,
-        up_to=up_to,
-        archived_count=archived,
-        tokens_before=summary.tokens_before,
-        tokens_after=summary.tokens_after,
-        trigger="manual",
-    )
+    async def _compaction_of(self, agent: Agent, live: LiveSession) -> CompactionMade | None:
+        before, compacted = live.state.seq, live.state.compaction
+        messages = [placed.message for placed in await self._history.context(live, MAX_MESSAGES)]
+        turns = sum(isinstance(message, UserMessage) for message in messages) + (compacted is not None)
+        if len(messages) < 2 or turns < 2 or not isinstance(agent, Summarizer):
+            return None
+        previous = None if compacted is None else compacted.summary
+        summary = await self._summary(live.state.owner, agent, messages, previous)
+        up_to, archived = (0, 0) if summary is None else await self._history.extent_before(live, summary.keep_from)
+        if live.state.seq != before:
+            raise SessionBusy("the session went on meanwhile")
+        if summary is None or not up_to or summary.tokens_after >= summary.tokens_before:
+            return None
+        return CompactionMade(
+            summary=summary.text,
+            up_to=up_to,
+            archived_count=archived,
+            tokens_before=summary.tokens_before,
+            tokens_after=summary.tokens_after,
+            trigger="manual",
+        )

@@ -15,10 +15,14 @@ from dragoman.core.token_budgets import NO_LIMITS, TokenCounter, TokenLimits
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key as it is stored, without the key itself. `masked_key` shows its prefix and last four characters."""
+    """An API key as it is stored, without the key itself. `masked_key` shows its prefix and last four characters.
+
+    `pepper` is the id of the pepper that the digest was made with; None: plain SHA-256 (see `core.key_digests`).
+    """
 
     key_id: KeyId
     digest: bytes
+    pepper: str | None = None
     name: str
     user: UserId
     masked_key: str = msgspec.field(name="masked")
@@ -46,6 +50,15 @@ class ApiKeyStore(Protocol):
 
     async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
         """Record when keys were last used."""
+
+    async def can_use_peppers(self) -> bool:
+        """Whether all servers on the store can check digests that were made with a pepper."""
+
+    async def rehash(self, key_id: KeyId, digest: bytes, pepper: str) -> None:
+        """Replace a key's digest. Does nothing if there is no such key."""
+
+    async def limit(self, key_id: KeyId, limits: TokenLimits) -> None:
+        """Replace a key's token limits. Does nothing if there is no such key."""
 
 
 class AuditStore(Protocol):

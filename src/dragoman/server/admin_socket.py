@@ -57,6 +57,14 @@ class RevokeKey(
     which: str
 
 
+class LimitKey(msgspec.Struct, frozen=True, kw_only=True, tag="keys.limit", tag_field="do", forbid_unknown_fields=True):
+    """Change a key's token limits. Null leaves one as it is; 0 removes it."""
+
+    which: str
+    tokens_per_day: int | None = None
+    tokens_per_month: int | None = None
+
+
 class SetUser(msgspec.Struct, frozen=True, kw_only=True, tag="users.set", tag_field="do", forbid_unknown_fields=True):
     """Change a user's profile. Unset members stay as they are; null removes a value."""
 
@@ -78,7 +86,7 @@ class ListAudit(
     action: str | None = None
 
 
-Request = CreateKey | ListKeys | RevokeKey | SetUser | ListAudit
+Request = CreateKey | ListKeys | RevokeKey | LimitKey | SetUser | ListAudit
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +133,9 @@ class KeyService(Protocol):
     async def revoke(self, which: str) -> ApiKey:
         """Revoke a key."""
 
+    async def limit(self, which: str, *, per_day: int | None = ..., per_month: int | None = ...) -> ApiKey:
+        """Change a key's token limits."""
+
 
 class ProfileService(Protocol):
     """Manages the users' profiles."""
@@ -163,6 +174,9 @@ async def handle(request: Request, keys: KeyService, profiles: ProfileService, a
                 return Reply(keys=[to_key_info(key) for key in keys.all()])
             case RevokeKey():
                 return Reply(keys=[to_key_info(await keys.revoke(request.which))])
+            case LimitKey():
+                limits = {"per_day": request.tokens_per_day, "per_month": request.tokens_per_month}
+                return Reply(keys=[to_key_info(await keys.limit(request.which, **limits))])
             case SetUser():
                 given = {name: value for name, value in msgspec.structs.asdict(request).items() if name != "user"}
                 settings = {name: value for name, value in given.items() if value is not msgspec.UNSET}

@@ -50,7 +50,7 @@ from dragoman.server.admin_socket import AdminSocket
 from dragoman.server.agents import prepare_agents
 from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
-from dragoman.server.key_files import SECRETS_KEY, check_key_files
+from dragoman.server.key_files import SECRETS_KEY, check_key_files, load_key_hasher
 from dragoman.server.logging import SECRETS
 from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
@@ -170,8 +170,7 @@ class Application:
         REQUEST_MEMORY.total_bytes = settings.bodies_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
-        if self._stores.key_fingerprints is not None:
-            await check_key_files(settings.folder, self._stores.key_fingerprints)
+        await check_key_files(settings.folder, self._stores.key_fingerprints)
         _warn_if_others_can_read(settings)
         if not is_zone(settings.time_zone):
             raise SettingsError(
@@ -202,6 +201,7 @@ class Application:
             self._ids,
             wrong_key_limit=RateLimit(self.settings.wrong_keys_per_minute, "wrong keys"),
             audit=self.audit,
+            hasher=load_key_hasher(self.settings.folder),
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)

@@ -139,8 +139,7 @@ async def _staged(settings: Settings, staging: Path, progress: Progress) -> Asyn
         yield open_blobs(settings.folder, settings.blobs)
         return
     with closing(open_snapshot(settings.database, settings.blobs)) as source:
-        if source.key_fingerprints is not None:
-            await _check_keys(settings.folder, source.key_fingerprints)
+        await _check_keys(settings.folder, source.key_fingerprints)
         with closing(open_stores_at(str(staging))) as target, _reporting_damage():
             await copy(_without_blobs(source), _without_blobs(target), progress)
         yield source.blobs

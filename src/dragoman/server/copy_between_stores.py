@@ -18,6 +18,7 @@ from dragoman.core.stream import Piece
 from dragoman.ports.accounts import Share
 from dragoman.ports.archive import ArchivedSession
 from dragoman.ports.log import Append, IdempotencyRecord, SessionStore, Snapshot
+from dragoman.server.key_files import KEY_FILES
 from dragoman.server.stores import Stores
 
 PAGE_SIZE = 500
@@ -68,6 +69,7 @@ async def copy(source: Stores, target: Stores, progress: Progress) -> CopyCounts
     counts = CopyCounts()
     await _copy_sessions(source, target, counts, progress)
     await _copy_rest(source, target, counts, progress)
+    await _copy_fingerprints(source, target)
     await _compare_sessions(source, target, counts, progress)
     await _compare_rest(source, target)
     return counts
@@ -291,6 +293,13 @@ async def _copy_rest(source: Stores, target: Stores, counts: CopyCounts, progres
             counts.blobs += 1
             if counts.blobs % PAGE_SIZE == 0 or counts.blobs == len(names):
                 progress("blobs copied", counts.blobs, len(names))
+
+
+async def _copy_fingerprints(source: Stores, target: Stores) -> None:
+    """Digests and secrets can be used only with the same key files."""
+    for name in KEY_FILES:
+        if fingerprint := await source.key_fingerprints.find(name):
+            await target.key_fingerprints.register(name, fingerprint)
 
 
 async def _audit(stores: Stores) -> AsyncIterator[Sequence[AuditEntry]]:

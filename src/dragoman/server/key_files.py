@@ -1,18 +1,24 @@
-"""The keys in the data folder. All servers of one database need the same ones, which is checked at start."""
+"""The keys in the data folder. Data can be used only with the keys it was written with, which is checked at start."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from dragoman.core.key_digests import KeyHasher
 from dragoman.settings import SettingsError
-from dragoman.stores.encryption import load_keys, rotate_key
+from dragoman.stores.encryption import derive_key, load_keys, rotate_key
 
 SECRETS_KEY = "secrets.key"
-"""Encrypts the values of secret options, and what servers send over NATS."""
+"""Encrypts the values of secret options and what servers send over NATS, and gives the pepper of API keys."""
 LINKS_KEY = "links.key"
 """Signs links to uploaded images."""
 KEY_FILES = (SECRETS_KEY, LINKS_KEY)
+_PEPPER = b"dragoman pepper of API keys"
+_WHAT_TO_DO = (
+    f"copy {' and '.join(KEY_FILES)} from a backup, or from the data folder of another server on this database."
+    " If they are lost: dragoman keys rotate --lost"
+)
 
 
 class KeyFingerprints(Protocol):
@@ -29,9 +35,9 @@ class KeyFingerprints(Protocol):
 
 
 async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
-    """Check that the keys in a data folder are those of the other servers on the database.
+    """Check that the keys in a data folder are those with which the data was written.
 
-    The first server creates them.
+    The first start creates them.
 
     Raises:
         SettingsError: a key is missing, or is another one.
@@ -40,10 +46,7 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
         path = folder / name
         registered = await fingerprints.find(name)
         if registered is not None and not path.exists():
-            raise SettingsError(
-                f"{path} is missing: the servers of this database share the keys of fingerprint {registered};"
-                f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
-            )
+            raise SettingsError(f"{path} is missing, with which the data was written: {_WHAT_TO_DO} {name}")
         keys = _load(path)
         fingerprint = fingerprint_of(name, *keys)
         registered = await fingerprints.register(name, fingerprint)
@@ -51,12 +54,25 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
             raise SettingsError(f"the rotation of {path} was interrupted: run dragoman keys rotate {name} again")
         if registered != fingerprint:
             raise SettingsError(
-                f"{path} has the fingerprint {fingerprint}, and the other servers of this database have {registered};"
-                f" copy {' and '.join(KEY_FILES)} from the data folder of another server"
+                f"{path} has the fingerprint {fingerprint}, and the data was written with {registered}: {_WHAT_TO_DO}"
+                f" {name}"
             )
 
 
-async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints | None) -> str:
+def load_key_hasher(folder: Path) -> KeyHasher:
+    """What computes the digests of API keys, with peppers derived from `secrets.key`, which is created if needed."""
+    return KeyHasher(*(derive_key(key, _PEPPER) for key in _load(folder / SECRETS_KEY)))
+
+
+async def find_key_hasher(folder: Path, fingerprints: KeyFingerprints) -> KeyHasher:
+    """That of the servers, for a command on their database. Without their `secrets.key` its digests are plain."""
+    path = folder / SECRETS_KEY
+    if path.exists() and await fingerprints.find(SECRETS_KEY) == fingerprint_of(SECRETS_KEY, *_load(path)):
+        return load_key_hasher(folder)
+    return KeyHasher()
+
+
+async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints, *, is_lost: bool = False) -> str:
     """Make a new current key in a data folder that no server uses. Returns the fingerprint of the file.
 
     A rotation that was interrupted after the key was written is finished, with that key.
@@ -64,24 +80,28 @@ async def rotate(folder: Path, name: str, fingerprints: KeyFingerprints | None) 
     Args:
         folder: the data folder.
         name: the key's file.
-        fingerprints: those of the database that several servers share, to which the new one is written.
+        fingerprints: those of the data, to which the new one is written.
+        is_lost: go on with the keys of the folder, whatever the data was written with.
 
     Raises:
-        SettingsError: the folder has no such key, or it is not the one of the database's servers.
+        SettingsError: the folder has no such key, or it is not the one with which the data was written.
     """
     path = folder / name
+    if is_lost:
+        fingerprint = fingerprint_of(name, *_load(path))
+        await fingerprints.replace(name, fingerprint)
+        return fingerprint
     if not path.exists():
         raise SettingsError(f"{path} does not exist: name the data folder of a server with --data")
     keys = _load(path)
     fingerprint = fingerprint_of(name, *keys)
-    registered = fingerprint if fingerprints is None else await fingerprints.find(name) or fingerprint
+    registered = await fingerprints.find(name) or fingerprint
     if registered == fingerprint:
         rotate_key(path)
         fingerprint = fingerprint_of(name, *_load(path))
     elif registered != fingerprint_of(name, *keys[1:]):
-        raise SettingsError(f"{path} is not the key of this database's servers: name the data folder of one of them")
-    if fingerprints is not None:
-        await fingerprints.replace(name, fingerprint)
+        raise SettingsError(f"{path} is not the key with which the data was written: {_WHAT_TO_DO} {name}")
+    await fingerprints.replace(name, fingerprint)
     return fingerprint
 
 

@@ -40,6 +40,7 @@ from dragoman.stores.sqlite.archive import SqliteArchive
 from dragoman.stores.sqlite.audit import SqliteAudit
 from dragoman.stores.sqlite.compact import compact as compact_sqlite
 from dragoman.stores.sqlite.database import Database, lock_folder
+from dragoman.stores.sqlite.key_fingerprints import SqliteKeyFingerprints
 from dragoman.stores.sqlite.keys import SqliteKeys
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.memories import SqliteMemories
@@ -85,8 +86,8 @@ class Stores(NamedTuple):
     """Returns why the store cannot be used, if that is known without a probe."""
     structure_problems: Callable[[], Awaitable[Sequence[str]]]
     """Checks the database's structure. Returns what is wrong."""
-    key_fingerprints: KeyFingerprints | None
-    """The fingerprints of the keys that all servers of the database have; None with SQLite."""
+    key_fingerprints: KeyFingerprints
+    """The fingerprints of the keys with which the data was written."""
     accounts_version: Callable[[], Awaitable[int]] | None
     """Returns a number that changes with keys and profiles; None if no other process can change them."""
     close: Callable[[], None]
@@ -253,7 +254,7 @@ def _open_sqlite_stores(settings: Settings) -> Stores:
         probe=partial(health.probe, database),
         failure=partial(health.failure_of, database),
         structure_problems=lambda: database.search(partial(find_problems, is_thorough=True)),
-        key_fingerprints=None,
+        key_fingerprints=SqliteKeyFingerprints(database),
         accounts_version=None,
         cluster_store=None,
         database_url=None,

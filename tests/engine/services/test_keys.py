@@ -1,8 +1,10 @@
 """API keys: what is stored of them, who is admitted, and how fast a revocation takes effect."""
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.ids import KeyId, UserId, uuid7
+from dragoman.core.key_digests import KeyHasher
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Conflict, Forbidden, Invalid, LimitReached, NotFound, Unauthenticated
 from dragoman.engine.services import keys as module
@@ -21,6 +24,7 @@ from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.keys import SqliteKeys
 
 HERE = "192.0.2.1"
+PEPPER = b"the pepper of the tests"
 
 
 class ManualClock:
@@ -58,8 +62,9 @@ class KeyRingFixture:
     async def authenticate(self, header: str | None) -> Principal:
         return await KeysAndTokens(self.ring, self.clock).authenticate(header, HERE)
 
-    def another_ring(self, *, wrong: RateLimit | None = None) -> KeyRing:
-        return KeyRing(self.store, self.bus, self.clock, self.ids, wrong_key_limit=wrong)
+    def another_ring(self, *peppers: bytes, wrong: RateLimit | None = None) -> KeyRing:
+        hasher = KeyHasher(*(peppers or (PEPPER,)))
+        return KeyRing(self.store, self.bus, self.clock, self.ids, wrong_key_limit=wrong, hasher=hasher)
 
 
 class LookupCounter:
@@ -105,6 +110,44 @@ async def test_a_key_is_shown_once_and_cannot_be_recovered_from_what_is_stored(
     assert key.digest in stored
     assert secret.encode() not in stored
     assert secret[12:-4].encode() not in stored
+
+
+async def test_digests_need_the_pepper_and_follow_its_rotation(key_ring_fixture: KeyRingFixture) -> None:
+    secret, made = await key_ring_fixture.ring.create("laptop")
+    assert made.digest == hmac.digest(PEPPER, secret.encode(), "sha256")
+    rotated = key_ring_fixture.another_ring(b"a newer one", PEPPER)
+    await rotated.reload()
+    await rotated.rehash()
+    assert rotated.all() == [made], "only the use of a key shows what its digest is made of"
+    assert rotated.principal_for(secret, HERE).key_id == made.key_id
+    await rotated.rehash()
+    (stored,) = await key_ring_fixture.store.all()
+    assert stored == rotated.all()[0]
+    assert (stored.digest, stored.pepper != made.pepper) == (
+        hmac.digest(b"a newer one", secret.encode(), "sha256"),
+        True,
+    )
+    assert rotated.principal_for(secret, HERE).key_id == made.key_id
+    await key_ring_fixture.ring.reload()
+    with pytest.raises(Unauthenticated):
+        key_ring_fixture.ring.principal_for(secret, HERE)  # it has not got the newer one
+    await rotated.revoke(secret)
+    with pytest.raises(Unauthenticated):
+        rotated.principal_for(secret, HERE)
+
+
+async def test_a_key_of_release_0_1_0_goes_on_and_gets_a_digest_with_the_pepper_at_its_next_use(
+    key_ring_fixture: KeyRingFixture,
+) -> None:
+    plain = KeyRing(key_ring_fixture.store, LocalBus(), key_ring_fixture.clock, key_ring_fixture.ids)
+    secret, old = await plain.create("laptop")
+    assert (old.digest, old.pepper) == (sha256(secret.encode()).digest(), None)
+    await key_ring_fixture.ring.reload()
+    assert key_ring_fixture.ring.principal_for(secret, HERE).key_id == old.key_id
+    await key_ring_fixture.ring.rehash()
+    (stored,) = await key_ring_fixture.store.all()
+    assert stored.digest == hmac.digest(PEPPER, secret.encode(), "sha256")
+    assert key_ring_fixture.ring.principal_for(secret, HERE).key_id == old.key_id
 
 
 async def test_keys_are_unique_and_their_prefix_is_part_of_them(key_ring_fixture: KeyRingFixture) -> None:
@@ -218,20 +261,12 @@ async def test_authentication_is_one_digest_and_one_lookup_for_any_number_of_key
     for number in range(300):
         await key_ring_fixture.ring.create(f"key {number}")
     secret, _ = await key_ring_fixture.ring.create("laptop")
-    digested: list[str] = []
-    digest_of = module.secret_digest
-
-    def digested_of(secret: str) -> bytes:
-        digested.append(secret)
-        return digest_of(secret)
-
     cache = key_ring_fixture.ring._cache
     keys = LookupCounter(cache._by_digest)
-    monkeypatch.setattr(module, "secret_digest", digested_of)
     monkeypatch.setattr(cache, "_by_digest", keys)
     for _ in range(3):
         key_ring_fixture.ring.principal_for(secret, HERE)
-    assert (digested, keys.lookups) == ([secret] * 3, ["get"] * 3)
+    assert keys.lookups == ["get"] * 3
 
 
 # --- wrong keys -------------------------------------------------------------------------------------------------------
@@ -389,38 +424,26 @@ async def test_an_unclear_or_unknown_name_revokes_nothing(key_ring_fixture: KeyR
     assert key_ring_fixture.ring.all() == keys
 
 
-class SlowStore:
+class SlowStore(SqliteKeys):
     """A store whose answer to `all` takes as long as the test wants: it was read before, it arrives afterwards."""
 
-    def __init__(self, store: SqliteKeys) -> None:
-        self._store = store
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.has_read = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def add(self, key: ApiKey) -> None:
-        await self._store.add(key)
-
     async def all(self) -> Sequence[ApiKey]:
-        found = await self._store.all()
+        found = await super().all()
         self.has_read.set()
         await self.may_answer.wait()
         return found
-
-    async def remove(self, key_id: KeyId) -> bool:
-        return await self._store.remove(key_id)
-
-    async def rename(self, key_id: KeyId, name: str) -> None:
-        await self._store.rename(key_id, name)
-
-    async def touch(self, used: Sequence[tuple[KeyId, datetime]]) -> None:
-        await self._store.touch(used)
 
 
 async def test_a_reload_that_started_before_a_revocation_does_not_restore_the_key(
     key_ring_fixture: KeyRingFixture,
 ) -> None:
     secret, key = await key_ring_fixture.ring.create("laptop")
-    slow = SlowStore(key_ring_fixture.store)
+    slow = SlowStore(key_ring_fixture.database)
     ring = KeyRing(slow, LocalBus(), key_ring_fixture.clock, key_ring_fixture.ids)
     slow.may_answer.set()
     await ring.reload()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from dragoman.core.content import Usage
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.token_budgets import TokenBudgets
@@ -42,6 +43,11 @@ class RunLimit:
         """
         if self._budgets is not None:
             await self._budgets.require(user, key_id)
+
+    async def count(self, user: UserId, usage: Usage) -> None:
+        """Count what a summary outside of a run has cost, for the user and the key of the current request."""
+        if self._budgets is not None and usage != Usage():
+            await self._budgets.count(user, self.limited_key(), usage.input_tokens + usage.output_tokens)
 
     def reserve(self, user: UserId) -> AbstractContextManager[None]:
         """Reserve a place for a run while its request is processed; once accepted, the run itself counts.

@@ -1,4 +1,4 @@
-"""API keys: creation, authentication and revocation. Only digests of keys are stored.
+"""API keys: creation, authentication and revocation. Only digests of keys are stored, made with a secret pepper.
 
 A key has 256 random bits, so it cannot be guessed, and a plain digest is as safe as a slow one. For the same reason the
 lookup need not take constant time: a caller could only learn how far the SHA-256 of its own guess agrees with a stored
@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from hashlib import sha256
 from typing import get_args
 
 import msgspec
@@ -19,8 +18,9 @@ import structlog
 
 from dragoman.core.audit import Action
 from dragoman.core.ids import KeyId, UserId
+from dragoman.core.key_digests import KeyHasher
 from dragoman.core.principal import Principal, Scope
-from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable, Unauthenticated
+from dragoman.core.refusals import Invalid, NotFound, StoreUnavailable, Unauthenticated
 from dragoman.core.token_budgets import MAX_TOKENS, NO_LIMITS, TokenLimits
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.key_cache import CachedKey, KeyCache
@@ -58,6 +58,7 @@ class KeyRing:
         *,
         wrong_key_limit: RateLimit | None = None,
         audit: AuditLog | None = None,
+        hasher: KeyHasher | None = None,
     ) -> None:
         """Args:
         store: stores the keys.
@@ -66,14 +67,16 @@ class KeyRing:
         ids: for the keys' ids.
         wrong_key_limit: how many wrong keys an address may send.
         audit: records changes of keys.
+        hasher: computes their digests; None: they are plain.
         """
+        self._hasher = hasher or KeyHasher()
         self._store = store
         self._bus = bus
         self._clock = clock
         self._ids = ids
         self._audit = audit
         self._wrong_key_limit = wrong_key_limit or RateLimit(0, "wrong keys")
-        self._cache = KeyCache()
+        self._cache = KeyCache(self._hasher)
         self._lock = asyncio.Lock()
         """Held from a read or write of the store until the cache agrees, so that neither overwrites the other."""
         self._is_stale = asyncio.Event()
@@ -99,6 +102,7 @@ class KeyRing:
             with suppress(asyncio.CancelledError):
                 await self._task
         with suppress(StoreUnavailable):
+            await self.rehash()
             await self.write_last_uses()
 
     async def reload(self) -> None:
@@ -112,12 +116,25 @@ class KeyRing:
                 raise
             self._reload_failed = False
             self._cache.replace_all(stored)
+            unknown = sum(not self._hasher.knows(key.pepper) for key in stored)
+            if unknown and self._hasher.current is not None:
+                log.warning("API keys were made with another secrets.key and cannot be used", count=unknown)
 
     async def run_maintenance(self) -> None:
         """Reload the keys if they changed on another server, and notify holders of expired ones."""
         if self._is_stale.is_set() or self._reload_failed:
             await self.reload()
         self._cache.notify_expired(self._clock.now())
+
+    async def rehash(self) -> None:
+        """Store digests with the current pepper for the keys that were used, once all servers can check them."""
+        async with self._lock:
+            outdated, pepper = self._cache.new_digests(), self._hasher.current
+            if not outdated or pepper is None or not await self._store.can_use_peppers():
+                return
+            for cached, digest in outdated:
+                await self._store.rehash(cached.key.key_id, digest, pepper)
+                self._cache.mark_rehashed(cached, digest)
 
     async def write_last_uses(self) -> None:
         """Write the times of last use, which are exact to `LAST_USE_WRITE_INTERVAL_S`."""
@@ -140,14 +157,14 @@ class KeyRing:
             Unauthenticated: the key is not valid.
             LimitReached: the address has sent too many wrong keys. A valid key is never refused.
         """
-        cached = self._cache.find(secret_digest(secret)) if len(secret) <= MAX_KEY_CHARS else None
+        cached = self._cache.find(secret) if len(secret) <= MAX_KEY_CHARS else None
         if cached is None:
             self.count_wrong(address)
             raise Unauthenticated("this key is not known here")
         now = self._clock.now()
         if cached.is_expired(now):
             raise Unauthenticated("this key has expired")
-        self._cache.use(cached, now)
+        self._cache.use(cached, secret, now)
         return cached.principal
 
     def count_wrong(self, address: str) -> None:
@@ -187,9 +204,11 @@ class KeyRing:
             raise Invalid("a key must expire in the future", path="expires_at")
         _check_limits(token_limits)
         secret = prefix + secrets.token_urlsafe(32)
+        pepper = self._hasher.current if await self._store.can_use_peppers() else None
         key = ApiKey(
             key_id=KeyId(self._ids.new()),
-            digest=secret_digest(secret),
+            digest=self._hasher.digest(secret, pepper),
+            pepper=pepper,
             name=name,
             user=user,
             masked_key=mask(secret, prefix),
@@ -250,7 +269,7 @@ class KeyRing:
 
     def is_valid(self, secret: str) -> bool:
         """Whether this is a valid key."""
-        cached = self._cache.find(secret_digest(secret))
+        cached = self._cache.find(secret)
         return cached is not None and not cached.is_expired(self._clock.now())
 
     async def revoke(self, which: str) -> ApiKey:
@@ -263,17 +282,29 @@ class KeyRing:
             NotFound: there is no such key.
             Conflict: several match.
         """
-        digest = secret_digest(which)
-        found = [
-            each for each in self.all() if which in (each.key_id, each.masked_key, each.name) or digest == each.digest
-        ]
-        if not found:
-            raise NotFound(f"there is no key {which!r}")
-        if len(found) > 1:
-            ids = ", ".join(each.key_id for each in found)
-            raise Conflict(f"{len(found)} keys match {which!r}; name one of them by its id: {ids}")
-        await self._remove(found[0])
-        return found[0]
+        cached = self._cache.find_one(which)
+        await self._remove(cached.key)
+        return cached.key
+
+    async def limit(self, which: str, *, per_day: int | None = None, per_month: int | None = None) -> ApiKey:
+        """Change a key's token limits, from the next step of its runs on. None leaves a limit unchanged.
+
+        Raises:
+            NotFound, Conflict: as for `revoke`.
+            Invalid: a limit is invalid.
+        """
+        async with self._lock:
+            cached = self._cache.find_one(which)
+            old = cached.key.token_limits
+            limits = TokenLimits(
+                old.per_day if per_day is None else per_day, old.per_month if per_month is None else per_month
+            )
+            _check_limits(limits)
+            await self._store.limit(cached.key.key_id, limits)
+            cached.key = msgspec.structs.replace(cached.key, token_limits=limits)
+        self._bus.publish(KEYS_CHANGED_SUBJECT, cached.key.key_id)
+        await self._record("key.limited", cached.key)
+        return cached.key
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -302,6 +333,7 @@ class KeyRing:
                     await self._is_stale.wait()
             try:
                 await self.run_maintenance()
+                await self.rehash()
                 if loop.time() - written_at >= LAST_USE_WRITE_INTERVAL_S:
                     written_at = loop.time()
                     await self.write_last_uses()
@@ -312,8 +344,8 @@ class KeyRing:
 
 
 def secret_digest(secret: str) -> bytes:
-    """The digest of a key, which is stored in its place."""
-    return sha256(secret.encode("utf-8", "replace")).digest()
+    """The plain digest of another secret, such as the token of a link, which is stored in its place."""
+    return KeyHasher().digest(secret, None)
 
 
 def mask(secret: str, prefix: str) -> str:

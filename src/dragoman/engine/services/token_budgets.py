@@ -117,6 +117,8 @@ class TokenBudgets:
         """Count tokens that a step of a run has used. Returns the budgets; none if they cannot be written now."""
         now = self._clock.now()
         limits = sorted(self._limits(user, key_id, now), key=lambda each: each.counter)  # else servers may deadlock
+        if not limits:
+            return []
         added, self._uncounted = self._uncounted, Counter()
         added.update({each.counter: tokens for each in limits})
         try:

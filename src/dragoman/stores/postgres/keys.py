@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core.ids import KeyId
+from dragoman.core.token_budgets import TokenLimits
 from dragoman.ports.accounts import ApiKey
 from dragoman.stores.postgres.arrays import Bigints, Texts
 from dragoman.stores.postgres.database import Database
@@ -57,3 +58,20 @@ class PostgresKeys:
         """Record when keys were last used."""
         values = {"key": Texts(key_id for key_id, _ in used), "at": Bigints(to_us(at) for _, at in used)}
         await self._database.write(lambda connection: connection.execute(_SQL["touch_keys"], values))
+
+    async def can_use_peppers(self) -> bool:
+        """Whether no server of release 0.1.0, which cannot check such digests, is alive."""
+        row = await self._database.read(lambda connection: connection.execute(_SQL["can_use_peppers"]).fetchone())
+        return row is not None and bool(row[0])
+
+    async def rehash(self, key_id: KeyId, digest: bytes, pepper: str) -> None:
+        """Replace a key's digest. Does nothing if there is no such key."""
+        await self._change(key_id, {"digest": digest, "pepper": pepper}, digest)
+
+    async def limit(self, key_id: KeyId, limits: TokenLimits) -> None:
+        """Replace a key's token limits. Does nothing if there is no such key."""
+        await self._change(key_id, {"token_limits": limits})
+
+    async def _change(self, key_id: KeyId, changes: dict[str, object], digest: bytes | None = None) -> None:
+        values = {"key": key_id, "changes": msgspec.json.encode(changes).decode(), "digest": digest}
+        await self._database.write(lambda connection: connection.execute(_SQL["change_key"], values))

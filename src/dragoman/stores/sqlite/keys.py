@@ -44,11 +44,26 @@ class SqliteKeys:
             lambda connection: connection.executemany("UPDATE keys SET last_used_at = ? WHERE key_id = ?", rows)
         )
 
+    async def can_use_peppers(self) -> bool:
+        """Always: only one server can use a data folder."""
+        return True
+
+    async def rehash(self, key_id: KeyId, digest: bytes, pepper: str) -> None:
+        """Replace a key's digest. Does nothing if there is no such key."""
+        statement = "UPDATE keys SET digest = ?, pepper = ? WHERE key_id = ?"
+        await self._database.writer.run(lambda connection: connection.execute(statement, (digest, pepper, key_id)))
+
+    async def limit(self, key_id: KeyId, limits: TokenLimits) -> None:
+        """Replace a key's token limits. Does nothing if there is no such key."""
+        statement = "UPDATE keys SET tokens_per_day = ?, tokens_per_month = ? WHERE key_id = ?"
+        row = (limits.per_day, limits.per_month, key_id)
+        await self._database.writer.run(lambda connection: connection.execute(statement, row))
+
 
 def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
     """Store a key."""
     connection.execute(
-        "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             key.key_id,
             key.digest,
@@ -61,6 +76,7 @@ def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
             us_or_none(key.last_used_at),
             key.token_limits.per_day,
             key.token_limits.per_month,
+            key.pepper,
         ),
     )
 
@@ -68,7 +84,7 @@ def insert_key(connection: sqlite3.Connection, key: ApiKey) -> None:
 def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
     """List all keys, oldest first."""
     rows = connection.execute(
-        "SELECT key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at,"
+        "SELECT key_id, digest, pepper, name, user, masked, scopes, created_at, expires_at, last_used_at,"
         " tokens_per_day, tokens_per_month FROM keys"
         " ORDER BY created_at, key_id"
     )
@@ -76,6 +92,7 @@ def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
         ApiKey(
             key_id=KeyId(key_id),
             digest=digest,
+            pepper=pepper,
             name=name,
             user=UserId(user),
             masked_key=masked,
@@ -83,9 +100,9 @@ def select_keys(connection: sqlite3.Connection) -> list[ApiKey]:
             created_at=from_us(created_at),
             expires_at=time_or_none(expires_at),
             last_used_at=time_or_none(last_used_at),
-            token_limits=TokenLimits(*token_limits),
+            token_limits=TokenLimits(*limits),
         )
-        for key_id, digest, name, user, masked, scopes, created_at, expires_at, last_used_at, *token_limits in rows
+        for key_id, digest, pepper, name, user, masked, scopes, created_at, expires_at, last_used_at, *limits in rows
     ]
 
 

@@ -11,6 +11,14 @@ DELETE FROM keys WHERE key_id = %(key)s
 -- name: rename_key
 UPDATE keys SET name = %(name)s WHERE key_id = %(key)s
 
+-- name: change_key
+-- Only these members, because another server may be changing others.
+UPDATE keys SET body = (body::jsonb || %(changes)s::jsonb)::text, digest = coalesce(%(digest)s, digest)
+WHERE key_id = %(key)s
+
+-- name: can_use_peppers
+SELECT NOT EXISTS (SELECT FROM nodes WHERE until > now() AND NOT knows_peppers)
+
 -- name: touch_keys
 -- The later time counts, whoever of several servers tells it last.
 UPDATE keys SET last_used_at = greatest(last_used_at, given.at)

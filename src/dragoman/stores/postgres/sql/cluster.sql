@@ -1,7 +1,7 @@
 -- name: join
 WITH dead AS (UPDATE nodes SET until = '-infinity' WHERE home = %(home)s)
-INSERT INTO nodes (node, home, epoch, until)
-VALUES (%(node)s, %(home)s, nextval('epochs'), now() + make_interval(secs => %(lease)s))
+INSERT INTO nodes (node, home, epoch, until, knows_peppers)
+VALUES (%(node)s, %(home)s, nextval('epochs'), now() + make_interval(secs => %(lease)s), true)
 RETURNING epoch
 
 -- name: renew
