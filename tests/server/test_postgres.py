@@ -97,7 +97,7 @@ async def test_a_server_with_another_key_than_the_others_does_not_start(
     if not is_missing:
         (other.folder / name).write_bytes(b"another!" * 4)
     wrong = "is missing" if is_missing else "has the fingerprint"
-    with pytest.raises(SettingsError, match=f"{name} {wrong}.*copy secrets.key and links.key from the data folder"):
+    with pytest.raises(SettingsError, match=f"{name} {wrong}.*copy secrets.key and links.key from a backup"):
         async with build(other.settings, agents=AGENTS).running():
             pytest.fail("it started")
     (other.folder / name).write_bytes(right)
