@@ -31,7 +31,7 @@ from dragoman.protocols.aap.streams import SessionFrames, mode_of, parse_turn_cu
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
-from dragoman.protocols.kit.decoding import parse_whole_number
+from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Route
@@ -132,7 +132,9 @@ class _Handlers(Handlers):
     )
     async def sessions(self, request: Request) -> wire.Sessions:
         """List the caller's sessions, newest first."""
-        limit, after, owner = _page_size(request), request.query_params.get("after"), principal_of(request).user
+        query = request.query_params
+        limit = parse_query_number(query, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+        after, owner = query.get("after"), principal_of(request).user
         infos, following = await session_page(self._engine, owner, after, limit, self._session_info)
         return wire.Sessions(sessions=infos, next=following)
 
@@ -343,13 +345,6 @@ def _requested_mode(request: Request) -> wire.StreamMode | None:
             return mode
         case _:
             raise Invalid("stream=delta or stream=message was expected", path="stream")
-
-
-def _page_size(request: Request) -> int:
-    size = parse_whole_number(request.query_params.get("limit", str(DEFAULT_PAGE_SIZE)), 1, MAX_PAGE_SIZE)
-    if size is None:
-        raise Invalid(f"limit is a number from 1 to {MAX_PAGE_SIZE}", path="limit")
-    return size
 
 
 def _idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:

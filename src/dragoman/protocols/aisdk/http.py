@@ -30,7 +30,7 @@ from dragoman.protocols.aisdk.history import ChatHistory, count_user_messages, n
 from dragoman.protocols.aisdk.streams import REVOKED
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_body
-from dragoman.protocols.kit.decoding import parse_whole_number
+from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
@@ -136,7 +136,10 @@ class _Handlers(Handlers):
     async def chats(self, request: Request) -> list[wire.Chat]:
         """List the caller's chats with the agent, newest first."""
         owner, agent = principal_of(request).user, self._engine.agent(request.path_params["agent"]).spec.name
-        limit, found = _number(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE), list[wire.Chat]()
+        limit, found = (
+            parse_query_number(request.query_params, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE),
+            list[wire.Chat](),
+        )
         after: str | None = None
         if (last := request.query_params.get("before")) is not None:
             state = (await self._engine.find_session(owner, last)).state
@@ -184,7 +187,7 @@ class _Handlers(Handlers):
         While a run is active its message is left out, because `resume` streams all of it; the header `x-dragoman-run`
         names the run. `x-dragoman-more` says that there are older messages. A chat that does not exist has none.
         """
-        limit = _number(request, "limit", DEFAULT_MESSAGES, DEFAULT_MESSAGES)
+        limit = parse_query_number(request.query_params, "limit", DEFAULT_MESSAGES, DEFAULT_MESSAGES)
         try:
             async with self._chat(request) as live:
                 return await self._history(request, live, limit)
@@ -295,13 +298,6 @@ def _check_chat_id(chat_id: str) -> str:
             f"a chat's id has 1 to {wire.ID_LIMIT} characters, no slash at an end, and is not '.' or '..'", path="id"
         )
     return chat_id
-
-
-def _number(request: Request, name: str, default: int, maximum: int) -> int:
-    number = parse_whole_number(request.query_params.get(name, str(default)), 1, maximum)
-    if number is None:
-        raise Invalid(f"{name} is a number from 1 to {maximum}", path=name)
-    return number
 
 
 def _position(request: Request) -> int | None:

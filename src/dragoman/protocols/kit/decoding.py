@@ -6,10 +6,12 @@ with such an escape fails to decode; only then is it repaired and decoded again.
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
+from dragoman.core.refusals import Invalid
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from dragoman.protocols.kit.wrong_members import describe_wrong_member
 
@@ -89,6 +91,14 @@ def parse_whole_number(text: str, lowest: int, highest: int) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and lowest <= int(text) <= highest):
         return None
     return int(text)
+
+
+def parse_query_number(query: Mapping[str, str], name: str, default: int, highest: int) -> int:
+    """Read a parameter of a query that is a whole number from 1 on. Raises Invalid."""
+    number = parse_whole_number(query.get(name, str(default)), 1, highest)
+    if number is None:
+        raise Invalid(f"{name} must be an integer from 1 to {highest}", path=name)
+    return number
 
 
 def convert_value(value: object, kind: type[T], path: str = "") -> T:

@@ -24,7 +24,7 @@ from dragoman.protocols.agui.run_service.runs import RunHandlers, thread_of_path
 from dragoman.protocols.agui.run_service.translate import history_message, thread_info
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
-from dragoman.protocols.kit.decoding import parse_whole_number
+from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import COMMON_ERRORS
@@ -117,9 +117,7 @@ class _Handlers(Handlers):
     async def threads(self, request: Request) -> wire.ThreadPage:
         """List your threads, newest first, whichever protocol created them."""
         query = request.query_params
-        limit = parse_whole_number(query.get("limit", str(wire.PAGE_DEFAULT)), 1, wire.PAGE_HIGHEST)
-        if limit is None:
-            raise Invalid(f"limit must be an integer from 1 to {wire.PAGE_HIGHEST}")
+        limit = parse_query_number(query, "limit", wire.PAGE_DEFAULT, wire.PAGE_HIGHEST)
         owner, after = principal_of(request).user, query.get("after")
         try:
             threads, following = await session_page(self._engine, owner, after, limit, thread_info)

@@ -19,7 +19,6 @@ from dragoman.core.refusals import (
     AgentNotChangeable,
     Forbidden,
     IdTaken,
-    Invalid,
     InvalidCursor,
     LimitReached,
     RunNotFound,
@@ -37,7 +36,7 @@ from dragoman.protocols.agui.run_service.rules import RuleContext, RuleViolation
 from dragoman.protocols.agui.run_service.streams import ThreadEncoder
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import read_json_body
-from dragoman.protocols.kit.decoding import parse_whole_number
+from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.frames import KEEP_ALIVE
@@ -255,10 +254,7 @@ class RunHandlers(Handlers):
         """Follow a thread's events."""
         caller, thread = principal_of(request), thread_of_path(request)
         async with self._engine.session(caller.user, thread, reveals_foreign=True) as session:
-            idle_limit = request.query_params.get("idle_limit", str(wire.IDLE_DEFAULT))
-            idle_limit_s = parse_whole_number(idle_limit, 1, wire.IDLE_HIGHEST)
-            if idle_limit_s is None:
-                raise Invalid(f"idle_limit must be an integer from 1 to {wire.IDLE_HIGHEST}")
+            idle_limit_s = parse_query_number(request.query_params, "idle_limit", wire.IDLE_DEFAULT, wire.IDLE_HIGHEST)
             only, after = _run_in_query(request), _last_event_id(request)
             row = None if only is None else await self._find_run(session, thread, only)
             start = await self._stream_start(session, row, after)
