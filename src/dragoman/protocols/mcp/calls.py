@@ -38,9 +38,9 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import RunLocation
-from dragoman.protocols.kit.app import AdmitStream, admit_all
 from dragoman.protocols.kit.decoding import convert_value
 from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.errors import InvalidMessage, InvalidParams, is_for_model
 from dragoman.protocols.mcp.forms import answer_from, parse_form_id
@@ -67,10 +67,10 @@ class OpenAnswer(NamedTuple):
 class Calls:
     """The calls of an engine's agents."""
 
-    def __init__(self, engine: Engine, options: McpOptions, turns: Turns, admit_stream: AdmitStream) -> None:
+    def __init__(self, engine: Engine, options: McpOptions, turns: Turns, streams: SessionStreams) -> None:
         self._engine = engine
         self._options = options
-        self._admit_stream = admit_stream
+        self._streams = streams
         self._turns = turns
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
         self._open: dict[tuple[str, wire.RequestId], CallFrames] = {}
@@ -225,8 +225,7 @@ class Calls:
         asked_again: bool = False,
     ) -> OpenAnswer:
         client = request.client
-        # A stream that began a run counts as that run.
-        release = (self._admit_stream if turn.began is None else admit_all)(request.principal)
+        release = self._streams.admit(request.principal, is_new_run=turn.began is not None)
         answered = AnsweredRequest(client, request.id, request.progress_token, digest, shows_forms, asked_again)
         summary = TurnSummary(turn.run_id)
         frames = CallFrames(turn.session, summary, answered, self._options, live_from=turn.live_from)
@@ -235,7 +234,7 @@ class Calls:
 
         def on_close(has_left: bool) -> None:
             frames.release()
-            release()
+            release(has_left)
             if self._open.get((client.session, request.id)) is frames:
                 del self._open[client.session, request.id]
             is_given_up = has_left and client.is_new and not frames.is_over

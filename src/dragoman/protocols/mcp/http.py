@@ -25,6 +25,7 @@ from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, MethodNotAllowed, UnknownPath
 from dragoman.protocols.kit.router import Route
+from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import open_stream
 from dragoman.protocols.mcp import errors, wire
 from dragoman.protocols.mcp.calls import Calls, OpenAnswer
@@ -83,7 +84,8 @@ def app(
 ) -> ASGIApp:
     """Return the protocol as an ASGI application at the root. `key` signs the ids of sessions."""
     turns = Turns(engine, options)
-    calls, tasks = Calls(engine, options, turns, admit_stream), Tasks(engine, options, turns)
+    streams = SessionStreams(engine, admit_stream)
+    calls, tasks = Calls(engine, options, turns, streams), Tasks(engine, options, turns)
     handlers = _Handlers(engine, options, SessionTokens(keys), calls, tasks)
     write_error = partial(_write_error, options.authorization)
     protocol = ProtocolApp("mcp", handlers.routes(), errors.ERRORS, authenticate, write_error=write_error)
