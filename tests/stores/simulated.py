@@ -17,10 +17,11 @@ from dragoman.core.events import (
 )
 from dragoman.core.events import decode as decode_event
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
+from dragoman.core.refusals import SessionUnreadable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Piece
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord, RecentSessions, RunLocation, Snapshot
-from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, decode_states, log_unreadable
+from dragoman.stores.decoding import ReportUnreadable, decode_events, decode_state, log_unreadable
 from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.lookups import text_in
 from dragoman.stores.times import to_us
@@ -181,14 +182,13 @@ class SimulatedLog:
         return RecentSessions(states=found[offset : offset + limit], total=len(found))
 
     def _states(self, owner: UserId) -> list[SessionState]:
-        rows = [
-            (each, held.head, held.settings)
-            for each, held in self._sessions.items()
-            if held.owner == owner and not held.is_unlisted
-        ]
-        states, unreadable = decode_states(rows)
-        for error in unreadable:
-            self._report_unreadable(error)
+        states = []
+        for session_id, stored in self._sessions.items():
+            if stored.owner == owner and not stored.is_unlisted:
+                try:
+                    states.append(decode_state(session_id, stored.head, stored.settings))
+                except SessionUnreadable as error:
+                    self._report_unreadable(error)
         return states
 
     def damage(self, session_id: SessionId, seq: int | None) -> None:

@@ -48,17 +48,6 @@ def decode_state(session_id: SessionId, head: bytes | str, settings: bytes | str
         raise SessionUnreadable(session_id, f"state: {error}") from error
 
 
-def decode_states(rows: Iterable[Sequence[Any]]) -> DecodedStates:
-    """Decode states from rows of session id, state and settings."""
-    decoded = DecodedStates([], [])
-    for session_id, head, settings in rows:
-        try:
-            decoded.states.append(decode_state(session_id, head, settings))
-        except SessionUnreadable as error:
-            decoded.unreadable.append(error)
-    return decoded
-
-
 @contextmanager
 def decoding(what: str) -> Iterator[None]:
     """Decode what the server cannot work without.

@@ -505,9 +505,9 @@ async def test_cancelling_a_wait_ends_its_stream_and_cancels_nothing_and_cancell
 
 @requirement("mcp:call:twice")
 async def test_the_same_request_again_joins_the_running_call_and_another_one_is_refused(alice: McpClient) -> None:
-    first = await alice.open(script({"wait_ms": 200}, {"say": "done"}), request_id=77, token=1)
+    first = await alice.open(script({"wait_ms": 1000}, {"say": "done"}), request_id=77, token=1)
     await first.next()
-    second = await alice.open(script({"wait_ms": 200}, {"say": "done"}), request_id=77, token=1)
+    second = await alice.open(script({"wait_ms": 1000}, {"say": "done"}), request_id=77, token=1)
     other = await alice.post(
         alice.message("tools/call", {"name": "rehearsal", "arguments": {"message": "other"}}, request_id=77)
     )
