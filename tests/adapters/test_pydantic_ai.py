@@ -11,7 +11,16 @@ pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed")
 
 from pydantic import BaseModel
 from pydantic_ai import Agent as FrameworkAgent
-from pydantic_ai import ApprovalRequired, CallDeferred, ModelRetry, RunContext, UsageLimits
+from pydantic_ai import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    PromptedOutput,
+    RunContext,
+    TextOutput,
+    ToolOutput,
+    UsageLimits,
+)
 from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.exceptions import ModelHTTPError, ToolFailed
 from pydantic_ai.messages import (
@@ -346,6 +355,44 @@ async def test_structured_output_is_json_text_and_the_next_turn_goes_on(world: W
     assert log == ['text: {"name":"Oslo","people":700}', "step", "end_turn"]
     await play(engine, live, "and again")
     assert short(await world.events(live.state.session_id))[3:] == log
+
+
+def shout(name: str) -> str:
+    """Shout a name."""
+    return name.upper()
+
+
+@pytest.mark.parametrize(
+    ("model", "output_type", "log"),
+    [
+        (TestModel(custom_output_args={"name": "oslo"}), shout, ["text: OSLO", "step", "end_turn"]),
+        (TestModel(custom_output_args="oslo"), ToolOutput(str), ["text: oslo", "step", "end_turn"]),
+        (
+            scripted(['{"name": "Oslo", ', '"people": 700}']),
+            PromptedOutput(City),
+            ['text: {"name": "Oslo", "people": 700}', "step", "end_turn"],
+        ),
+        (scripted(["oslo"]), TextOutput(shout), ["text: oslo", "step", "end_turn"]),
+    ],
+    ids=["function", "tool", "prompted", "text"],
+)
+async def test_the_output_is_in_the_log_once(world: World, model: Any, output_type: Any, log: list[str]) -> None:
+    """Either as the text that the model has streamed, or as what its call of an output tool has given."""
+    assert (await talk(world, FrameworkAgent(model, output_type=output_type)))[2] == log
+
+
+async def test_a_picture_that_a_tool_returns_is_an_image_of_its_result(world: World) -> None:
+    agent = FrameworkAgent(scripted([call("look")], ["seen"]))
+
+    @agent.tool_plain
+    def look() -> BinaryContent:
+        return BinaryContent(b"png", media_type="image/png")
+
+    _, live, _ = await talk(world, agent)
+    (settled,) = [
+        each.event for each in await world.events(live.state.session_id) if isinstance(each.event, CallSettled)
+    ]
+    assert settled.result.content == (Image("data:image/png;base64,cG5n"),)
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True], ids=["agent", "wrapper"])

@@ -42,7 +42,7 @@ from dragoman.adapters.openai_agents_items import (
 from dragoman.adapters.openai_agents_nested import pending_approvals, remove_contexts
 from dragoman.adapters.openai_agents_stream import CallRecord, StreamFollower, origin_of
 from dragoman.core.agent import Recorded, Run
-from dragoman.core.answers import INTERRUPTED_RESULT, denied_result, not_found_result
+from dragoman.core.answers import INTERRUPTED_RESULT, denied_result, failed_result, not_found_result
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage, encode_json
 from dragoman.core.events import CallOutcome, StopReason
 from dragoman.core.ids import CallId
@@ -323,9 +323,7 @@ class Play:
         try:
             value = await invoke()
         except ToolRaised as raised:
-            text = (
-                raised.words if raised.words is not None else str(raised.__cause__) or type(raised.__cause__).__name__
-            )
+            text = failed_result(type(raised.__cause__).__name__) if raised.words is None else raised.words
             await record.settle(origin, text, outcome="failed")
             if raised.words is None and raised.__cause__ is not None:
                 raise raised.__cause__ from None
@@ -362,7 +360,7 @@ class Play:
                 await call.start()
                 agent = self._clones.of(await invoke())
         except Exception as error:  # the application's callback may raise anything, and its call must have an end
-            await self._record.settle(origin, str(error) or type(error).__name__, outcome="failed")
+            await self._record.settle(origin, failed_result(type(error).__name__), outcome="failed")
             raise
         await self._record.settle(origin, handoff.get_transfer_message(agent), agent=agent.name)
         return agent

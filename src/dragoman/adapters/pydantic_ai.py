@@ -18,7 +18,6 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 from pydantic_ai.usage import RunUsage, UsageLimits
-from pydantic_core import to_json
 
 from dragoman.adapters.base import FrameworkAgent, WrapperOptions
 from dragoman.adapters.frameworks import PYDANTIC_AI, needs_argument, no_model, own_runtime
@@ -160,7 +159,7 @@ class PydanticAIAgent(FrameworkAgent):
         if isinstance(output, DeferredToolRequests):
             bridge.wait_for(output)
             return None
-        await bridge.close_step(None if isinstance(output, str) else to_json(output, fallback=str).decode())
+        await bridge.finish(output)
         return "max_tokens" if result.response.finish_reason == "length" else None
 
     async def _settle_left(self, run: Run, history: History) -> DeferredToolResults | None:

@@ -46,7 +46,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from dragoman.adapters.pydantic_ai_history import History, blocks_of, keep_messages, value_of
 from dragoman.core.agent import Recorded, Run
@@ -80,6 +80,8 @@ class Bridge(AbstractCapability[Any]):
         self._open_step: _Step | None = None
         """A step without calls, until it is known whether it is the last one."""
         self._has_streamed = False
+        self._is_answer_text: bool | None = None
+        """Whether the last response answers by its text, and not by a call of an output tool; None: there was none."""
         self.results: dict[str, ToolMessage] = {
             origin: result for origin, (_, result) in history.calls.items() if result is not None
         }
@@ -115,6 +117,7 @@ class Bridge(AbstractCapability[Any]):
         step = _Step(new, response)
         outputs = {tool.name for tool in request_context.model_request_parameters.output_tools}
         requested = [part for part in response.tool_calls if part.tool_name not in outputs]
+        self._is_answer_text = len(requested) == len(response.tool_calls)
         native = [part for part in response.parts if isinstance(part, NativeToolCallPart)]
         if not requested and not native:
             self._open_step = step
@@ -135,6 +138,13 @@ class Bridge(AbstractCapability[Any]):
         except (ValueError, AssertionError):  # the framework tells the model
             arguments = {UNPARSED_KEY: part.args_as_json_str()}
         return self._run.record(part.tool_name, arguments, origin=part.tool_call_id)
+
+    async def finish(self, output: object) -> None:
+        """End the last step with the run's output, unless that is the text of the step."""
+        if isinstance(output, str) if self._is_answer_text is None else self._is_answer_text:
+            await self.close_step()
+        else:
+            await self.close_step(output if isinstance(output, str) else to_json(output, fallback=str).decode())
 
     async def close_step(self, output: str | None = None) -> None:
         """End the step that is open, if there is one, after adding the answer's text."""

@@ -5,14 +5,13 @@ so that no picture is stored twice. Calls are found again by `Call.origin`, the 
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 from pydantic import ValidationError
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
-    BinaryImage,
     DocumentUrl,
     ImageUrl,
     ModelMessage,
@@ -231,12 +230,16 @@ def _content_of(block: InputBlock) -> UserContent:
 def blocks_of(value: object) -> Json:
     """What a tool returned, as the log holds it: pictures as blocks, everything else as it is."""
     parts = value if isinstance(value, list | tuple) else [value]
-    if not any(isinstance(part, BinaryImage) for part in parts):
+    if not any(map(_is_picture, parts)):
         return value
     return [
-        Image(part.data_uri) if isinstance(part, BinaryImage) else Text(part if isinstance(part, str) else str(part))
+        Image(part.data_uri) if _is_picture(part) else Text(part if isinstance(part, str) else str(part))
         for part in parts
     ]
+
+
+def _is_picture(value: object) -> TypeGuard[BinaryContent]:
+    return isinstance(value, BinaryContent) and value.is_image
 
 
 def _response_of(message: AssistantMessage) -> ModelResponse:
