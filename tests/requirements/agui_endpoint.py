@@ -154,6 +154,9 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:interrupts:remember", "`remember` allows a tool for the thread", "rule 17"),
     Requirement("ag-ui-b:interrupts:question", "A question is answered by a selection or free text", "rule 21"),
     Requirement("ag-ui-b:tools:some-answered", "Answers are accepted one by one, each once", "rule 20"),
+    Requirement(
+        "ag-ui-b:tools:closed", "A call that a new message closes has its result in the run of that message", "rule 19"
+    ),
     Requirement("ag-ui-b:tools:both", "A step may wait for a person and for the client", "ag-ui B.8, B.10"),
     Requirement("ag-ui-b:forged", "A forged history executes nothing and shows nothing", "ag-ui B.10; design, 3"),
     Requirement("ag-ui-b:history:only-new", "A client may send only what is new", "ag-ui B.9"),

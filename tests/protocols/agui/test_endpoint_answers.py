@@ -126,6 +126,23 @@ async def test_a_cancelled_interrupt_with_a_new_message_is_closed_by_it(endpoint
     ]
 
 
+@requirement("ag-ui-b:tools:closed", "ag-ui-b:hydrate:as-live", "ag-ui-b:runs:replayed")
+async def test_a_tool_call_that_a_new_message_closes_has_its_result_in_that_run(endpoint: Endpoint) -> None:
+    body = an_input(script(call("paint", colour="blue")), tools=[PAINT])
+    (call_id,) = (await endpoint.run(body)).events[-1]["outcome"]["pendingToolCallIds"]
+    instead = {**body, "runId": "next", "messages": [*body["messages"], user("hello")]}
+    reply = await endpoint.run(instead)
+    assert (reply.types[:2], reply.text) == (["RUN_STARTED", "TOOL_CALL_RESULT"], HELLO)
+    closed = reply.events[1]
+    assert (closed["toolCallId"], closed["content"]) == (call_id, CANCELLED)
+    (stored,) = [each for each in await endpoint.messages(body["threadId"]) if each["role"] == "tool"]
+    assert (stored["id"], stored["content"]) == (closed["messageId"], CANCELLED)
+    assert (await endpoint.run(instead)).body == reply.body
+    follower = StreamReader(await endpoint.open("GET", f"rehearsal/threads/{body['threadId']}/events"))
+    assert (await follower.until("TOOL_CALL_RESULT"))["messageId"] == closed["messageId"]
+    await follower.exchange.disconnect()
+
+
 @requirement("ag-ui-b:interrupts:remember")
 async def test_an_approval_with_remember_applies_to_the_whole_thread(endpoint: Endpoint) -> None:
     body = an_input(STAMP)

@@ -111,6 +111,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -
             unknown,
             resends_history=bool(placement.new) and begins_answered(sent),
             replaces_answer=placement.again is not None and not sent[-1].is_user,
+            closed_calls=len(state.calls) if inputs and placement.branch.before_seq is None else 0,
         ),
     )
     return StartRun(submit, *placement.branch)

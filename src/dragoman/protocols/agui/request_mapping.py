@@ -155,6 +155,8 @@ def tools_of(tools: Iterable[Tool]) -> tuple[ToolSpec, ...]:
 
 REPLACES_ANSWER = "replaces_answer"
 """The member of a run's metadata that says that its client still shows an answer that the run replaces."""
+CLOSED_CALLS = "closed_calls"
+"""The member of a run's metadata that says how many calls, at most, its message closed."""
 
 
 def run_metadata_from(
@@ -163,6 +165,7 @@ def run_metadata_from(
     *,
     resends_history: bool = False,
     replaces_answer: bool = False,
+    closed_calls: int = 0,
 ) -> RunMetadata:
     """What the agent may read about the request, and what later replays of the run show of it."""
     forwarded = run.forwarded_props
@@ -171,6 +174,7 @@ def run_metadata_from(
         "parent_run_id": run.parent_run_id,
         "unknown_interrupts": list(unknown_interrupts) or None,
         REPLACES_ANSWER: replaces_answer or None,
+        CLOSED_CALLS: closed_calls or None,
     }
     return RunMetadata(
         state=msgspec.UNSET if run.state == {} else run.state,  # clients without state send {}

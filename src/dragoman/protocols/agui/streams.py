@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from starlette.responses import Response
 
-from dragoman.core.events import LoggedEvent, RunStarted
+from dragoman.core.events import CallSettled, LoggedEvent, RunStarted
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Piece, Record, cursor_of
 from dragoman.protocols.agui import events as wire
@@ -101,12 +101,19 @@ class ThreadEncoder:
         self._thread_id = thread_id
         self._after = after
         self._translator: Translator | None = None
+        self._closed_calls: list[LoggedEvent] = []
+        """The results since the end of the last run: of calls that the next one closes."""
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
         if isinstance(record, LoggedEvent) and isinstance(record.event, RunStarted):
             self._translator = Translator(record.event.run_id, thread_id=self._thread_id, shows_input=True)
-        if self._translator is None:
+            for each in self._closed_calls:
+                self._translator.feed(each)
+            self._closed_calls.clear()
+        if self._translator is None or self._translator.is_over:
+            if isinstance(record, LoggedEvent) and isinstance(record.event, CallSettled):
+                self._closed_calls.append(record)
             return b""
         if self._after is None or (cursor := cursor_of(record)) > self._after.cursor:
             return _encode_record(record, self._translator)

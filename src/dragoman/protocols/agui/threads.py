@@ -19,6 +19,7 @@ from dragoman.core.inputs import Create, DisconnectPolicy
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, InvalidCursor, SessionNotFound
 from dragoman.core.resent_history import answered_length, has_failed
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, cursor_of
 from dragoman.engine.abandoned_runs import AbandonedRuns
@@ -32,7 +33,7 @@ from dragoman.protocols.agui.decision import StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
-from dragoman.protocols.agui.request_mapping import seeds_of
+from dragoman.protocols.agui.request_mapping import CLOSED_CALLS, seeds_of
 from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
@@ -103,7 +104,9 @@ class Threads:
                 row = await self._engine.find_run_of(earlier)
                 if row is None:  # it was accepted without starting a run
                     return self._closed_stream(request, session)
-                return await self._follow_run(request, session, row.run_id, row.first_seq, is_new=False)
+                started = await self._engine.history.run_start(session, row.first_seq)
+                first_seq = row.first_seq - (0 if started is None else _closed_calls(started.metadata))
+                return await self._follow_run(request, session, row.run_id, first_seq, is_new=False)
             if self._engine.spec_for(session) is None and not run.messages and not run.resume:
                 return await self._join(request, session)
             spec = self._engine.agent_for(session).spec
@@ -133,7 +136,8 @@ class Threads:
         if submitted.run_id is None:
             await session.until_durable(submitted.seq)
             return self._closed_stream(request, session)
-        return await self._follow_run(request, session, submitted.run_id, submitted.seq, is_new=True)
+        first_seq = submitted.seq - _closed_calls(start.submit.metadata)
+        return await self._follow_run(request, session, submitted.run_id, first_seq, is_new=True)
 
     async def _follow_run(
         self, request: RunRequest, session: SessionView, run_id: RunId, first_seq: int, *, is_new: bool
@@ -269,6 +273,11 @@ class Threads:
         if agent != session.state.agent and self._engine.agent(agent).spec.name != session.state.agent:
             raise AgentNotChangeable(f"this thread's agent is {session.state.agent!r} and cannot change")
         return session
+
+
+def _closed_calls(metadata: RunMetadata) -> int:
+    """How many events before the start of a run may be results of calls that its message closed."""
+    return msgspec.convert(metadata.protocol.get(CLOSED_CALLS, 0), int)
 
 
 def _up_to_question(messages: Sequence[Message]) -> Sequence[Message]:

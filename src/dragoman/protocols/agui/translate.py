@@ -9,7 +9,8 @@
     MessageClosed            TEXT_MESSAGE_END if the text is open
     StageChanged             STEP_FINISHED for the previous stage, STEP_STARTED
     SharedStateReplaced      STATE_SNAPSHOT; in the same run also STATE_DELTA, where that is smaller
-    CallSettled              TOOL_CALL_RESULT, except for results that the application itself gave
+    CallSettled              TOOL_CALL_RESULT, except for results that the application itself gave. Those of calls that
+                             the run's message closed are in front of the run, and are sent behind its RUN_STARTED
     RunStopped               RUN_FINISHED or RUN_ERROR
 
 A text stays open beside reasoning of the same step, so that each message is opened and closed once. Events of a
@@ -176,6 +177,8 @@ class Translator:
         self._shows_input = shows_input
         self._shows_blocks = shows_blocks
         self._has_begun = False
+        self._closed_calls: list[CallSettled] = []
+        """The results of the calls that the run's message closed."""
         self._texts: dict[LoopId, MessageId] = {}
         """The open text of each loop."""
         self._steps: dict[LoopId, _Step] = {}
@@ -198,8 +201,12 @@ class Translator:
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         event = record.event
         if type(event) is RunStarted and event.run_id == self._run_id:
-            return [self._on_run_started(event, milliseconds(record.at))]
+            at = milliseconds(record.at)
+            closed = [each for settled in self._closed_calls for each in self._on_call_settled(settled, at)]
+            return [self._on_run_started(event, at), *closed]
         if not self._has_begun or self.is_over:
+            if type(event) is CallSettled and record.run_id == self._run_id and not self._has_begun:
+                self._closed_calls.append(event)
             return []
         return self._on_event(record, milliseconds(record.at))
 
