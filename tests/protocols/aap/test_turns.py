@@ -545,13 +545,17 @@ async def test_a_tool_message_does_not_answer_a_permission(aap_client: AapClient
     assert await status(session) == "waiting"
 
 
-@requirement("aap:answers:deny-client-tool", "aap:texts:denied")
+@requirement("aap:answers:deny-client-tool", "aap:answers:denied-is-emitted", "aap:texts:denied")
 @pytest.mark.parametrize(("reason", "text"), [(None, "Tool call denied"), ("no brush", "Tool call denied: no brush")])
-async def test_a_client_tool_may_be_denied(aap_client: AapClient, reason: str | None, text: str) -> None:
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_denied_client_tool_has_the_same_result_in_every_mode_and_in_the_history(
+    aap_client: AapClient, mode: Mode, reason: str | None, text: str
+) -> None:
+    """Decision 35."""
     session = await aap_client.create(tools=[client_tool("paint")])
     asked = await session.run(script(call("paint"), {"say": "{result}"}))
-    turn = await session.run([deny(asked.calls[0], reason)])
-    assert turn.text == text
+    turn = await session.run([deny(asked.calls[0], reason)], mode)
+    assert (turn.messages[0], turn.text) == (result(asked.calls[0], text), text)
     assert (await session.history())[2] == result(asked.calls[0], text)
 
 

@@ -106,6 +106,7 @@ def test_only_new_messages_are_submitted_each_once() -> None:
     for messages in ([second], [user("first", "u1"), ANSWER, second, second]):
         decision = thread.decide(*messages)
         assert (texts(decision), decision.before_seq) == (["second"], None)
+        assert decision.submit.metadata.resends_history == (len(messages) > 1)
 
 
 @requirement("ag-ui-b:history:once")
@@ -136,6 +137,8 @@ def test_an_edited_first_message_replaces_the_thread() -> None:
     thread.write(RunStopped(run_id=RunId("run"), reason="end_turn"))
     other = thread.decide(user("edited", "u9"))
     assert (texts(other), other.before_seq) == (["edited"], thread.known["u1"])
+    later = thread.decide(user("edited", "u2"))  # of a client that shows only the end of the thread
+    assert (texts(later), later.before_seq) == (["edited"], thread.known["u2"])
 
 
 @requirement("ag-ui-b:branch:regenerate")
