@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,13 +10,14 @@ from dragoman.core.agent import Run
 from dragoman.core.content import AssistantMessage, Thinking
 from dragoman.core.events import BlockClosed, LoggedEvent, MessageClosed
 from dragoman.core.history import messages_of
-from dragoman.core.ids import ROOT
+from dragoman.core.ids import ROOT, SessionId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand
 from dragoman.engine.sessions import reader as reader_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
+    ANN,
     DEADLINE_S,
     CallTool,
     Script,
@@ -358,6 +360,35 @@ async def test_a_deleted_session_ends_its_readers_after_what_they_may_see(any_wo
     check_stream(seen)
     assert reasons(seen) == ["cancelled"]
     assert await any_world.events(live.state.session_id) == []
+
+
+async def test_a_slow_reader_of_a_session_that_is_deleted_meanwhile_never_skips_anything(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is gone when it answers. What came into memory since then must not follow as if nothing was missing."""
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "hello")
+    engine = await world.restart(engine)
+    session_id = live.state.session_id
+    read_events, asked, answer = world.store.events, asyncio.Event(), asyncio.Event()
+
+    async def slow(session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
+        asked.set()
+        await answer.wait()
+        return await read_events(session_id, after, limit)
+
+    async with asyncio.timeout(DEADLINE_S), engine.session(ANN, session_id) as again:
+        with engine.follow(again, START) as reader:
+            monkeypatch.setattr(world.store, "events", slow)
+            first = asyncio.create_task(reader.next())
+            await asked.wait()
+            await play(engine, again, "hello")
+            await world.store.delete(session_id)  # as another server does
+            answer.set()
+            with pytest.raises(SessionNotFound):
+                await first
+            monkeypatch.undo()
 
 
 async def test_words_of_several_loops_do_not_mix(any_world: World) -> None:

@@ -12,6 +12,7 @@ from types import TracebackType
 
 from dragoman.core.events import LoggedEvent, RunStopped
 from dragoman.core.internal_calls import without_internal_calls
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Cursor, Record, cursor_of, expand
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.log import EventLog
@@ -232,6 +233,8 @@ class Reader:
         while True:
             page = await self._log.events(live.state.session_id, after.seq, limit)
             events = [logged for logged in page if logged.seq <= durable.seq]
+            if len(page) < limit and (page[-1].seq if page else after.seq) < durable.seq:
+                raise live.failure or SessionNotFound("the session was deleted")  # what follows would leave a gap
             if len(page) < limit or len(events) < len(page):
                 self._index = end
                 return expand(events, [piece for piece in open_pieces if cursor_of(piece) <= durable], after)
