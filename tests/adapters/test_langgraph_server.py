@@ -38,6 +38,13 @@ class State(TypedDict):
 builder = StateGraph(State).add_node("n", lambda state: state).add_edge(START, "n")
 pipeline = builder.compile()
 """
+UNCOMPILED = TWO_FIELDS.replace("builder", "pipeline").replace("pipeline = pipeline.compile()", "")
+LIST_INPUT = """
+from langgraph.func import entrypoint
+@entrypoint()
+def pipeline(messages: list) -> str:
+    return "done"
+"""
 UNFINISHED = 'pipeline = StateGraph(MessagesState).add_node("n", lambda state: state)'
 
 
@@ -45,6 +52,14 @@ UNFINISHED = 'pipeline = StateGraph(MessagesState).add_node("n", lambda state: s
     ("graph", "fault"),
     [
         (TWO_FIELDS, r'pipeline takes \{topic, depth\}: wrap it, LangGraphAgent\(pipeline, name="pipeline", input=…\)'),
+        (
+            UNCOMPILED,
+            r'py: pipeline takes \{topic, depth\}: wrap it, LangGraphAgent\(pipeline, name="pipeline", input=…\)',
+        ),
+        (
+            LIST_INPUT,
+            r'pipeline takes input of the type array: wrap it, LangGraphAgent\(pipeline, name="pipeline", inp',
+        ),
         (UNFINISHED, "pipeline does not compile"),
     ],
 )

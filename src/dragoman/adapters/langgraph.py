@@ -47,7 +47,7 @@ def as_agent(value: object, name: str) -> FrameworkAgent | None:
         raise own_runtime(name)
     if isinstance(value, StateGraph):
         try:
-            return LangGraphAgent(value.compile(), name=name)
+            value = value.compile()
         except ValueError as error:
             raise Refused(f"{name} does not compile: {error}") from error
     return LangGraphAgent(value, name=name) if isinstance(value, Pregel) else None
@@ -124,7 +124,8 @@ class LangGraphAgent(FrameworkAgent):
             return str(required[0])
         if schema.get("type") == "string":
             return None
-        raise needs_argument(self.name, f"takes {{{', '.join(fields)}}}", "LangGraphAgent", "input")
+        taken = f"{{{', '.join(fields)}}}" if fields else f"input of the type {schema.get('type', 'any')}"
+        raise needs_argument(self.name, f"takes {taken}", "LangGraphAgent", "input")
 
     def parts(self) -> Iterable[object]:
         """The graph, what it was built from, and its subgraphs."""
