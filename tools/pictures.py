@@ -208,6 +208,7 @@ async def record(chromiums: Sequence[Browser], theme: str) -> None:
             await window.set(theme=theme)
             await window.open(*place)
             await window.page.bring_to_front()
+        await windows[1].until("document.querySelector('.lens-row')")
         recording = Recording([window.page for window in windows])
         recording.line = "$ dragoman serve app.py"
         frames = asyncio.create_task(recording.run())
