@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from dragoman.core.events import LoggedEvent
+from dragoman.core.events import BlockClosed, LoggedEvent
 from dragoman.core.ids import CallId, RunId, SessionId, UserId
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState
@@ -111,8 +111,16 @@ class SqliteLog:
         if snapshot is None or not snapshot.events:
             return snapshot
         pieces = await self._run(partial(self._appends.pieces, session_id))
-        # What was open before the session was last at rest is closed, even if the event that says so is damaged.
-        current = [piece for piece in pieces if piece.after >= snapshot.head.seq]
+        # What was open before the session was last at rest is closed, even if the event that says so is damaged. So is
+        # what these events close, even if a damaged page hid them when the table of pieces was read.
+        closed = {
+            (each.event.message_id, each.event.index) for each in snapshot.events if isinstance(each.event, BlockClosed)
+        }
+        current = [
+            piece
+            for piece in pieces
+            if piece.after >= snapshot.head.seq and (piece.message_id, piece.index) not in closed
+        ]
         return msgspec.structs.replace(snapshot, pieces=current)
 
     async def events(self, session_id: SessionId, after: int, limit: int) -> Sequence[LoggedEvent]:
