@@ -400,7 +400,8 @@ def keys_rotate(file: str, lost: bool, **flags: FlagValue) -> None:
     """Make a new encryption key in the data folder, for all that is encrypted or signed from now on.
 
     The older keys stay in the file, for what they have encrypted or signed. No server may be running. With several
-    servers, copy the file to all data folders before you start them.
+    servers, copy the file to all data folders before you start them. With --lost, the data is used from now on with the
+    file that the folder has, or with a new one.
     """
     settings = load_settings(flags).settings
     from dragoman.cli.database import DatabaseCommandError, rotate_key_file
@@ -411,7 +412,8 @@ def keys_rotate(file: str, lost: bool, **flags: FlagValue) -> None:
         fingerprint = rotate_key_file(settings, file, is_lost=lost)
     except DatabaseCommandError as error:
         raise CliError(str(error)) from error
-    click.echo(f"{settings.folder / file} has a new key; its fingerprint is {fingerprint}")
+    what = "is the key of the data now" if lost else "has a new key"
+    click.echo(f"{settings.folder / file} {what}; its fingerprint is {fingerprint}")
 
 
 # --- audit log --------------------------------------------------------------------------------------------------------

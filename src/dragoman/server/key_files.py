@@ -46,7 +46,7 @@ async def check_key_files(folder: Path, fingerprints: KeyFingerprints) -> None:
         path = folder / name
         registered = await fingerprints.find(name)
         if registered is not None and not path.exists():
-            raise SettingsError(f"{path} is missing, with which the data was written: {_WHAT_TO_DO} {name}")
+            raise SettingsError(f"{path} is missing, and the data was written with it: {_WHAT_TO_DO} {name}")
         keys = _load(path)
         fingerprint = fingerprint_of(name, *keys)
         registered = await fingerprints.register(name, fingerprint)
