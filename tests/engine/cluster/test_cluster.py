@@ -405,7 +405,7 @@ async def test_a_run_that_ends_while_its_session_is_loaded_on_another_server_kee
             await session_as_seen_by(two_engines.second, live.state.session_id)
         assert [each and each.is_running for each in claims] == [False], "it was stored as running"
         assert isinstance(two_engines.second.cluster, Cluster)
-        await asyncio.gather(*two_engines.second.cluster.claims._release_tasks)
+        await two_engines.second.cluster.claims._release_tasks.wait()
         claimed = await PostgresCluster.claim_session(two_engines.first.cluster._cluster_store, live.state.session_id)  # type: ignore[union-attr, arg-type]
         assert claimed is not None
         assert claimed.epoch is not None, "nobody has it any more"

@@ -79,7 +79,7 @@ async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
     assert looked == MAX_CONCURRENT_LOOKUPS
     is_over.set()
     async with asyncio.timeout(DEADLINE_S):
-        await asyncio.gather(*here._lookups)
+        await here._lookups.wait()
     await asyncio.sleep(0)  # they are forgotten in the next turn of the loop
     here.on_hint(hints[0], "here")
     await asyncio.sleep(0)
