@@ -38,12 +38,14 @@ _EVENTS = frozenset({BlockClosed, MessageClosed, RunStarted, RunStopped, CallOpe
 class FlatCalls:
     """Rewrites the events of a log, from the start of any run on. The same events always give the same."""
 
+    __slots__ = ("_end_of_step", "_is_running", "_parked", "_step", "_unshown")
+
     def __init__(self) -> None:
         self._step: list[LoggedEvent] = []
         """The open step of the conversation, from its first call on."""
         self._unshown: dict[CallId, CallOpened] = {}
         """The open calls that were not shown."""
-        self._parked: set[CallId] = set()
+        self._parked: frozenset[CallId] = frozenset()
         self._is_running = True
         """Whether the event belongs to a run; what waits is cancelled between two."""
         self._end_of_step: LoggedEvent | None = None
@@ -75,7 +77,7 @@ class FlatCalls:
                     return ()
                 return self._settle(settled, logged)
             case CallParked(call_id=call_id):
-                self._parked.add(call_id)
+                self._parked |= {call_id}
         return (logged,)
 
     def end(self) -> Sequence[LoggedEvent]:
@@ -114,7 +116,7 @@ class FlatCalls:
         }
         for call_id in waiting:
             del self._unshown[call_id]
-        self._parked.clear()
+        self._parked = frozenset()
         return self._show(logged, [opened.call for opened in waiting.values()]) if waiting else self.end()
 
     def _show(self, logged: LoggedEvent, calls: Sequence[Call]) -> Sequence[LoggedEvent]:

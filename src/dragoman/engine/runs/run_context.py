@@ -84,6 +84,41 @@ class StepLimitReached(AgentError):
 class LoopRun:
     """What an agent gets to execute one loop of a run; the engine's implementation of `core.agent.Run`."""
 
+    __slots__ = (
+        "_attachments",
+        "_block",
+        "_block_count",
+        "_calls",
+        "_drain_budget",
+        "_history",
+        "_ids",
+        "_is_internal",
+        "_is_parking",
+        "_message",
+        "_pending_deltas",
+        "_seen_denials",
+        "_step_calls",
+        "_steps",
+        "_wait_for_valid_lease",
+        "after_crash",
+        "agent",
+        "answers",
+        "budget",
+        "kept_values",
+        "live",
+        "loop",
+        "memories",
+        "memory_tool",
+        "metadata",
+        "options",
+        "parameters",
+        "root",
+        "run_id",
+        "session_id",
+        "state",
+        "user",
+    )
+
     def __init__(
         self,
         live: LiveSession,
@@ -138,7 +173,7 @@ class LoopRun:
         self._pending_deltas: list[str] | None = None
         """The deltas of the open text block since the last commit started."""
         self._step_calls: list[RequestedCall] = []
-        self._seen_denials: set[tuple[CallId, int]] = set()
+        self._seen_denials: frozenset[tuple[CallId, int]] = frozenset()
         self._steps = 0
         self._drain_budget = DRAIN_AFTER
         self._is_parking = is_parking

@@ -129,6 +129,10 @@ class Runner:
         sessions = {live for live in self._live_by_owner.get(owner, {}).values() if live.failure is None}
         return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
+    def is_parking(self) -> bool:
+        """Whether runs that are cancelled now continue on the next server."""
+        return self._is_parking
+
     def take_over(self, live: LiveSession) -> None:
         """Continue a run whose server died, or end it if its agent cannot continue (shared rules, 25).
 
@@ -254,7 +258,7 @@ class Runner:
             wait_for_valid_lease=self._wait_for_valid_lease,
             kept_values=self._kept_values(live),
             after_crash=after_crash,
-            is_parking=lambda: self._is_parking,
+            is_parking=self.is_parking,
         )
         if self._budgets is not None and is_live:
             run.budget = await self._budgets.for_run(live.state.owner, run.metadata.key_id)
@@ -360,7 +364,7 @@ class Runner:
             kept_values=parent.kept_values,
             root=parent.root,
             after_crash=after_crash,
-            is_parking=lambda: self._is_parking,
+            is_parking=self.is_parking,
         )
         run.state, run.budget = parent.state, parent.budget
         if live.state.calls_in_loop(loop):

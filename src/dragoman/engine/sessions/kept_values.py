@@ -27,6 +27,8 @@ class KeepLimits(msgspec.Struct, frozen=True, kw_only=True):
 class KeptValues:
     """The kept values of one session during one run, all its loops included."""
 
+    __slots__ = ("_live", "_log", "_size", "_written", "limits")
+
     def __init__(self, log: EventLog, live: LiveSession, limits: KeepLimits) -> None:
         self.limits = limits
         self._log = log

@@ -134,7 +134,7 @@ class SessionStreams:
     def admit(self, principal: Principal, *, is_new_run: bool = False, on_close: OnClose | None = None) -> OnClose:
         """Count an answer that follows a session. Returns what to call when it has ended. Raises LimitReached."""
         if is_new_run:
-            return on_close or (lambda _: None)
+            return on_close or _do_nothing
         release = self._admit_stream(principal)
 
         def close(has_disconnected: bool) -> None:
@@ -143,3 +143,7 @@ class SessionStreams:
                 on_close(has_disconnected)
 
         return close
+
+
+def _do_nothing(_has_disconnected: bool) -> None:
+    pass
