@@ -149,8 +149,10 @@ class Recording:
         self._frames: list[tuple[tuple[bytes, ...], str, str, float]] = []
 
     async def run(self) -> None:
-        """Take frames until the recording is finished."""
-        while not self.finished.is_set():
+        """Take frames until the recording is finished, and one after that."""
+        is_last = False
+        while not is_last:
+            is_last = self.finished.is_set()
             began = time.monotonic()
             shots = await asyncio.gather(*map(screenshot, self._pages))
             self._frames.append((tuple(shots), self.line, self.state, began))
