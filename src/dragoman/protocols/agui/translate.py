@@ -150,6 +150,7 @@ def _stamp(at: int, loop: LoopId) -> _Stamp:
     return {"timestamp": at, "subagent_run_id": subagent_run_id(loop)}
 
 
+# Large: what is open in a stream, each in an attribute of its own.
 class Translator:
     """Turns the records of one run into events. The same records give the same events, live and in every replay."""
 
