@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from dragoman.agents.loading import load
+from dragoman.client import AsyncClient, Choice, Question
+from tests.client.driver import FEATURES
 from tests.protocols.a2a.client import said
 from tests.protocols.agui.endpoint import an_input
 from tests.servers import running_socket_server
@@ -85,3 +87,34 @@ async def test_a_text_answers_the_question_of_a_tool_where_protocols_have_no_for
         asking = await clients.a2a.send("a seat")
         assert asking["status"]["message"]["parts"][0]["text"] == "Where?\n- window\n- aisle"
         assert said(await clients.a2a.send("WINDOW", taskId=asking["id"])) == "window seat on R7"
+
+
+async def test_the_client_library_reads_the_question_of_a_tool_over_every_protocol(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (clerk,) = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
+        for protocol in FEATURES:
+            async with AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client:
+                trusted = {"trusted_tools": ["seat"]} if protocol == "aap" else {}
+                session = await client.create("clerk", **trusted)
+                await session.ask("a seat")
+                (question,) = session.pending
+                assert isinstance(question, Question), (protocol, question)
+                assert question.questions[0].question.startswith("Where?"), protocol
+                answered = await session.answer(Choice.of("aisle", call_id=question.call_id)).reply()
+                assert answered.text == "aisle seat on R7", protocol
+
+
+async def test_over_aap_the_end_of_a_turn_has_the_question_of_a_tool(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (clerk,) = load(str(tmp_path / "app.py"))
+    async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
+        clients = ProtocolClients(server, "alice", agent="clerk")
+        pending = []
+        for mode in ("delta", "message", "none"):
+            session = await clients.aap.create("clerk", server_tools=[{"name": "seat", "trust": True}])
+            turn = await session.run("a seat", mode=mode)
+            pending.append([{**each, "toolCallId": ""} for each in turn.meta["pending"]])
+        question = {"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}]}
+        shown = {"toolCallId": "", "name": "AskUserQuestion", "input": {"questions": [question]}, "kind": "question"}
+        assert pending == [[shown]] * 3

@@ -21,6 +21,7 @@ from dragoman.client.events import (
     Answer,
     Block,
     Choice,
+    ClientCall,
     Deny,
     Ended,
     Event,
@@ -350,6 +351,9 @@ class AapTurn:
             reason = STOP_REASONS.get(problem.code, reason)
         elif reason == "error":
             problem = Problem("", "the turn failed, and the server gave no reason")
+        for call in meta.pending:
+            if call.tool_call_id in self._open_calls:
+                self._open_calls[call.tool_call_id] = _to_pending(call)
         pending = tuple(self._open_calls.values()) if reason == "tool_use" else ()
         self._handle.pending = pending
         usage = None if meta.usage is None else Usage(meta.usage.input_tokens, meta.usage.output_tokens)
@@ -477,7 +481,6 @@ def _to_agent(info: wire.AgentInfo) -> Agent:
 
 def _to_session_info(info: wire.SessionInfo) -> SessionInfo:
     meta = info.meta
-    client_tools = [tool.name for tool in info.tools or ()]
     return SessionInfo(
         id=info.session_id,
         agent=info.agent.name,
@@ -486,11 +489,14 @@ def _to_session_info(info: wire.SessionInfo) -> SessionInfo:
         status=meta.status if meta else "",
         created_at=meta.created_at if meta else "",
         updated_at=meta.updated_at if meta else "",
-        pending=tuple(
-            classify_open_call(each.tool_call_id, each.name, each.input, client_tools if each.kind == "client" else ())
-            for each in (meta.pending if meta else ())
-        ),
+        pending=tuple(map(_to_pending, meta.pending)) if meta else (),
     )
+
+
+def _to_pending(call: wire.PendingCall) -> Pending:
+    if call.kind == "client":
+        return ClientCall(call_id=call.tool_call_id, name=call.name, arguments=call.input)
+    return classify_open_call(call.tool_call_id, call.name, call.input, ())
 
 
 # --- client → wire ----------------------------------------------------------------------------------------------------

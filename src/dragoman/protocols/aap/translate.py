@@ -15,6 +15,7 @@ from dragoman.core.answers import compact_json
 from dragoman.core.events import (
     BlockClosed,
     CallOpened,
+    CallParked,
     CallSettled,
     LoggedEvent,
     MessageClosed,
@@ -38,7 +39,7 @@ from dragoman.core.refusals import (
     StoreUnavailable,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, SessionState
+from dragoman.core.session import OpenCall, SessionState, asked_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
@@ -349,8 +350,41 @@ MESSAGE_CUT = b"message_cut"
 """Our extension: the event after a message that a crash cut off. Clients that do not know it begin a new block."""
 
 _ENCODE = msgspec.json.Encoder().encode
-_EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallSettled, RunStopped})
-"""The events with frames."""
+_EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallParked, CallSettled, RunStopped})
+"""The events that frames are made of."""
+
+
+class _ParkedCalls:
+    """The calls of a run that wait for something else than their `tool_call` says: tools that ask while they run."""
+
+    __slots__ = ("_opened", "_parked")
+
+    def __init__(self) -> None:
+        self._opened: dict[CallId, core.Call] = {}
+        self._parked: list[CallParked] = []
+
+    def open(self, call: core.Call) -> None:
+        self._opened[call.call_id] = call
+
+    def park(self, parked: CallParked) -> None:
+        if parked.kind in ("question", "client"):
+            self._parked.append(parked)
+
+    def pending(self) -> tuple[wire.PendingCall, ...]:
+        """What they wait for. The name of a call that an earlier run made is not known here."""
+        asked = (
+            (each, asked_call(self._opened.get(each.call_id, core.Call(each.call_id, "", {})), each.kind, each.note))
+            for each in self._parked
+        )
+        return tuple(
+            wire.PendingCall(
+                tool_call_id=call.call_id,
+                name=call.name,
+                input=call.input,
+                kind="question" if each.kind == "question" else "client",
+            )
+            for each, call in asked
+        )
 
 
 class TurnFrames:
@@ -359,7 +393,7 @@ class TurnFrames:
     The same records always give the same frames with the same numbers, live and in every replay.
     """
 
-    __slots__ = ("_blocks", "_calls", "_is_delta", "_prefix", "_run_id", "_skip", "count", "is_over")
+    __slots__ = ("_blocks", "_calls", "_is_delta", "_parked_calls", "_prefix", "_run_id", "_skip", "count", "is_over")
 
     keep_alive = KEEP_ALIVE
 
@@ -374,6 +408,7 @@ class TurnFrames:
         """
         self._run_id = run_id
         self._calls = FlatCalls()
+        self._parked_calls = _ParkedCalls()
         self._is_delta = mode == "delta"
         self._prefix = prefix.encode()
         self._skip = skip
@@ -421,13 +456,17 @@ class TurnFrames:
             case RunStarted(run_id=run_id) if run_id == self._run_id:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
             case CallOpened(loop="root", call=call):
+                self._parked_calls.open(call)
                 fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
                 return self._frame(b"tool_call", _ENCODE(fields))
             case CallSettled(result=result, by_client=False) if result.loop == ROOT and logged.run_id == self._run_id:
                 content = _content_to(result.content)
                 return self._frame(b"tool_result", _ENCODE({"toolCallId": result.call_id, "content": content}))
+            case CallParked() as parked:
+                self._parked_calls.park(parked)
+                return b""
             case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
-                return self._stop(STOP_REASONS[stopped.reason], _end_meta(stopped))
+                return self._stop(STOP_REASONS[stopped.reason], _end_meta(stopped, self._parked_calls))
             case _:
                 return b""
 
@@ -484,6 +523,7 @@ class TurnSummary:
     def __init__(self, run_id: RunId) -> None:
         self._run_id = run_id
         self._calls = FlatCalls()
+        self._parked_calls = _ParkedCalls()
         self._assembler = Assembler()
         self._messages: list[core.Message] = []
         self.answer: wire.TurnResponse | None = None
@@ -500,12 +540,18 @@ class TurnSummary:
             return b""
         for logged in self._calls.feed(record):
             message = self._assembler.feed(logged)
+            if isinstance(logged.event, CallOpened):
+                self._parked_calls.open(logged.event.call)
+            elif isinstance(logged.event, CallParked):
+                self._parked_calls.park(logged.event)
             if isinstance(message, core.AssistantMessage):
                 self._messages.append(message)
             elif isinstance(logged.event, CallSettled) and not logged.event.by_client:
                 self._messages.append(logged.event.result)
             elif isinstance(logged.event, RunStopped) and logged.event.run_id == self._run_id:
-                self._finish(STOP_REASONS[logged.event.reason], _end_meta(logged.event, self._run_id))
+                self._finish(
+                    STOP_REASONS[logged.event.reason], _end_meta(logged.event, self._parked_calls, self._run_id)
+                )
         return b""
 
     def close(self, error: Exception) -> bytes:
@@ -519,7 +565,7 @@ class TurnSummary:
         self.answer = wire.TurnResponse(stop_reason=reason, messages=messages, meta=meta)
 
 
-def _end_meta(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta:
+def _end_meta(stopped: RunStopped, parked: _ParkedCalls, run_id: RunId | None = None) -> wire.TurnMeta:
     usage = stopped.usage
     error = None
     if STOP_REASONS[stopped.reason] == "error":
@@ -529,6 +575,7 @@ def _end_meta(stopped: RunStopped, run_id: RunId | None = None) -> wire.TurnMeta
         turn_id=run_id,
         usage=wire.Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens),
         error=error,
+        pending=parked.pending() if stopped.reason == "tool_use" else (),
     )
 
 

@@ -305,11 +305,12 @@ class Problem(_Out, frozen=True, kw_only=True):
 
 
 class TurnMeta(_Out, frozen=True, kw_only=True):
-    """Our extension of a turn's end."""
+    """Our extension of a turn's end. `pending`: calls of tools that ask while they run, with what they ask."""
 
     turn_id: str | None = None
     usage: Usage | None = None
     error: Problem | None = None
+    pending: tuple[PendingCall, ...] = ()
 
 
 class TurnResponse(_Out, frozen=True, kw_only=True):
