@@ -26,9 +26,9 @@ from dragoman.engine.services.keys import KeyRing
 from dragoman.server import app
 from dragoman.server.admin_socket import CreateKey
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
-from dragoman.server.key_files import KEY_FILES
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
+from dragoman.stores.encryption import KEY_FILES
 from tests.asgi_client import DEADLINE_S, AsgiClient, Stream
 from tests.protocols.aap.client import AapClient
 

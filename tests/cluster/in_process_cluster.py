@@ -11,8 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from dragoman.server.key_files import KEY_FILES
-from dragoman.stores.encryption import KEY_BYTES
+from dragoman.stores.encryption import KEY_BYTES, KEY_FILES
 from tests.asgi_client import Message, Receive, Send
 from tests.servers import AppServer, Listener, SocketLine
 

@@ -20,9 +20,10 @@ from click.testing import CliRunner
 from dragoman.cli.database import DatabaseCommandError, backup_database, restore_database
 from dragoman.cli.main import commands
 from dragoman.server.backup import write_backup
-from dragoman.server.key_files import KEY_FILES, fingerprint_of
+from dragoman.server.key_files import fingerprint_of
 from dragoman.server.stores import open_stores_at
 from dragoman.settings import Settings
+from dragoman.stores.encryption import KEY_FILES
 from tests.requirements import requirement
 from tests.server.test_copy_between_stores import everything, filled, ignore_progress
 from tests.servers import AppServer, running_server

@@ -9,9 +9,10 @@ from click.testing import CliRunner
 
 from dragoman.cli.main import commands
 from dragoman.core.upload_links import Links
-from dragoman.server.key_files import KEY_FILES, check_key_files, rotate
+from dragoman.server.key_files import check_key_files, rotate
 from dragoman.server.stores import open_stores_at
 from dragoman.settings import SettingsError
+from dragoman.stores.encryption import KEY_FILES
 from tests.servers import running_server
 
 

@@ -25,8 +25,9 @@ from dragoman.core.ids import UserId
 from dragoman.core.token_budgets import TokenLimits
 from dragoman.protocols.blade.wire.chat import parse_session_name
 from dragoman.server.copy_between_stores import copy
-from dragoman.server.key_files import KEY_FILES, check_key_files
+from dragoman.server.key_files import check_key_files
 from dragoman.server.stores import open_stores_at
+from dragoman.stores.encryption import KEY_FILES
 from dragoman.stores.sqlite.online_copy import copy_database
 from tests.conversations import CONVERSATIONS, call, calls, play, script
 from tests.protocols.a2a.client import A2aClient

@@ -50,7 +50,7 @@ from dragoman.server.admin_socket import AdminSocket
 from dragoman.server.agents import prepare_agents
 from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
-from dragoman.server.key_files import SECRETS_KEY, check_key_files, load_key_hasher
+from dragoman.server.key_files import check_key_files, load_key_hasher
 from dragoman.server.logging import SECRETS
 from dragoman.server.oidc import ProviderLogin, make_token_verifier, open_issuer
 from dragoman.server.protocols import PROTOCOLS, MountedProtocol, ServerContext
@@ -58,7 +58,7 @@ from dragoman.server.readiness import Readiness
 from dragoman.server.stores import Stores, open_stores, watch_for_changes
 from dragoman.server.worker_metrics import WorkerMetrics
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.encryption import LazyCipher
+from dragoman.stores.encryption import SECRETS_KEY, LazyCipher
 
 if TYPE_CHECKING:
     from dragoman.identity.issuer import Issuer

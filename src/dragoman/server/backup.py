@@ -24,10 +24,11 @@ from dragoman.core.refusals import SessionUnreadable
 from dragoman.ports.blobs import BlobStore
 from dragoman.server.check_store import check
 from dragoman.server.copy_between_stores import Progress, copy
-from dragoman.server.key_files import KEY_FILES, KeyFingerprints, fingerprint_of
+from dragoman.server.key_files import KeyFingerprints, fingerprint_of
 from dragoman.server.stores import Stores, open_blobs, open_for_restore, open_snapshot, open_stores_at
 from dragoman.settings import Settings
 from dragoman.stores import atomic_files
+from dragoman.stores.encryption import KEY_FILES
 from dragoman.stores.folder_blobs import validate_blob_name
 from dragoman.stores.sqlite.database import lock_folder
 from dragoman.stores.sqlite.online_copy import copy_database

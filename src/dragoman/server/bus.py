@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dragoman.buses.local import LocalBus
 from dragoman.ports.bus import Bus
-from dragoman.server.key_files import SECRETS_KEY
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.encryption import load_keys
+from dragoman.stores.encryption import SECRETS_KEY, load_keys
 
 if TYPE_CHECKING:
     from dragoman.buses.nats import NatsBus

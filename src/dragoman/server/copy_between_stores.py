@@ -18,8 +18,8 @@ from dragoman.core.stream import Piece
 from dragoman.ports.accounts import Share
 from dragoman.ports.archive import ArchivedSession
 from dragoman.ports.log import Append, IdempotencyRecord, SessionStore, Snapshot
-from dragoman.server.key_files import KEY_FILES
 from dragoman.server.stores import Stores
+from dragoman.stores.encryption import KEY_FILES
 
 PAGE_SIZE = 500
 """Sessions, events or memories per read."""

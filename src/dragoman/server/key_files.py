@@ -7,13 +7,8 @@ from typing import Protocol
 
 from dragoman.core.key_digests import KeyHasher
 from dragoman.settings import SettingsError
-from dragoman.stores.encryption import derive_key, load_keys, rotate_key
+from dragoman.stores.encryption import KEY_FILES, SECRETS_KEY, derive_key, load_keys, rotate_key
 
-SECRETS_KEY = "secrets.key"
-"""Encrypts the values of secret options and what servers send over NATS, and gives the pepper of API keys."""
-LINKS_KEY = "links.key"
-"""Signs links to uploaded images."""
-KEY_FILES = (SECRETS_KEY, LINKS_KEY)
 _PEPPER = b"dragoman pepper of API keys"
 _WHAT_TO_DO = (
     f"copy {' and '.join(KEY_FILES)} from a backup, or from the data folder of another server on this database."

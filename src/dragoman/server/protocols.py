@@ -23,11 +23,10 @@ from dragoman.ports.environment import Clock
 from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
 from dragoman.server.access_control import AccessControl, reserve_for_user
-from dragoman.server.key_files import LINKS_KEY
 from dragoman.server.lazy_import import lazy_imports
 from dragoman.server.oidc import mcp_authorization
 from dragoman.settings import Settings
-from dragoman.stores.encryption import load_keys
+from dragoman.stores.encryption import LINKS_KEY, load_keys
 
 
 class ServerContext(NamedTuple):

@@ -19,12 +19,11 @@ import structlog
 
 from dragoman.server.bootstrap_key import announce_ready
 from dragoman.server.bundled_database import Guardian, uses_bundled_database
-from dragoman.server.key_files import KEY_FILES
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import GRACEFUL_SHUTDOWN_TIMEOUT_S, CannotStart, Worker, bind_socket, serve_worker, url_of
 from dragoman.server.stores import FOLDER_ID_FILE
 from dragoman.settings import Settings, SettingsError
-from dragoman.stores.encryption import load_or_create_key
+from dragoman.stores.encryption import KEY_FILES, load_or_create_key
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.sqlite.database import lock_folder
 

@@ -1,4 +1,4 @@
-"""Secrets at rest: AES-256-GCM with a key in the data folder."""
+"""The keys in the data folder, and secrets at rest: AES-256-GCM with one of them."""
 
 import hmac
 import os
@@ -9,6 +9,11 @@ from pathlib import Path
 
 from dragoman.stores import atomic_files
 
+SECRETS_KEY = "secrets.key"
+"""Encrypts the values of secret options and what servers send over NATS, and gives the pepper of API keys."""
+LINKS_KEY = "links.key"
+"""Signs links to uploaded images."""
+KEY_FILES = (SECRETS_KEY, LINKS_KEY)
 _NONCE_BYTES = 12
 KEY_BYTES = 32
 _CONTEXT = b"dragoman secret option"

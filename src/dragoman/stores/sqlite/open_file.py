@@ -1,28 +1,43 @@
-"""The database's file as this process has it open, even after it was deleted."""
+"""The database's file as this process has it open, even after it was deleted, and the keys beside it."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from dragoman.stores.encryption import KEY_FILES
 
 
 class OpenFile:
-    """A file that is watched for its deletion.
+    """A database that is watched for its deletion.
 
-    The descriptor is for the path only: closing another one would release the locks of SQLite.
+    The descriptors are for the paths only: closing another one would release the locks of SQLite.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC) if hasattr(os, "O_PATH") else None
+        self._database = path
+        self._descriptors: dict[str, int] = {}
+        """By the names of the files. The keys are created after the database."""
+        self._open(path)
 
     def is_deleted(self) -> bool:
         """Whether the file is in no folder any more. What is written to it is lost when the process ends."""
-        return self._descriptor is not None and os.fstat(self._descriptor).st_nlink == 0
+        for name in KEY_FILES:
+            if name not in self._descriptors:
+                self._open(self._database.with_name(name))
+        descriptor = self._descriptors.get(self._database.name)
+        return descriptor is not None and os.fstat(descriptor).st_nlink == 0
 
     def rescue_command(self) -> str:
-        """A shell command that copies the deleted file into a new data folder, while the process runs."""
-        return f"mkdir -m 700 RESCUED && cp /proc/{os.getpid()}/fd/{self._descriptor} RESCUED/dragoman.db"
+        """A shell command that copies the deleted files into a new data folder, while the process runs."""
+        copies = [f"cp /proc/{os.getpid()}/fd/{number} RESCUED/{name}" for name, number in self._descriptors.items()]
+        return " && ".join(["mkdir -m 700 RESCUED", *copies])
 
     def close(self) -> None:
         """Stop watching."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def _open(self, path: Path) -> None:
+        if hasattr(os, "O_PATH"):
+            with suppress(FileNotFoundError):
+                self._descriptors[path.name] = os.open(path, os.O_PATH | os.O_CLOEXEC)
