@@ -95,8 +95,7 @@ async def test_the_client_library_reads_the_question_of_a_tool_over_every_protoc
     async with running_socket_server(tmp_path / "data", agents=[clerk], rehearsal=False) as server:
         for protocol in FEATURES:
             async with AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client:
-                trusted = {"trusted_tools": ["seat"]} if protocol == "aap" else {}
-                session = await client.create("clerk", **trusted)
+                session = await client.create("clerk", trusted_tools=["seat"] if protocol == "aap" else ())
                 await session.ask("a seat")
                 (question,) = session.pending
                 assert isinstance(question, Question), (protocol, question)

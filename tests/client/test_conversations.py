@@ -27,7 +27,7 @@ def cases() -> list[tuple[ClientProtocol, Conversation]]:
     ]
 
 
-@pytest.mark.parametrize(("protocol", "conversation"), sampled(cases(), 3), ids=names)
+@pytest.mark.parametrize(("protocol", "conversation"), sampled(cases(), 5), ids=names)
 async def test_a_conversation_survives_cut_connections(
     socket_server: SocketServer, protocol: ClientProtocol, conversation: Conversation
 ) -> None:

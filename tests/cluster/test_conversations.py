@@ -48,8 +48,8 @@ PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
     "a2a": lambda official: A2aDriver(),
 }
 NAMES = list(PROTOCOL_DRIVERS)
-STRIDES = {"openai": 4, "mcp": 3, "a2a": 4}
-"""How many conversations there are for each one that is played unasked, where it is not every second one."""
+STRIDES = {"openai": 6, "a2a": 6}
+"""How many conversations there are for each one that is played unasked, where it is not every fourth one."""
 
 
 def sampled_cases() -> list[Any]:
@@ -57,7 +57,7 @@ def sampled_cases() -> list[Any]:
     cases = [
         (protocol, each, "database", False)
         for protocol in NAMES
-        for each in playable(protocol)[:: STRIDES.get(protocol, 2)]
+        for each in playable(protocol)[:: STRIDES.get(protocol, 4)]
     ]
     played: Counter[str] = Counter()
     for each in WITHOUT_CRASHES:

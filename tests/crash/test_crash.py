@@ -33,11 +33,11 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "lives", "kills"),
     [
-        ("random", extent(60, 6), extent(40, 2)),  # at any time and at any step, including start and stop
+        ("random", extent(60, 4), extent(40, 1)),  # at any time and at any step, including start and stop
         ("sweep", extent(60, 4), extent(60, 4)),  # before every commit in turn, after it and after its publication
         ("hammer", extent(24, 4), extent(24, 4)),  # so early and so often that runs are given up
-        ("first-start", extent(12, 4), extent(12, 4)),  # while the database is created
-        ("stop", extent(16, 4), 0),  # asked to stop under load; some are killed while they drain
+        ("first-start", extent(12, 2), extent(12, 2)),  # while the database is created
+        ("stop", extent(16, 2), 0),  # asked to stop under load; some are killed while they drain
     ],
 )
 async def test_nothing_acknowledged_is_lost_when_servers_die(kind: str, lives: int, kills: int, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ CLUSTER_MODULES = {
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Over several servers only those are played that look into the memory of none.
 
-    Of those over PostgreSQL every other one is played, on one server or on several, unless everything is played.
+    Of those over PostgreSQL every third one is played, on one server or on several, unless everything is played.
     """
     left = [
         item
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         and (item.get_closest_marker("one_server") or getattr(item, "module").__name__ not in CLUSTER_MODULES)  # noqa: B009  # an Item's kind has it
     ]
     on_postgres = [item for item in items if "[postgres" in item.name and item not in left]
-    played = set(sampled(on_postgres, 2))
+    played = set(sampled(on_postgres, 3))
     left += [item for item in on_postgres if item not in played]
     if left:
         config.hook.pytest_deselected(items=left)
