@@ -39,7 +39,11 @@ export function useAgent({ url, key, threadId, isNew, tools }) {
   }
 
   useEffect(() => {
-    const headers = { "X-Run-On-Disconnect": "continue", Authorization: `Bearer ${key}` }; // runs survive a reload
+    const headers = {
+      Authorization: `Bearer ${key}`,
+      "X-Run-On-Disconnect": "continue", // runs survive a reload
+      "X-Message-History": "complete", // an edited first message replaces the first one
+    };
     agent.current = new HttpAgent({ url, headers, threadId });
     agent.current.subscribe({
       onMessagesChanged: redraw,

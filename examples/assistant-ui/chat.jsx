@@ -42,7 +42,8 @@ function historyOf(agent) {
 const messageIdOf = (event) => event.value.messageId ?? event.metadata?.dragoman?.messageId;
 
 export function Chat({ url, apiKey, threadId, children }) {
-  const [agent] = useState(() => new HttpAgent({ url, threadId, headers: { Authorization: `Bearer ${apiKey}` } }));
+  const headers = { Authorization: `Bearer ${apiKey}`, "X-Message-History": "complete" };
+  const [agent] = useState(() => new HttpAgent({ url, threadId, headers }));
   const adapters = useMemo(() => ({ history: historyOf(agent) }), [agent]);
   const runtime = useAgUiRuntime({ agent, adapters, onError: console.warn });
   return <AssistantRuntimeProvider runtime={runtime}>{children}</AssistantRuntimeProvider>;

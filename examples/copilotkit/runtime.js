@@ -26,7 +26,8 @@ class DragomanRunner extends InMemoryAgentRunner {
 
 /** A listener for Node's HTTP server; `url` is that of the agent, such as http://127.0.0.1:8000/ag-ui/assistant. */
 export function copilotKit(url, key, basePath = "/api/copilotkit") {
-  const agent = new HttpAgent({ url, headers: { Authorization: `Bearer ${key}` } });
+  const headers = { Authorization: `Bearer ${key}`, "X-Message-History": "complete" };
+  const agent = new HttpAgent({ url, headers });
   const runtime = new CopilotRuntime({ agents: { default: agent }, runner: new DragomanRunner(url) });
   return createCopilotNodeHandler(createCopilotRuntimeHandler({ runtime, basePath }));
 }

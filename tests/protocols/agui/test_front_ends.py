@@ -146,6 +146,17 @@ async def test_regenerated_and_edited_messages_are_what_the_model_gets(front_end
 
 
 @both
+@requirement("ag-ui-b:front-ends:branches")
+async def test_the_only_message_is_edited_with_a_new_id(front_ends: FrontEnds, kind: Kind) -> None:
+    page = await front_ends.open(kind, thread := str(uuid4()))
+    await page.do("send", text="first", messageId="u1")
+    await page.do("edit", place=0, text="edited", messageId="u9")
+    assert page.said == ["edited", "You said: edited"]
+    assert await front_ends.stored(thread) == page.said
+    assert (await page.do("send", text="recall")).said[-1] == "edited"
+
+
+@both
 @requirement("ag-ui-b:front-ends:tools", "ag-ui-b:front-ends:reload")
 async def test_a_tool_of_the_page_runs_and_the_run_continues_with_its_result(front_ends: FrontEnds, kind: Kind) -> None:
     page = await front_ends.open(kind, thread := str(uuid4()), tools={"paint": "it is blue"})

@@ -17,7 +17,8 @@ export class DragomanAgent extends HttpAgent {
 
     requestInit(input) {
         const init = super.requestInit(input);
-        return { ...init, headers: { ...init.headers, "X-Run-On-Disconnect": "continue" } };
+        const own = { "X-Run-On-Disconnect": "continue", "X-Message-History": "complete" };
+        return { ...init, headers: { ...init.headers, ...own } };
     }
 
     /** A repeated request gets the same stream again: what was seen of it is left out. */

@@ -73,8 +73,16 @@ def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
     ]
 
 
-def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -> Decision:
-    """Decide what a run request does. `sent` are its messages, as `sent_messages` returns them.
+def decide(
+    run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, *, is_complete: bool = False
+) -> Decision:
+    """Decide what a run request does.
+
+    Args:
+        run: the request.
+        sent: its messages, as `sent_messages` returns them.
+        history: the thread.
+        is_complete: the client says that it sends all messages that it shows.
 
     Raises:
         ResultsMissing: an open interrupt is not covered although the request goes on.
@@ -109,7 +117,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -
         metadata=run_metadata_from(
             run,
             unknown,
-            resends_history=bool(placement.new) and begins_answered(sent),
+            resends_history=is_complete or (bool(placement.new) and begins_answered(sent)),
             replaces_answer=placement.again is not None and not sent[-1].is_user,
             closed_calls=len(state.calls) if inputs and placement.branch.before_seq is None else 0,
         ),

@@ -93,6 +93,11 @@ class _Handlers(Handlers):
                 "X-Run-On-Disconnect",
                 "`continue`: the run continues when the client disconnects; `connect` joins it again.",
             ),
+            request_header(
+                "X-Message-History",
+                "`complete`: requests have all messages that the client shows, so that a single message with a new ID"
+                " replaces the first one of a thread.",
+            ),
         ),
         streams=_STREAM,
     )
@@ -156,6 +161,7 @@ class _Handlers(Handlers):
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
             generation="1.0" if run.protocol_version is not None else self._options.min_generation,
             policy="continue" if policy.lower() == "continue" else "cancel",
+            is_complete=(header(request.scope, b"x-message-history") or "").lower() == "complete",
         )
 
 

@@ -7,6 +7,7 @@ Source: specification of AG-UI, B.8 to B.11; shared rules, 1 to 4, 9, 10.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 import structlog
@@ -52,6 +53,8 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     generation: Generation
     policy: DisconnectPolicy
+    is_complete: bool = False
+    """The client says that it sends all messages that it shows."""
 
 
 class Threads:
@@ -113,7 +116,8 @@ class Threads:
             sent = decision.sent_messages(run, spec)
             known = reservation.known_messages
             history = await self._engine.history.compare(session, sent, known)
-            while isinstance(decided := decision.decide(run, sent, history), decision.StopActiveRun):
+            decide = partial(decision.decide, run, sent, history, is_complete=request.is_complete)
+            while isinstance(decided := decide(), decision.StopActiveRun):
                 await self._abandoned.stop_active(session)
             match decided:
                 case decision.ShowSnapshot(unknown_interrupts=unknown):
