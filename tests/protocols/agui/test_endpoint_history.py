@@ -58,8 +58,8 @@ async def test_a_new_text_for_the_newest_message_opens_a_branch(app_server: AppS
 @requirement("ag-ui-b:branch:edit")
 async def test_the_only_message_is_edited_with_a_new_id_by_a_client_that_sends_all_it_shows(endpoint: Endpoint) -> None:
     edited = ["edited", "You said: edited"]
-    shown = ({"x-message-history": "complete"}, edited), ({}, ["first", "You said: first", *edited])
-    for headers, messages in shown:
+    added = ["first", "You said: first", *edited]
+    for headers, messages in (({"x-message-history": "complete"}, edited), (dict[str, str](), added)):
         thread = str(uuid4())
         for text in ("first", "edited"):
             body = {**an_input(thread=thread, messages=[user(text, text)]), "runId": text}
