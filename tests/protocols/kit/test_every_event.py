@@ -45,7 +45,6 @@ IGNORED: dict[str, set[str]] = {
     "AAP": {
         *NOT_IN_STREAMS,
         *("MessageAdded", "RunQueued"),
-        "CallParked",  # in the session's `pending`
         *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in AAP
     },
     "AG-UI": {*NOT_IN_STREAMS, "RunQueued"},
