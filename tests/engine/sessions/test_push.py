@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Receive
 
 from dragoman.core.events import LoggedEvent
+from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
@@ -113,6 +114,34 @@ async def test_a_stream_that_has_ended_needs_no_garbage_collection(world: World)
         gc.enable()
     assert pipe.written, "records were pushed"
     assert b"turn_stop" in sent[-1]
+
+
+async def test_a_deleted_session_that_a_stream_follows_needs_no_garbage_collection(world: World) -> None:
+    """Where few objects are made, the oldest garbage is collected hours later."""
+    engine = await world.start()
+    sent: list[bytes] = []
+
+    async def send_part(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def serve() -> weakref.ref[EventStream]:
+        live = await open_session(engine)
+        frames = TurnFrames(RunId("another"), "delta")
+        stream = await open_stream(engine.follow(live, live.durable_cursor), frames, before=b": ")
+        scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: ReadyPipe()}}
+        streaming = asyncio.create_task(stream(scope, cast("Receive", None), send_part))
+        await asyncio.sleep(0)
+        await engine.delete(live)
+        async with asyncio.timeout(DEADLINE_S):
+            await streaming
+        return weakref.ref(stream)
+
+    gc.disable()
+    try:
+        assert (await asyncio.create_task(serve()))() is None, "nothing refers to it"
+    finally:
+        gc.enable()
+    assert any(b"session_deleted" in each for each in sent)
 
 
 async def test_a_push_that_fails_ends_its_own_reader_and_no_other(world: World) -> None:

@@ -29,11 +29,11 @@ class LiveSession:
         "__weakref__",
         "_clock",
         "_committer",
+        "_failure",
         "_outbox",
         "blocks",
         "claimed_until",
         "epoch",
-        "failure",
         "is_dirty",
         "is_remote",
         "last_writer",
@@ -55,8 +55,7 @@ class LiveSession:
         self.epoch = epoch
         """The claim on the store with which this object writes."""
         self.blocks: dict[LoopId, OpenBlock] = {}
-        self.failure: Exception | None = None
-        """Why this object must not be used any more; the session itself may live on in the store."""
+        self._failure: Exception | None = None
         self.reference_count = 0
         """Number of users of this object, for whom it stays in memory."""
         self.reader_count = 0
@@ -185,7 +184,7 @@ class LiveSession:
             Exception: `failure`, if this object has lost its session.
             TypeError, UnicodeEncodeError: an event holds a value that JSON cannot represent; no event was added.
         """
-        if self.failure is not None:
+        if self._failure is not None:
             raise self.failure
         plain = [encode_plain(event) for event in events]
         outbox, state, at = self._outbox, self.state, self._clock.now()
@@ -209,7 +208,7 @@ class LiveSession:
         Raises:
             Exception: `failure`, if this object has lost its session.
         """
-        if self.failure is not None:
+        if self._failure is not None:
             raise self.failure
         kept = self._outbox.keep(writes)
         self.schedule_commit()
@@ -217,7 +216,7 @@ class LiveSession:
 
     def schedule_commit(self) -> None:
         """Have the committer write what gathered here."""
-        if not self.is_dirty and self.failure is None:
+        if not self.is_dirty and self._failure is None:
             self.is_dirty = True
             self._committer.schedule(self)
 
@@ -248,7 +247,7 @@ class LiveSession:
     def collect(self) -> Append | None:
         """Return what is to be committed, if there is anything."""
         self.is_dirty = self.starts_run = False
-        if self.failure is not None:
+        if self._failure is not None:
             return None
         append = self._outbox.collect(self.state, self.epoch, self.blocks.values())
         if append is not None and append.head is not None:
@@ -280,16 +279,29 @@ class LiveSession:
 
         The pieces of open blocks stay for readers that are still reading the log.
         """
-        if self.failure is not None:
+        if self._failure is not None:
             return
-        self.failure = why
+        self._failure = why
         self._outbox.discard()
-        self._outbox.settle_kept(why)
+        self._outbox.settle_kept(self.failure)
         if self.run_task is not None:
             self.run_task.cancel()
         self.replay_buffer.wake_all()
 
     # --- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why this object must not be used any more; the session itself may live on in the store.
+
+        A new exception each time: one that was raised keeps the frames that it went through, and they this object.
+        """
+        if self._failure is None:
+            return None
+        fresh = type(self._failure).__new__(type(self._failure), *self._failure.args)
+        vars(fresh).update(vars(self._failure))
+        fresh.__cause__ = self._failure.__cause__
+        return fresh
 
     @property
     def is_idle(self) -> bool:

@@ -154,9 +154,10 @@ class Reader:
                 return without_internal_calls(records)
             if self._index is None:
                 continue
-            why = self.live.failure or self._end_reason
-            if why is not None:
-                raise why
+            if self.live.failure is not None:
+                raise self.live.failure
+            if self._end_reason is not None:
+                raise self._end_reason
             if not self._is_heartbeat_due:
                 await self._wait_for_records()
             if self._is_heartbeat_due:
