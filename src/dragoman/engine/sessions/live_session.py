@@ -185,7 +185,7 @@ class LiveSession:
             TypeError, UnicodeEncodeError: an event holds a value that JSON cannot represent; no event was added.
         """
         if self._failure is not None:
-            raise self.failure
+            raise _without_frames(self._failure)
         plain = [encode_plain(event) for event in events]
         outbox, state, at = self._outbox, self.state, self._clock.now()
         if idempotency_record is not None:
@@ -209,7 +209,7 @@ class LiveSession:
             Exception: `failure`, if this object has lost its session.
         """
         if self._failure is not None:
-            raise self.failure
+            raise _without_frames(self._failure)
         kept = self._outbox.keep(writes)
         self.schedule_commit()
         await asyncio.shield(kept)  # several callers share it
@@ -296,12 +296,7 @@ class LiveSession:
 
         A new exception each time: one that was raised keeps the frames that it went through, and they this object.
         """
-        if self._failure is None:
-            return None
-        fresh = type(self._failure).__new__(type(self._failure), *self._failure.args)
-        vars(fresh).update(vars(self._failure))
-        fresh.__cause__ = self._failure.__cause__
-        return fresh
+        return None if self._failure is None else _without_frames(self._failure)
 
     @property
     def is_idle(self) -> bool:
@@ -344,3 +339,11 @@ def to_live_session(view: SessionView) -> LiveSession:
     """The session behind a view: every view that the engine hands out is one."""
     assert isinstance(view, LiveSession), "views come from the engine"
     return view
+
+
+def _without_frames(error: Exception) -> Exception:
+    """A copy of an exception that was not raised yet."""
+    fresh = type(error).__new__(type(error), *error.args)
+    vars(fresh).update(vars(error))
+    fresh.__cause__ = error.__cause__
+    return fresh
