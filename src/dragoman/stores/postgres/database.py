@@ -34,6 +34,8 @@ POOL_SIZE = 4
 RETRY_TIMEOUT_S = 5.0
 """How long to wait for a database that is unavailable."""
 RETRY_DELAY_S = 0.05
+HANDOVER_S = 0.5
+"""How long a start waits for the lock of another server, which PostgreSQL may hold a moment longer than that."""
 ADVISORY_LOCK_NAMESPACE = 0x64726167
 """First half of the advisory lock's key; the second is that of the schema, so several can share a database."""
 _MIGRATION_LOCK, _WRITER_LOCK = 1, 2
@@ -96,7 +98,7 @@ class Database:
                 self.schema_versions = migrate(connection) if is_migrated else require_current(connection)
                 """The schema version before this start and now."""
             if access != "unlocked":
-                self._writer.open()
+                self._writer.open_first()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
             raise StoreUnavailable(f"the database {self.display_url} cannot be used: {error}") from error
         self._writer_thread = ThreadPoolExecutor(1, "dragoman-writer")
@@ -213,6 +215,18 @@ class ReconnectingConnection:
                 )
         self.connection = connection
         return connection
+
+    def open_first(self) -> None:
+        """Connect for the first time. Raises as `open` does."""
+        deadline = time.monotonic() + HANDOVER_S
+        while True:
+            try:
+                self.open()
+                return
+            except DatabaseInUse:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_DELAY_S)
 
     def read(self, work: Work[T]) -> T:
         """Run a read."""
