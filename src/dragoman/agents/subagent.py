@@ -50,9 +50,8 @@ class TaskRun:
         self.user = run.user
         self.options: Mapping[str, str] = run.options
         self.parameters: JsonObject = run.parameters
-        self.metadata: RunMetadata = msgspec.structs.replace(
-            run.metadata, output_schema=None
-        )  # the schema of the run's answer
+        # The schema is that of the run's answer, not of a sub-agent's.
+        self.metadata: RunMetadata = msgspec.structs.replace(run.metadata, output_schema=None)
         self.state = run.state
         self.memories = run.memories
         self.memory_tool: RunnableTool | None = run.memory_tool

@@ -342,7 +342,7 @@ def to_live_session(view: SessionView) -> LiveSession:
 
 
 def _without_frames(error: Exception) -> Exception:
-    """A copy of an exception that was not raised yet."""
+    """A copy of an exception, without its traceback."""
     fresh = type(error).__new__(type(error), *error.args)
     vars(fresh).update(vars(error))
     fresh.__cause__ = error.__cause__

@@ -35,7 +35,7 @@ RETRY_TIMEOUT_S = 5.0
 """How long to wait for a database that is unavailable."""
 RETRY_DELAY_S = 0.05
 HANDOVER_S = 0.5
-"""How long a start waits for the lock of another server, which PostgreSQL may hold a moment longer than that."""
+"""How long a start waits for the lock of a server that has just ended: PostgreSQL releases it a moment later."""
 ADVISORY_LOCK_NAMESPACE = 0x64726167
 """First half of the advisory lock's key; the second is that of the schema, so several can share a database."""
 _MIGRATION_LOCK, _WRITER_LOCK = 1, 2
