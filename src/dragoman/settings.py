@@ -1,6 +1,7 @@
 """The settings: one frozen struct, and what is known of each setting. `settings_loading` reads them."""
 
 import ipaddress
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
@@ -373,6 +374,7 @@ class SettingInfo(NamedTuple):
         return ENVIRONMENT_PREFIX + self.name.upper()
 
 
+@cache
 def all_settings() -> tuple[SettingInfo, ...]:
     """All settings, in the order in which they are documented."""
     hints = get_type_hints(Settings, include_extras=True)
