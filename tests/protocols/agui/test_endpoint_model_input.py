@@ -111,6 +111,8 @@ class Conversation:
     ) -> None:
         self.clients, self.server, self.model, self.version = clients, server, model, version
         self.chance = random.Random(seed)
+        self.says_complete = seed % 2 == 0
+        """Whether the page says that it sends its whole history: only then an only message is always what is shown."""
         self.thread = str(uuid4())
         self.tabs: dict[str, Tab] = {}
         self.newest: Tab | None = None
@@ -125,6 +127,8 @@ class Conversation:
         name = self.chance.choice(("left", "right"))
         tab = self.tabs.get(name)
         if tab is None or (tab.open_calls() and tab is not self.newest):  # the other tab may have answered them
+            return await self.load(name)
+        if self.count and not tab.shown and not self.says_complete:  # loaded before the thread began (see decision 11)
             return await self.load(name)
         if tab.interrupts:
             return await self.decide(tab)
@@ -145,7 +149,9 @@ class Conversation:
         """Open the page, or load it again: where the thread was used last, it shows the same."""
         url, key = f"{self.server.connection.url}/ag-ui/noting", self.server.key("alice")
         before = self.tabs.get(name)
-        tab = self.tabs[name] = Tab(await self.clients.open(self.version, url, thread=self.thread, key=key))
+        headers = {"x-message-history": "complete"} if self.says_complete else None
+        agent = await self.clients.open(self.version, url, thread=self.thread, key=key, headers=headers)
+        tab = self.tabs[name] = Tab(agent)
         self.log.append(f"{name} is loaded")
         if self.count:
             ran = await tab.agent.run()
@@ -162,9 +168,9 @@ class Conversation:
             await self.run(tab, tab.shown[: place + 1])
 
     async def edit(self, tab: Tab) -> None:
-        """Edit a message, also under a new id; the first one keeps its own (see decision 11)."""
+        """Edit a message, also under a new id."""
         if (place := self.place_of_user(tab)) is not None:
-            keeps_id = place == 0 or self.chance.random() < 0.5
+            keeps_id = (place == 0 and not self.says_complete) or self.chance.random() < 0.5
             edited = self.new_message(tab.shown[place]["id"] if keeps_id else None)
             await self.run(tab, [*tab.shown[:place], edited])
 
