@@ -185,8 +185,8 @@ def _response(outputs: list[Any]) -> Response:
             input_tokens=3,
             output_tokens=2,
             total_tokens=5,
-            input_tokens_details=InputTokensDetails(cached_tokens=0, cache_write_tokens=0),
-            output_tokens_details=OutputTokensDetails(reasoning_tokens=0),
+            input_tokens_details=InputTokensDetails(cached_tokens=1, cache_write_tokens=0),
+            output_tokens_details=OutputTokensDetails(reasoning_tokens=1),
         ),
     )
 

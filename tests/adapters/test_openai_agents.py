@@ -44,6 +44,8 @@ from tests.engine.world import (
 )
 from tests.stores.simulated import SimulatedLog
 
+USAGE = Usage(input_tokens=3, output_tokens=2, cached_tokens=1, reasoning_tokens=1)
+
 PAINT = ToolSpec(name="paint", description="Paints.", parameters={"type": "object", "properties": {}})
 
 
@@ -135,7 +137,7 @@ async def test_words_and_reasoning_are_streamed_and_the_next_turn_has_the_exact_
         assert await it.say("hi") == ["user: hi", "thinking: hm", "text: Hello", "step", "end: end_turn"]
         message = (await it.world.history(it.live.state.session_id))[-1]
         assert isinstance(message, AssistantMessage)
-        assert (message.model, message.usage) == ("played", Usage(input_tokens=3, output_tokens=2))
+        assert (message.model, message.usage) == ("played", USAGE)
         await it.say("again")
         reasoning, spoken = it.model.requests[1][1:3]
         assert (reasoning["type"], reasoning["encrypted_content"]) == ("reasoning", "secret")

@@ -55,6 +55,17 @@ def test_text_thinking_usage_and_end_are_in_order() -> None:
     ]
 
 
+def test_cached_and_reasoning_tokens_are_parts_of_the_usage() -> None:
+    counts = {"prompt_tokens": 7, "completion_tokens": 5}
+    parts = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 3}}
+    unknown = {"prompt_tokens_details": None, "completion_tokens_details": {"reasoning_tokens": None}}
+    for details, (cached, reasoning) in [(parts, (4, 3)), (unknown, (0, 0))]:
+        assert read(chunk({"content": "x"}, "stop"), chunk(usage={**counts, **details}), DONE)[-1] == Finished(
+            stop="end_turn",
+            usage=Usage(input_tokens=7, output_tokens=5, cached_tokens=cached, reasoning_tokens=reasoning),
+        )
+
+
 def test_reasoning_sent_under_both_names_is_read_once() -> None:
     assert read(chunk({"reasoning_content": "Hm.", "reasoning": "Hm."}), chunk({}, "stop"))[0] == ThinkingDelta("Hm.")
 

@@ -69,6 +69,7 @@ REQUIREMENTS = (
     *_of(
         "5",
         ("stream:text", "A text turn is streamed from `response.created` to `response.completed` and `[DONE]`"),
+        ("usage:sum", "The usage is the sum over the run's model calls, with cached and reasoning tokens"),
         ("stream:equals-json", "The terminal event has the response that JSON answers have"),
         ("stream:ends", "Each stop reason has its status, event and details"),
         ("stream:replay", "`starting_after` continues a stream at any event, at any time"),

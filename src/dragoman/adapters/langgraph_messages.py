@@ -67,7 +67,12 @@ def images_of(message: AIMessage) -> Iterator[Image]:
 def usage_of(message: AIMessage) -> Usage | None:
     """What a model reported of its tokens."""
     found = message.usage_metadata
-    return found and Usage(input_tokens=found["input_tokens"], output_tokens=found["output_tokens"])
+    return found and Usage(
+        input_tokens=found["input_tokens"],
+        output_tokens=found["output_tokens"],
+        cached_tokens=found.get("input_token_details", {}).get("cache_read") or 0,
+        reasoning_tokens=found.get("output_token_details", {}).get("reasoning") or 0,
+    )
 
 
 def to_human(message: UserMessage) -> HumanMessage:

@@ -341,4 +341,11 @@ def origin_of(raw: Any) -> str:  # noqa: ANN401  # any kind of call item, or its
 
 def _usage_of(response: Response) -> Usage | None:
     usage = response.usage
-    return None if usage is None else Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    if usage is None:
+        return None
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.input_tokens_details.cached_tokens or 0,
+        reasoning_tokens=usage.output_tokens_details.reasoning_tokens or 0,
+    )

@@ -162,7 +162,12 @@ class Bridge(AbstractCapability[Any]):
                 self._run.add(Image(part.content.data_uri))
         used = step.response.usage
         await self._run.end_step(
-            usage=Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens),
+            usage=Usage(
+                input_tokens=used.input_tokens,
+                output_tokens=used.output_tokens,
+                cached_tokens=used.cache_read_tokens,
+                reasoning_tokens=used.output_reasoning_tokens,
+            ),
             model=step.response.model_name,
             private=keep_messages(step.messages, *self._prompt),
         )

@@ -95,15 +95,22 @@ MessageStatus = Literal["completed", "interrupted", "failed", "cut"]
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Token usage that model calls reported."""
+    """Token usage that model calls reported.
+
+    Of the input, `cached_tokens` came from the provider's cache; of the output, `reasoning_tokens` were thinking.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
 
 

@@ -84,9 +84,19 @@ class _Choice(msgspec.Struct, gc=False):
     index: int = 0
 
 
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class _CompletionDetails(msgspec.Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -173,7 +183,7 @@ class AnswerReader:
         if chunk.error is not None:
             raise _classify_error(None, chunk.error)
         if chunk.usage is not None:
-            self._usage = Usage(chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
+            self._usage = _usage_of(chunk.usage)
         events: list[ModelEvent] = []
         for choice in chunk.choices or ():
             if choice.index == 0:  # further choices were not requested
@@ -246,6 +256,16 @@ def parse_arguments(raw: str) -> JsonObject | None:
         return _ARGUMENTS.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
+
+
+def _usage_of(reported: _Usage) -> Usage:
+    prompt, completion = reported.prompt_tokens_details, reported.completion_tokens_details
+    return Usage(
+        input_tokens=reported.prompt_tokens or 0,
+        output_tokens=reported.completion_tokens or 0,
+        cached_tokens=(prompt and prompt.cached_tokens) or 0,
+        reasoning_tokens=(completion and completion.reasoning_tokens) or 0,
+    )
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------

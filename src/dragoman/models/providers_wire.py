@@ -250,9 +250,20 @@ def to_final_events(response: theirs.ModelResponse, provider: str = "") -> list[
         calls.pop()  # truncated; the earlier calls are complete
     if stop == "end_turn" and calls:
         stop = "tool_use"
-    usage = Usage(response.usage.input_tokens, response.usage.output_tokens)
+    usage = usage_of(response)
     data = provider_data_of(provider, response.parts)
     return [*calls, Finished(stop=stop, usage=usage if usage != Usage() else None, provider_data=data)]
+
+
+def usage_of(response: theirs.ModelResponse) -> Usage:
+    """The tokens that a provider reported."""
+    used = response.usage
+    return Usage(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cached_tokens=used.cache_read_tokens,
+        reasoning_tokens=used.output_reasoning_tokens,
+    )
 
 
 def to_model_error(error: ProviderError) -> ModelFailed:

@@ -148,9 +148,9 @@ async def test_each_stop_reason_has_its_own_last_event(endpoint: Endpoint, steps
 
 @requirement("ag-ui-b:events:usage")
 async def test_the_end_of_a_run_reports_known_token_counts(endpoint: Endpoint) -> None:
-    usage = {"usage": {"input_tokens": 5, "output_tokens": 0}}
+    usage = {"usage": {"input_tokens": 5, "output_tokens": 0, "cached_tokens": 4}}
     *_, last = (await endpoint.run(an_input(script({"say": "x"}, usage)))).events
-    assert last["usage"] == [{"inputTokens": 5, "totalTokens": 5}]
+    assert last["usage"] == [{"inputTokens": 5, "totalTokens": 5, "cachedInputTokens": 4}]
 
 
 @requirement("ag-ui-b:validate")

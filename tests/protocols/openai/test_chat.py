@@ -23,6 +23,14 @@ def mirrored(reply: str) -> Any:
 
 
 @requirement("openai-chat:answer:json")
+async def test_cached_and_reasoning_tokens_are_parts_of_the_usage(chat: ChatClient) -> None:
+    used = {"input_tokens": 9, "output_tokens": 5, "cached_tokens": 4, "reasoning_tokens": 3}
+    usage = (await chat.complete(user(script({"usage": used}, {"say": "x"}))))["usage"]
+    assert (usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]) == (9, 4)
+    assert (usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"]) == (5, 3)
+
+
+@requirement("openai-chat:answer:json")
 async def test_an_answer_has_a_message_a_finish_reason_and_the_usage(chat: ChatClient) -> None:
     reply = await chat.send(user("hello"), model="rehearsal")
     assert reply.json == {

@@ -39,6 +39,20 @@ async def test_a_text_turn_is_streamed_and_ends_with_what_json_answers_have(alic
     assert streamed.keys() == answered.keys()
 
 
+@requirement("openai:usage:sum")
+async def test_the_usage_is_that_of_all_steps(alice: OpenAiClient) -> None:
+    one = {"input_tokens": 9, "output_tokens": 5, "cached_tokens": 4, "reasoning_tokens": 3}
+    two = {"input_tokens": 20, "output_tokens": 2, "cached_tokens": 10}
+    answer = await alice.respond(script({"usage": one}, call("add", a=1, b=2), {"usage": two}, {"say": "{result}"}))
+    assert answer["usage"] == {
+        "input_tokens": 29,
+        "input_tokens_details": {"cached_tokens": 14},
+        "output_tokens": 7,
+        "output_tokens_details": {"reasoning_tokens": 3},
+        "total_tokens": 36,
+    }
+
+
 @requirement("openai:items:reasoning", "openai:items:server-tools")
 async def test_thinking_and_a_tool_of_the_server_have_items_of_their_own(alice: OpenAiClient) -> None:
     steps = script({"think": "Hm."}, {"call": {"name": "add", "input": {"a": 1, "b": 2}}}, {"say": "{result}"})

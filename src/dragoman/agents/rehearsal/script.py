@@ -77,6 +77,8 @@ class _Plan(msgspec.Struct, forbid_unknown_fields=True):
 class _Usage(msgspec.Struct, forbid_unknown_fields=True):
     input_tokens: Annotated[int, Meta(ge=0)] = 0
     output_tokens: Annotated[int, Meta(ge=0)] = 0
+    cached_tokens: Annotated[int, Meta(ge=0)] = 0
+    reasoning_tokens: Annotated[int, Meta(ge=0)] = 0
 
 
 _Property = Literal["time_zone", "client_time", "model", "user", "mode"]
@@ -156,7 +158,7 @@ _STEP_BUILDERS: dict[str, Callable[[Json], Step | End | Stop]] = {
     "fork": _fork_step,
     "plan": lambda plan: PlanUpdated(status=plan.status, steps=plan.steps),
     "card": ShowCard,
-    "usage": lambda usage: Usage(usage.input_tokens, usage.output_tokens),
+    "usage": lambda usage: Usage(**msgspec.structs.asdict(usage)),
     "recall": Recall,
     "option": SayOption,
     "props": SayMetadata,

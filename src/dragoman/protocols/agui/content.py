@@ -196,6 +196,8 @@ class TokenUsage(WireStruct, frozen=True, kw_only=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cached_input_tokens: int | None = None
 
 
 class SubagentSuccess(WireStruct, frozen=True, kw_only=True, tag="success", tag_field="type"):

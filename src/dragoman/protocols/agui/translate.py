@@ -479,7 +479,12 @@ def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...]
     total = usage.input_tokens + usage.output_tokens
     if not total:
         return None
-    counts = {"input_tokens": usage.input_tokens or None, "output_tokens": usage.output_tokens or None}
+    counts = {
+        "input_tokens": usage.input_tokens or None,
+        "output_tokens": usage.output_tokens or None,
+        "reasoning_tokens": usage.reasoning_tokens or None,
+        "cached_input_tokens": usage.cached_tokens or None,
+    }
     return (TokenUsage(model=next(iter(models)) if len(models) == 1 else None, total_tokens=total, **counts),)
 
 

@@ -35,8 +35,10 @@ from dragoman.protocols.openai.chat_wire import (
     ChatUsage,
     Choice,
     Completion,
+    CompletionDetails,
     FinishReason,
     FunctionFacts,
+    PromptDetails,
     ToolCall,
 )
 from dragoman.protocols.openai.errors import RunFailed
@@ -229,6 +231,8 @@ class ChatEvents:
             prompt_tokens=tokens.input_tokens,
             completion_tokens=tokens.output_tokens,
             total_tokens=tokens.input_tokens + tokens.output_tokens,
+            prompt_tokens_details=PromptDetails(cached_tokens=tokens.cached_tokens),
+            completion_tokens_details=CompletionDetails(reasoning_tokens=tokens.reasoning_tokens),
         )
         if self._is_stream:
             last = self._chunk({}).replace(b'"finish_reason":null', b'"finish_reason":"%b"' % finish_reason.encode())

@@ -240,7 +240,9 @@ class ResponseEvents:
             output=self.output,
             usage=wire.Usage(
                 input_tokens=usage.input_tokens,
+                input_tokens_details=wire.InputTokensDetails(usage.cached_tokens),
                 output_tokens=usage.output_tokens,
+                output_tokens_details=wire.OutputTokensDetails(usage.reasoning_tokens),
                 total_tokens=usage.input_tokens + usage.output_tokens,
             ),
         )
