@@ -56,10 +56,13 @@ def searched(request: pytest.FixtureRequest) -> Iterator[Searched]:
     if request.param == "sqlite":
         database: Database = request.getfixturevalue("database")
         behind = (
-            "SELECT count(*) FROM sessions LEFT JOIN search_sessions ON session = number"
-            " WHERE owner = 'ann' AND sessions.seq > ifnull(search_sessions.seq, 0)"
+            "SELECT 1 - count(*) + (SELECT count(*) FROM search_behind) FROM search_users"
+            " WHERE user = 'ann' AND is_complete"
         )
-        size = "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)"
+        size = (
+            "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)"
+            " + (SELECT count(*) FROM search_behind)"
+        )
 
         async def count(statement: str) -> int:
             return int((await database.read(lambda connection: connection.execute(statement).fetchone()))[0])
@@ -151,6 +154,81 @@ async def test_a_deleted_session_leaves_nothing_in_the_index(searched: Searched)
     async with asyncio.timeout(DEADLINE_S):
         while await searched.size():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+
+async def test_a_title_in_the_index_changes_with_the_session(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_batches, "COMPARED_AT_A_TIME", 2)
+    store = searched.store
+    writers = [await new_session_in(store, number, at=NOON + timedelta(seconds=number)) for number in range(1, 9)]
+    first, second = (SettingsChanged(change=SettingsChange(title=title)) for title in ("first title", "second title"))
+    assert await commit_accepted(store, writers[0].append(first)) == [True]
+    assert await found(store, "first title") == [writers[0].session_id]
+    await until_indexed(searched)
+    assert await found(store, "first title") == [writers[0].session_id], "it is found in the index"
+    assert await commit_accepted(store, writers[0].append(second)) == [True]
+    for _ in range(2):
+        assert await found(store, "first title") == []
+        assert await found(store, "second title") == [writers[0].session_id]
+        await until_indexed(searched)
+
+
+@pytest.mark.parametrize("searched", ["sqlite"], indirect=True)
+async def test_a_list_and_a_search_of_many_sessions_visit_as_few_rows_as_of_some(
+    searched: Searched, database: Database
+) -> None:
+    """Judged by the instructions of SQLite's virtual machine."""
+    store = searched.store
+    needle = await new_session_in(store, 1)
+    assert await commit_accepted(store, needle.text_events("a needle in it")) == [True]
+    assert await found(store, "needle") == [needle.session_id]
+    await until_indexed(searched)
+    steps: list[list[int]] = []
+    for first, last in ((2, 500), (501, 2500)):
+        await database.writer.run(partial(add_indexed_sessions, first, last))
+        steps.append([await count_steps(database, read) for read in (LIST, SEARCH)])
+    for of_some, of_many in zip(*steps, strict=True):
+        assert of_many < of_some * 1.1
+    page = await store.recent(ANN, "needle", 0, 10)
+    assert ([state.session_id for state in page.states], page.total) == ([needle.session_id], 1)
+    assert (await store.recent(ANN, "", 0, 10)).total == 2500
+
+
+LIST = partial(sqlite_search.find_recent_sessions, ANN, 0, 10)
+SEARCH = partial(sqlite_search.search_sessions, ANN, "needle", 0, 10)
+
+
+def add_indexed_sessions(first: int, last: int, connection: sqlite3.Connection) -> None:
+    """Add sessions of Ann's that are like the first one, and indexed."""
+    connection.execute(
+        "WITH RECURSIVE numbers (each) AS (SELECT ?1 UNION ALL SELECT each + 1 FROM numbers WHERE each < ?2)"
+        " INSERT INTO sessions SELECT each, 'session ' || each, owner, created_at, updated_at + each, seq, epoch,"
+        " is_running, head, settings, head_checksum, settings_checksum, is_unlisted, expires_at, quarantine"
+        " FROM numbers, sessions WHERE number = 1",
+        (first, last),
+    )
+    connection.execute("INSERT OR IGNORE INTO search_sessions SELECT number, seq FROM sessions")
+    connection.execute("DELETE FROM search_behind")
+
+
+async def count_steps(database: Database, read: Callable[[sqlite3.Connection], object]) -> int:
+    """How many instructions SQLite executes for a read."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    def counted(connection: sqlite3.Connection) -> None:
+        connection.set_progress_handler(count, 1)
+        try:
+            read(connection)
+        finally:
+            connection.set_progress_handler(None, 0)
+
+    await database.read(counted)
+    return steps
 
 
 async def test_the_index_of_texts_is_whole_after_a_deletion(database: Database) -> None:

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from dragoman.core import events
@@ -17,6 +18,7 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.lookups import searchable, text_in
 from dragoman.stores.search_batches import COMMIT_CHARS, SEPARATOR, commits
 from dragoman.stores.sqlite.database import Database
+from dragoman.stores.sqlite.search_behind import sessions_behind
 from dragoman.stores.sqlite.session_search import DOCUMENT_ID_BITS
 
 READ_SESSIONS = 1024
@@ -24,21 +26,21 @@ READ_CHARS = 1024 * 1024
 """Bounds of what is read at a time."""
 MAX_EVENTS_OF_RUN = 256
 """A session is indexed between its runs; one whose run has more events than that, also during the run."""
-_BEHIND = (
-    "SELECT number, session_id, ifnull(search_sessions.seq, 0),"
-    " iif(json_valid(settings), json_extract(settings, '$.title'), NULL), sessions.seq"
-    " FROM sessions LEFT JOIN search_sessions ON session = number"
-    " WHERE owner = ? AND is_unlisted = 0 AND sessions.seq > ifnull(search_sessions.seq, 0) + iif(is_running, ?, 0)"
-    " ORDER BY updated_at DESC LIMIT ?"
-)
 _TEXTS = (
     "SELECT seq, CAST(payload AS BLOB) FROM events"
     " WHERE session = ? AND seq > ? AND type IN ('message_added', 'block_closed') ORDER BY seq"
 )
 
+_REMOVE_OTHER_TITLES = "DELETE FROM search_texts WHERE session = ? AND is_title = 1 AND text <> ?"
+_ADD_TITLE = (
+    "INSERT INTO search_texts SELECT ?1, ?2, ?3, 1"
+    " WHERE NOT EXISTS (SELECT 1 FROM search_texts WHERE session = ?2 AND is_title = 1)"
+)
+_NOT_BEHIND = "DELETE FROM search_behind WHERE session = ?1 AND ?2 >= (SELECT seq FROM sessions WHERE number = ?1)"
+
 
 class _Addition(NamedTuple):
-    """Texts of a session to index."""
+    """Texts of a session to index, and its title."""
 
     number: int
     session_id: str
@@ -66,22 +68,35 @@ class SearchIndexer:
         with suppress(StoreUnavailable):  # the next search continues
             while self._owners:
                 owner = next(iter(self._owners))
-                while batch := await self._database.search(partial(_next_batch, owner)):
-                    for part in commits(batch):
-                        await self._database.writer.run(partial(_write, owner, part))
+                await self._database.writer.run(partial(_add_user, owner))
+                while True:
+                    while batch := await self._database.search(partial(_next_batch, owner)):
+                        for part in commits(batch):
+                            await self._database.writer.run(partial(_write, owner, part))
+                    if not await self._database.writer.run(partial(_note_complete, owner)):
+                        break  # what changed meanwhile was indexed, too
                 self._owners.pop(owner)
+
+
+def _add_user(owner: UserId, connection: sqlite3.Connection) -> None:
+    """Have changed sessions of the user noted from now on."""
+    connection.execute("INSERT OR IGNORE INTO search_users (user) VALUES (?)", (owner,))
+
+
+def _note_complete(owner: UserId, connection: sqlite3.Connection) -> bool:
+    """Note that what is not indexed has been noted. Returns False if that was known."""
+    statement = "UPDATE search_users SET is_complete = 1 WHERE user = ? AND is_complete = 0"
+    return connection.execute(statement, (owner,)).rowcount > 0
 
 
 def _next_batch(owner: UserId, connection: sqlite3.Connection) -> list[_Addition]:
     batch: list[_Addition] = []
     remaining_chars = READ_CHARS
-    for number, session_id, after, title, last_seq in connection.execute(
-        _BEHIND, (owner, MAX_EVENTS_OF_RUN, READ_SESSIONS)
-    ):
+    for behind in sessions_behind(owner, connection, lead=MAX_EVENTS_OF_RUN, limit=READ_SESSIONS):
         texts: list[str] = []
         chars = 0
-        seq = last_seq
-        for event_seq, payload in connection.execute(_TEXTS, (number, after)):
+        seq = behind.seq
+        for event_seq, payload in connection.execute(_TEXTS, (behind.number, behind.indexed_seq)):
             with suppress(ValueError):  # damaged: reading the session reports it
                 texts.append(text_in(events.decode(payload)))
                 chars += len(texts[-1])
@@ -89,7 +104,7 @@ def _next_batch(owner: UserId, connection: sqlite3.Connection) -> list[_Addition
                 seq = event_seq  # the next batch continues there
                 break
         text = searchable(SEPARATOR.join(texts))
-        batch.append(_Addition(number, session_id, seq, searchable(title or ""), text))
+        batch.append(_Addition(behind.number, behind.session_id, seq, searchable(behind.title or ""), text))
         remaining_chars -= chars
         if remaining_chars <= 0:
             break
@@ -97,20 +112,20 @@ def _next_batch(owner: UserId, connection: sqlite3.Connection) -> list[_Addition
 
 
 def _write(owner: UserId, batch: Sequence[_Addition], connection: sqlite3.Connection) -> None:
-    connection.execute("INSERT OR IGNORE INTO search_users (user) VALUES (?)", (owner,))
     (user,) = connection.execute("SELECT number FROM search_users WHERE user = ?", (owner,)).fetchone()
     first = user << DOCUMENT_ID_BITS
     (last,) = connection.execute(
         "SELECT max(id) FROM search_texts WHERE id BETWEEN ? AND ?", (first, first + (1 << DOCUMENT_ID_BITS) - 1)
     ).fetchone()
-    next_id = first if last is None else last + 1
+    ids = count(first if last is None else last + 1)
     for each in batch:
         session = (each.number, each.session_id)
         if not connection.execute("SELECT 1 FROM sessions WHERE number = ? AND session_id = ?", session).fetchone():
             continue  # it was deleted meanwhile
-        connection.execute(
-            "INSERT OR REPLACE INTO search_sessions VALUES (?, ?, ?)", (each.number, each.seq, each.title)
-        )
+        connection.execute("INSERT OR REPLACE INTO search_sessions VALUES (?, ?)", (each.number, each.seq))
+        connection.execute(_REMOVE_OTHER_TITLES, (each.number, each.title))
+        if each.title:
+            connection.execute(_ADD_TITLE, (next(ids), each.number, each.title))
         if each.text:
-            connection.execute("INSERT INTO search_texts VALUES (?, ?, ?)", (next_id, each.number, each.text))
-            next_id += 1
+            connection.execute("INSERT INTO search_texts VALUES (?, ?, ?, 0)", (next(ids), each.number, each.text))
+        connection.execute(_NOT_BEHIND, (each.number, each.seq))
