@@ -34,6 +34,21 @@ from tests.stores.contract import ANN, BOB, commit_accepted, new_session_in, ses
 DEADLINE_S = 60
 ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
+TO_INDEX_OF_0_1_0 = """
+    DROP TRIGGER listed_session_created; DROP TRIGGER listed_session_deleted; DROP TRIGGER session_listed;
+    DROP TRIGGER session_unlisted; DROP TABLE session_counts;
+    DROP TRIGGER session_created_for_search; DROP TRIGGER session_changed_for_search;
+    DROP TRIGGER session_deleted_for_search; DROP TABLE search_behind;
+    ALTER TABLE search_texts DROP COLUMN is_title;
+    ALTER TABLE search_sessions ADD COLUMN title TEXT NOT NULL DEFAULT '';
+    DELETE FROM search_users;
+    ALTER TABLE search_users DROP COLUMN is_complete;
+    INSERT INTO search_users VALUES (1, 'ann');
+    INSERT INTO search_sessions SELECT number, seq, json_extract(settings, '$.title') FROM sessions;
+    INSERT INTO search_texts SELECT (1 << 32) + number - 1, number, 'a text' FROM sessions;
+    PRAGMA user_version = 18;
+"""
+
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
@@ -306,6 +321,26 @@ def test_the_newest_matches_are_a_prefix_of_all_matches_and_enough_unless_the_in
     assert not newest.is_complete or newest.sessions == expected
     assert newest.is_complete or newest.needs_index or len(newest.sessions) > needed or read >= 20
     assert not newest.needs_index or has_index
+
+
+async def test_an_index_of_release_0_1_0_finds_titles_and_texts(tmp_path: Path) -> None:
+    with closing(Database(tmp_path)) as database:
+        database.start()
+        store = SqliteLog(database)
+        for number, title in ((1, "one title"), (2, "another title")):
+            writer = await new_session_in(store, number, at=NOON + timedelta(seconds=number))
+            titled = SettingsChanged(change=SettingsChange(title=title))
+            assert await commit_accepted(store, writer.append(titled), writer.text_events("a text")) == [True, True]
+    with closing(sqlite3.connect(tmp_path / "dragoman.db")) as connection:
+        connection.executescript(TO_INDEX_OF_0_1_0)
+    with closing(Database(tmp_path)) as database:
+        database.start()
+        store = SqliteLog(database)
+        assert await found(store, "another title") == [session_id(2)]
+        assert await found(store, "a text") == [session_id(2), session_id(1)]
+        titles = "SELECT id & 0xffffffff, text FROM search_texts WHERE id > 1 << 32 AND is_title = 1 ORDER BY id"
+        stored = await database.read(lambda connection: connection.execute(titles).fetchall())
+        assert stored == [(2, "one title"), (3, "another title")], "they follow the user's texts"
 
 
 async def test_lists_of_other_users_do_not_wait_for_searches(database: Database) -> None:
