@@ -38,6 +38,7 @@ REQUIREMENTS = (
         ("request:parameters", "Sampling parameters reach the model, and no other run"),
         ("request:tools", "Tools of the application are called by the client, in their run only"),
         ("request:tool-choice", "`none` and `allowed_tools` keep tools from the model"),
+        ("request:max-calls", "Behind `max_tool_calls` calls of the server fail unexecuted, and the agent answers"),
         ("request:echo", "A response repeats what its request asked for, and has every field"),
         ("request:system", "`system` and `developer` messages become system entries of the session"),
         ("request:content", "Texts, pictures and files of messages, also in the parts that proxies write"),
@@ -116,12 +117,6 @@ REQUIREMENTS = (
         ("websocket:errors", "Failures are an `error` with status and code; the handshake is refused as a request is"),
         ("websocket:close", "Closing stops the response, unless it is to continue; a revoked key closes"),
         ("websocket:limit", "After 60 minutes the connection ends with `websocket_connection_limit_reached`"),
-    ),
-    _gap(
-        "2",
-        "max-tool-calls",
-        "`max_tool_calls` ends a run",
-        "only repeated: the agent's own limit counts",
     ),
     _gap(
         "9",

@@ -1,4 +1,4 @@
-"""Headless runs: the answer goes to a program, and nobody can be asked anything. Pure."""
+"""What applications rule out in a run: questions to a person, further calls, answers of another form. Pure."""
 
 from typing import Literal
 
@@ -19,6 +19,11 @@ def cannot_ask(metadata: RunMetadata, kind: Literal["permission", "question"]) -
 def refusal_without_user(kind: Literal["permission", "question"]) -> str:
     """Why a call that needs a person is denied in a headless run, as the model reads it."""
     return NO_USER_ANSWER if kind == "question" else APPROVAL_UNAVAILABLE
+
+
+def too_many_calls(limit: int) -> str:
+    """Why a call is not executed in a run whose application limits calls, as the model reads it."""
+    return f"the application allows {limit} tool calls in this run: answer without further calls"
 
 
 def output_instruction(schema: Json) -> str:

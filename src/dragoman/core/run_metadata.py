@@ -40,6 +40,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         forwarded: what the client sent for the agent's own use; unset if nothing.
         headless: the answer goes to a program, and nobody can be asked anything.
         denies_approvals: the user cannot approve calls in this run: those that need it fail, and the agent continues.
+        max_calls: how many calls of the agent the server executes; further ones fail, and the agent continues.
         output_schema: the JSON Schema that the answer has to match.
         instructions: the application's instructions for this run alone, which follow the agent's own.
         mode: the mode of this run, whatever the session's is; None if it is the session's.
@@ -63,6 +64,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     forwarded: Json = msgspec.UNSET
     headless: bool = False
     denies_approvals: bool = False
+    max_calls: int | None = None
     output_schema: Json = None
     instructions: str | None = None
     mode: Literal["planning", "executing"] | None = None

@@ -128,6 +128,24 @@ async def test_a_choice_of_tools_keeps_others_from_the_model(alice: OpenAiClient
     assert await mirrored(alice, "tools", tools=tools, tool_choice=allowed) == ["b"]
 
 
+@requirement("openai:request:max-calls")
+async def test_calls_behind_the_limit_of_a_response_fail_and_the_agent_answers(alice: OpenAiClient) -> None:
+    add = {"name": "add", "input": {"a": 1, "b": 2}}
+    steps = script({"call": add}, {"calls": [{"name": "pick", "input": {}}, add, add]}, {"say": "done"})
+    first = await alice.respond(steps, max_tool_calls=2, tools=[function("pick")])
+    calls = [each for each in first["output"] if each["type"] == "mcp_call"]
+    assert [(each["status"], each["output"]) for each in calls] == [
+        ("completed", "3"),
+        ("completed", "3"),
+        ("failed", None),
+    ]
+    assert "the application allows 2 tool calls in this run" in calls[-1]["error"]["content"]
+    (picked,) = (each for each in first["output"] if each["type"] == "function_call")
+    answers = [output(picked["call_id"], "it")]
+    rest = await alice.respond(answers, previous_response_id=first["id"], max_tool_calls=1)
+    assert (rest["status"], text_of(rest)) == ("completed", "done")
+
+
 @requirement("openai:request:instructions", "openai:request:system")
 async def test_instructions_hold_for_a_run_and_system_messages_stay(alice: OpenAiClient) -> None:
     recall = script({"recall": "system"})

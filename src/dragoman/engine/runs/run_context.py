@@ -5,7 +5,7 @@ One object is one loop of one run: the root loop, or that of a sub-agent below a
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -40,9 +40,9 @@ from dragoman.core.events import (
     SharedStateReplaced,
     StageChanged,
 )
-from dragoman.core.headless import cannot_ask, refusal_without_user
+from dragoman.core.headless import cannot_ask, refusal_without_user, too_many_calls
 from dragoman.core.history import without_repetitions
-from dragoman.core.ids import CallId, LoopId, MessageId, RunId, SessionId, UserId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_zone
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec, is_trusted
 from dragoman.core.ui_schema import check_card
@@ -97,6 +97,7 @@ class LoopRun:
         "_message",
         "_pending_deltas",
         "_seen_denials",
+        "_server_calls",
         "_step_calls",
         "_steps",
         "_wait_for_valid_lease",
@@ -175,6 +176,8 @@ class LoopRun:
         self._step_calls: list[RequestedCall] = []
         self._seen_denials: frozenset[tuple[CallId, int]] = frozenset()
         self._steps = 0
+        self._server_calls = 0
+        """The calls of this loop that the server executes and clients see."""
         self._drain_budget = DRAIN_AFTER
         self._is_parking = is_parking
 
@@ -348,10 +351,11 @@ class LoopRun:
         for index, each in enumerate(requested, self._block_count):
             call, tool = each.call, each.tool
             kind = self._call_kind(call.name) if tool is None and not each.recorded else "inline"
-            if (kind == "question" or kind == "permission") and cannot_ask(self.metadata, kind):
-                tool, kind = UnattendedTool(call.name, kind), "inline"
             declaration = tool.declaration if tool is not None else self.agent.spec.tool(call.name)
             internal = declaration is not None and declaration.policy.internal
+            if not internal and (refusal := self._refusal_of(kind, recorded=each.recorded)) is not None:
+                tool, kind = RefusedTool(call.name, refusal), "inline"
+                declaration = tool.declaration
             if tool is not None:
                 tools_by_call[call.call_id] = tool
             server = each.server or (declaration.server if declaration is not None else None)
@@ -387,6 +391,16 @@ class LoopRun:
             return ()
         results = await self._calls.settle(self, tools_by_call)
         return [results[call_id] for call_id in own]
+
+    def _refusal_of(self, kind: CallKind, *, recorded: bool) -> str | None:
+        """Why a call is not executed, as the model reads it; None if nothing prevents it."""
+        if (kind == "question" or kind == "permission") and cannot_ask(self.metadata, kind):
+            return refusal_without_user(kind)
+        limit = self.metadata.max_calls
+        if limit is None or recorded or self.loop != ROOT or kind in ("client", "question"):
+            return None
+        self._server_calls += 1
+        return too_many_calls(limit) if self._server_calls > limit else None
 
     def _is_call_internal(self, requested: RequestedCall) -> bool:
         """Whether no client sees a call, because its tool is internal."""
@@ -511,15 +525,15 @@ class LoopRun:
             raise asyncio.CancelledError
 
 
-class UnattendedTool:
-    """Replaces a call that needs a person in a headless run: it fails, and the agent continues."""
+class RefusedTool:
+    """Replaces a call that is not executed: it fails with the reason, and the agent continues."""
 
-    def __init__(self, name: str, kind: Literal["permission", "question"]) -> None:
+    def __init__(self, name: str, reason: str) -> None:
         spec = ToolSpec(name=name, description="", parameters={"type": "object"})
         self.declaration = ServerTool(spec=spec, policy=ToolPolicy(exposed=False))
         """A hidden tool without parameters."""
-        self._error_message = refusal_without_user(kind)
+        self._reason = reason
 
     async def run(self, arguments: JsonObject, context: ToolContext) -> Json:
         """Fail."""
-        raise ToolFailed(self._error_message)
+        raise ToolFailed(self._reason)

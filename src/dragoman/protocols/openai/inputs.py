@@ -229,6 +229,7 @@ def submit_from(fields: CreateResponse, given: NewInput, *, keeps_unlisted: bool
         metadata=RunMetadata(
             user=fields.user or fields.safety_identifier,
             instructions=fields.instructions,
+            max_calls=fields.max_tool_calls,
             output_schema=_output_schema(fields),
             protocol=msgspec.to_builtins(shown),
         ),
