@@ -145,6 +145,15 @@ async def test_a_failed_run_is_not_repeated_by_clients(chat: ChatClient) -> None
 
 
 @requirement("openai-chat:request:messages")
+async def test_of_instructions_alone_the_last_is_answered(chat: ChatClient) -> None:
+    first, last = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": script({"recall": "system"})},
+    )
+    assert await chat.say(first, last) == "Be brief."
+
+
+@requirement("openai-chat:request:messages")
 async def test_messages_of_all_roles_are_the_past_and_instructions_are_those_of_the_run(chat: ChatClient) -> None:
     made = {"id": "c1", "type": "function", "function": {"name": "paint", "arguments": "{}"}}
     messages = [
@@ -224,7 +233,6 @@ REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no model": ({"model": None}, "missing_required_parameter", "model"),
     "no messages": ({"messages": None}, "missing_required_parameter", "messages"),
     "empty": ({"messages": []}, "empty_input", "messages"),
-    "only instructions": ({"messages": [{"role": "system", "content": "x"}]}, "empty_input", "messages"),
     "not a list": ({"messages": "hi"}, "invalid_type", "messages"),
     "not an object": ({"messages": ["hi"]}, "invalid_type", "messages[0]"),
     "role": ({"messages": [{"role": "function", "content": "x"}]}, "invalid_value", "messages[0].role"),

@@ -41,7 +41,7 @@ async def mirrored(alice: OpenAiClient, given: Json, **more: Json) -> Json:
             "unsupported_value",
             "input[0].output[0].file_id",
         ),
-        ({"input": [{"role": "developer", "content": "x"}]}, "nothing_new", "input"),
+        ({"input": [{"role": "assistant", "content": "x"}]}, "nothing_new", "input"),
         ({"model": 3}, "invalid_type", "model"),
         ({"instructions": 3}, "invalid_type", "instructions"),
         ({"previous_response_id": "resp_1"}, "previous_response_not_found", "previous_response_id"),
@@ -155,6 +155,18 @@ async def test_instructions_hold_for_a_run_and_system_messages_stay(alice: OpenA
     later = [{"role": "system", "content": "in rhyme"}, {"role": "user", "content": recall}]
     second = await alice.respond(later, previous_response_id=first["id"])
     assert (text_of(second), second["instructions"]) == ("be brief | in rhyme", None)
+
+
+@requirement("openai:request:system")
+async def test_instructions_behind_the_users_message_stay_and_alone_they_are_answered(alice: OpenAiClient) -> None:
+    asked, kind = {"role": "user", "content": script({"recall": "system"})}, {"role": "developer", "content": "be kind"}
+    assert text_of(await alice.respond([asked, kind])) == "be kind"
+    assert text_of(await alice.respond([kind, {**asked, "role": "system"}])) == "be kind"
+    call_item = {"type": "function_call", "call_id": "c1", "name": "pick", "arguments": "{}"}
+    past = [{"role": "user", "content": "x"}, call_item, output("c1", "it"), kind]
+    answered = await alice.respond(past)
+    items = await alice.get(f"/responses/{answered['id']}/input_items?limit=1")
+    assert items["data"][0]["content"] == [{"type": "input_text", "text": "be kind"}]
 
 
 @requirement("openai:request:echo")

@@ -64,6 +64,8 @@ def decode_chat(raw: bytes) -> ParsedChat:
         if name not in body:
             raise InvalidParameter("missing_required_parameter", "this field is required", name)
     instructions, items, places = _items(body["messages"])
+    if instructions and not items:  # OpenAI's models answer them, too
+        items, places = [{"role": "user", "content": instructions.pop()}], [f"messages[{len(body['messages']) - 1}]"]
     _refuse_unsupported(body)
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
     options = body.get("stream_options")

@@ -22,6 +22,8 @@ from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.requests import CreateResponse, InputItem, RunFields
 from dragoman.protocols.openai.translate import PROTOCOL
 
+INSTRUCTIONS = ("system", "developer")
+"""The roles of messages that instruct the agent."""
 Content = str | tuple[core.InputBlock, ...]
 
 
@@ -74,11 +76,15 @@ def new_input(items: Sequence[InputItem], start: int = 0, open_calls: Sequence[C
 def past_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> NewInput:
     """What a request starts a new session with: its last user message, or results behind it, and the past before that.
 
+    If all messages are instructions, the last one is the user's: OpenAI's models answer them, too.
+
     Raises:
         InvalidParameter: there is nothing to run, or an answer to a call that the request does not have.
     """
-    users = [index for index, item in enumerate(items) if isinstance(item, requests.Message) and item.role == "user"]
-    last = users[-1] if users else -1
+    if {_role(item) for item in items} <= {None, *INSTRUCTIONS} and _role(items[-1]) is not None:
+        items = (*items[:-1], msgspec.structs.replace(items[-1], role="user"))
+    places = (index for index in range(len(items) - 1, -1, -1) if _role(items[index]) == "user")
+    last = next(places, -1)
     calls = {item.call_id for item in items if isinstance(item, requests.FunctionCall)}
     behind = list(enumerate(items))[last + 1 :]
     for index, item in behind:
@@ -92,8 +98,12 @@ def past_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> New
         return _reopen(seeds_from(items, new_id))
     if last < 0:
         raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
-    found = new_input(items[last : last + 1])
+    found = new_input([items[last], *(item for _, item in behind if _role(item) in INSTRUCTIONS)])
     return found._replace(seeds=seeds_from(items[:last], new_id), paths={"messages[0]": f"input[{last}]"})
+
+
+def _role(item: InputItem) -> str | None:
+    return item.role if isinstance(item, requests.Message) else None
 
 
 def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
@@ -104,7 +114,9 @@ def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
     if not results or not isinstance(last, core.AssistantMessage):
         raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
     return NewInput(
-        seeds[: place + 1], answers=tuple(Result(call_id=each.call_id, content=each.content) for each in results)
+        seeds[: place + 1],
+        system=tuple(each.content for each in seeds[place:] if isinstance(each, core.SystemMessage)),
+        answers=tuple(Result(call_id=each.call_id, content=each.content) for each in results),
     )
 
 

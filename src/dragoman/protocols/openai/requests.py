@@ -4,7 +4,7 @@ Unknown fields are ignored, and null is the same as absent. Source: section 2.
 """
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -59,10 +59,13 @@ class RefusalPart(msgspec.Struct, frozen=True, tag="refusal", tag_field="type"):
 Part = TextPart | ImagePart | FilePart | RefusalPart
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+Role = Literal["user", "assistant", "system", "developer"]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message of any role."""
 
-    role: Literal["user", "assistant", "system", "developer"]
+    role: Role
     content: str | tuple[Part, ...]
     id: str | None = None
 
@@ -136,6 +139,7 @@ _ITEMS: dict[str, Any] = {
         OtherItem,
     ),
 }
+_ROLES = get_args(Role)
 _TEXT_PARTS = ("text", "output_text", "summary_text")
 
 # --- the other fields -------------------------------------------------------------------------------------------------
@@ -309,6 +313,8 @@ def parse_items(value: Json, path: str = "input") -> tuple[InputItem, ...]:
 def _item(value: Json, path: str) -> InputItem:
     if not isinstance(value, dict):
         raise InvalidParameter("invalid_type", "an item is an object", path)
+    if len(value) == 2 and (role := value.get("role")) in _ROLES and isinstance(text := value.get("content"), str):
+        return Message(role=role, content=text)  # long histories consist of these
     kind = value.get("type") or ("message" if "role" in value else "item_reference")
     decoded = _ITEMS.get(kind) if isinstance(kind, str) else None
     if decoded is None:
