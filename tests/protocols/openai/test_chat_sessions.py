@@ -170,12 +170,29 @@ async def test_a_session_key_names_a_listed_session_whichever_place_brings_it(
 
 
 @requirement("openai-chat:session:list")
+@pytest.mark.parametrize(
+    "title",
+    [
+        pytest.param(
+            "### Task:\nGenerate a title.\n### Chat History:\nUSER: hello\nASSISTANT: ",
+            id="as Open WebUI 0.12 sends it",
+        ),
+        pytest.param(
+            "Provide a concise, 5-word-or-less title for the conversation …\n\nConversation:\nUser: hello\nAI: ",
+            id="as LibreChat sends it",
+        ),
+        pytest.param(
+            "Analyze this conversation and provide:\n1. …\n2. …\n\nUser: hello\nAI: ",
+            id="as LibreChat sends it for an object",
+        ),
+    ],
+)
 async def test_a_request_for_a_title_does_not_begin_the_conversation_even_if_it_comes_first(
-    kept: ChatClient, app_server: AppServer
+    kept: ChatClient, app_server: AppServer, title: str
 ) -> None:
-    """As Open WebUI 0.12 sends it, while the user's message is on its way."""
-    title = await kept.send(user("### Task:\nGenerate a title.\n### Chat History:\nUSER: hello\nASSISTANT: "))
-    assert "x-dragoman-session" not in title.headers
+    """As applications send it while the user's message is on its way."""
+    titled = await kept.send(user(title))
+    assert "x-dragoman-session" not in titled.headers
     reply = await kept.send(user("hello"))
     stored = await history(app_server, reply.headers["x-dragoman-session"])
     assert stored == [("user", "hello"), ("assistant", GREETING)]

@@ -22,8 +22,13 @@ from dragoman.protocols.openai.translate import PROTOCOL
 
 _REASONING = (("<think>", "</think>"), ('<details type="reasoning"', "</details>"))
 """How applications show an agent's thinking in its text: the beginning and the end."""
-_TASK, _CHAT = "### Task:", "### Chat History:"
-"""How Open WebUI's requests for titles, tags and suggestions begin, and what they have before the messages."""
+_TASKS = (
+    ("### Task:", "### Chat History:"),
+    ("Provide a concise, 5-word-or-less title for the conversation", "\nUser: "),
+    ("Analyze this conversation and provide:", "\nUser: "),
+)
+"""How requests for titles, tags and suggestions begin, and what they have before the messages: those of Open WebUI, and
+of LibreChat with each of its methods."""
 
 
 class _Turn(msgspec.Struct):
@@ -71,10 +76,12 @@ class NewMessages(NamedTuple):
 def is_task(items: Sequence[InputItem]) -> bool:
     """Whether a request is one that an application makes for itself, and not the beginning of a conversation.
 
-    Open WebUI asks for the title of a new chat with the chat's key, and not always after the user's message.
+    Open WebUI and LibreChat ask for a new chat's title with the chat's key, and not always after the user's message.
     """
     sent = _sent_turns(items)
-    return len(sent) == 1 and sent[0].is_user and sent[0].text.startswith(_TASK) and _CHAT in sent[0].text
+    if len(sent) != 1 or not sent[0].is_user:
+        return False
+    return any(sent[0].text.startswith(begin) and chat in sent[0].text for begin, chat in _TASKS)
 
 
 def compare(items: Sequence[InputItem], events: Iterable[LoggedEvent]) -> NewMessages | None:
