@@ -8,7 +8,7 @@ import hashlib
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from socket import socket
@@ -126,15 +126,15 @@ class AppServer:
         self.clock = ManualClock()
         self._manual_clock = manual_clock
         self._is_complete = keys is not None
-        self._keys: dict[str, str] = dict(keys or {})
+        self.keys: dict[str, str] = dict(keys or {})
         self.connection: AsgiClient
 
     async def prepare(self) -> None:
         """Create the keys, once."""
         if self.settings.database is not None and not self._is_complete:
             write_key_files(self.folder, self.settings.database)
-        if self.settings.auth and not self._keys:
-            self._keys = await make_keys(self.settings)
+        if self.settings.auth and not self.keys:
+            self.keys = await make_keys(self.settings)
 
     def build(self) -> app.Application:
         return build(self.settings, self.agents, self.clock if self._manual_clock else None)
@@ -157,11 +157,11 @@ class AppServer:
         raise NotImplementedError("a server in the test's own process cannot be killed; use ServerProcess")
 
     def key(self, name: str) -> str:
-        return self._keys[name]
+        return self.keys[name]
 
     def aap_client(self, name: str) -> AapClient:
         """An AAP client with the key of that name."""
-        return AapClient(self.connection, self._keys.get(name))
+        return AapClient(self.connection, self.keys.get(name))
 
 
 class AppServerFactory(Protocol):
@@ -237,6 +237,12 @@ class SocketLine:
         await self._client.aclose()
 
 
+async def serve_without_signals(server: uvicorn.Server, sockets: list[socket] | None = None) -> None:
+    """Run a server that leaves the signals of the process to the tests."""
+    server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]  # a context that does nothing
+    await server.serve(sockets)
+
+
 class NotifyingServer(uvicorn.Server):
     """A server that sets an event when it listens."""
 
@@ -258,7 +264,7 @@ class Listener:
         self._connection: SocketLine
 
     async def start(self) -> SocketLine:
-        self._task = asyncio.create_task(self._server._serve())  # `serve` would take over the signals of the tests
+        self._task = asyncio.create_task(serve_without_signals(self._server))
         async with asyncio.timeout(DEADLINE_S):
             await self._server.listening.wait()
         port = self._server.servers[0].sockets[0].getsockname()[1]
@@ -338,12 +344,16 @@ class ServerProcess:
         self._agents = () if agents is None else (str(agents),)
         self.connection: SocketLine
         self._flags = ("--data", str(folder), *flags)
-        self._keys: dict[str, str] = {}
+        self.keys: dict[str, str] = {}
         self._process: asyncio.subprocess.Process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def start(self) -> None:
-        if not self._keys:
-            self._keys["alice"] = await asyncio.to_thread(self._create_key)
+        if not self.keys:
+            self.keys["alice"] = await asyncio.to_thread(self._create_key)
         arguments = ("serve", *self._agents, "--rehearsal", "--port", "0", *self._flags)
         self._process = await asyncio.create_subprocess_exec(
             *COMMAND, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
@@ -375,7 +385,7 @@ class ServerProcess:
         await self.start()
 
     def key(self, name: str) -> str:
-        return self._keys[name]
+        return self.keys[name]
 
     def _create_key(self) -> str:
         """Do what `dragoman keys create` does, without a process that imports the program first."""

@@ -423,6 +423,62 @@ def test_every_skipped_test_gives_a_reason() -> None:
     assert [mark for mark in used if mark not in explained] == []
 
 
+PRIVATE_ACCESS = {
+    "tests/agents/test_mcp.py": "waits until a connection has noticed that its server died",
+    "tests/client/test_session.py": "lets ten minutes pass for one run",
+    "tests/client/test_standard_only_servers.py": "moves a client to a proxy, in the middle of its session",
+    "tests/crash/sabotage.py": "breaks the program on purpose, to show that the campaign would find it",
+    "tests/engine/engine_under_test.py": "an engine that crashes",
+    "tests/protocols/agentscope/test_events.py": "puts a bug into a translator",
+    "tests/protocols/blade/client.py": "cuts a connection, which the client's library gives no way to",
+    "tests/protocols/openai/test_chat_clients.py": "an attribute that OpenAI's library documents",
+    "tests/buses/test_buses.py": "a race in the client's library",
+    "tests/simulation/virtual_loop.py": "an event loop: what a handle of asyncio consists of",
+    "tests/terminal/test_parts.py": "a line that was typed while an answer was printed, without a terminal",
+    "tests/upgrades/test_rolling.py": "writes an event that only a later release has",
+}
+"""The tests that use private names of the program or of a library, and what for. All others use public names only."""
+
+PUBLIC_UNDERSCORES = {"_asdict", "_exit", "_fields", "_replace"}
+"""Of named tuples and of `os`: public, in spite of the name."""
+
+
+def private_names_of(path: Path) -> set[str]:
+    """The private names of others that a file uses. What it defines itself, or reads from `self`, is its own."""
+    tree = syntax_tree(path)
+    own, used = set(PUBLIC_UNDERSCORES), set[str]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                own.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+                own.add(name)
+            case ast.Attribute(attr=name):
+                used.add(name)
+            case ast.ImportFrom(module=str(module)) if module.startswith("dragoman"):
+                used.update(alias.name for alias in node.names)
+            case ast.Call(func=ast.Name(id="getattr" | "setattr") | ast.Attribute(attr="setattr")):
+                used.update(str(each.value) for each in node.args[:2] if isinstance(each, ast.Constant))
+    return {name for name in used - own if re.match(r"_[a-z]", name)}
+
+
+MAY_USE_PRIVATE_NAMES = (
+    re.compile(r"\._(?<!\bself\._)(?<!\bcls\._)[a-z]"),
+    re.compile(r"import [^\n]*\b_[a-z]"),
+    re.compile(r"""attr\([^"\n]*"_[a-z]"""),
+)
+"""Found in every file that uses a private name, and in few others: parsing all files takes seconds."""
+
+
+def test_tests_use_public_names() -> None:
+    """A test that looks behind a class fails when the class is rewritten, although it still does what it promises."""
+    tests = [path for path in python_files() if relative_path(path).startswith("tests/")]
+    candidates = [path for path in tests if any(each.search(text_of(path)) for each in MAY_USE_PRIVATE_NAMES)]
+    found = {relative_path(path) for path in candidates if private_names_of(path)}
+    assert sorted(found - PRIVATE_ACCESS.keys()) == [], "find a public way, or give the reason in PRIVATE_ACCESS"
+    assert sorted(PRIVATE_ACCESS.keys() - found) == [], "no longer needed: remove it"
+
+
 # --- the architecture page --------------------------------------------------------------------------------------------
 
 ARCHITECTURE = PROJECT_ROOT / "docs" / "architecture.md"

@@ -19,7 +19,7 @@ from dragoman.server.app import Application
 from dragoman.server.runner import Server, bind_socket
 from tests.asgi_client import DEADLINE_S
 from tests.protocols.aap.client import BASE, AapClient
-from tests.servers import SocketLine, make_keys, settings_for
+from tests.servers import SocketLine, make_keys, serve_without_signals, settings_for
 
 Json = Any
 
@@ -188,7 +188,7 @@ async def listening_server(
     with bind_socket("127.0.0.1", 0) as listening_socket:
         async with app.running():
             running = Server(runner.uvicorn_config(app, settings), app.drain, announce)
-            task = asyncio.create_task(running._serve([listening_socket]))  # `serve` would install signal handlers
+            task = asyncio.create_task(serve_without_signals(running, [listening_socket]))
             async with asyncio.timeout(DEADLINE_S):
                 await is_up.wait()
             listening = ListeningServer(app, running, listening_socket.getsockname()[1], keys)

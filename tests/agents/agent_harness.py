@@ -21,8 +21,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, UserId
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Choice, Create, Decision, Result, Submit, UserInput
-from dragoman.core.refusals import StoreUnavailable
-from dragoman.engine.engine import Engine, EngineOptions
+from dragoman.engine.engine import EngineOptions
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.engine.sessions.view import SessionView
@@ -41,6 +40,7 @@ from dragoman.stores.folder_blobs import FolderBlobs
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.memories import SqliteMemories
+from tests.engine.engine_under_test import EngineUnderTest
 
 DEADLINE_S = 60.0
 ANN = UserId("ann")
@@ -155,14 +155,14 @@ class AgentHarness:
 
     def __init__(self, database: Database, folder: Path, agents: Sequence[Agent]) -> None:
         self.agents = {agent.spec.name: agent for agent in agents}
-        self.engine: Engine
+        self.engine: EngineUnderTest
         self.memories = MemoryService(SqliteMemories(database), SystemClock())
         self._database = database
         self._folder = folder
 
     async def start(self) -> None:
         store = SqliteLog(self._database)
-        self.engine = Engine(
+        self.engine = EngineUnderTest(
             log=store,
             index=store,
             blobs=FolderBlobs(self._folder / "blobs"),
@@ -192,14 +192,7 @@ class AgentHarness:
         engine = self.engine
         for live in engine.running_sessions():
             await live.until_durable(live.state.seq)
-        engine._runner._is_parking = True  # a dead server records no end of a run
-        engine._runner._cancelled_tasks |= engine._runner._tasks.keys()
-        tasks = [task for task in (engine._committer._task, *engine._runner._tasks) if task is not None]
-        for live in engine.running_sessions():
-            to_live_session(live).end(StoreUnavailable("the server is dead"))  # nobody waits for its commits
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks, timeout=DEADLINE_S)
+        await engine.crash()
         await self.start()
 
     async def session(self, agent: str | None = None, **fields: Any) -> "Session":

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 from starlette.routing import BaseRoute, Mount, Route, Router
 
-from dragoman.asgi.routing import PathRouter, StreamGuard, _GuardedStream
+from dragoman.asgi import routing
+from dragoman.asgi.routing import PathRouter, StreamGuard
 from dragoman.asgi.security import Message, Receive, Send
 from dragoman.core.ids import UserId
 from dragoman.core.principal import Principal
@@ -86,7 +87,7 @@ async def test_a_stream_that_is_cancelled_for_another_reason_is_cancelled() -> N
 async def test_a_stream_that_swallows_the_first_cancellation_is_cancelled_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_GuardedStream, "RECANCEL_DELAY_S", 0.001)
+    monkeypatch.setattr(routing, "RECANCEL_DELAY_S", 0.001)
     keys, sent, swallowed = ManualAuthenticator(), SentMessages(), 0
 
     async def stubborn(scope: Message, receive: Receive, send: Send) -> None:

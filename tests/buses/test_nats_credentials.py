@@ -1,6 +1,7 @@
 """Who the server is to a NATS with keys, with accounts, and behind TLS."""
 
 import asyncio
+import binascii
 import json
 import os
 from base64 import b32encode, urlsafe_b64encode
@@ -17,7 +18,7 @@ from structlog.testing import capture_logs
 
 from dragoman.buses import nats as nats_module
 from dragoman.buses.nats import NatsBus
-from dragoman.buses.nats_credentials import Credentials, _checksum, read_credentials
+from dragoman.buses.nats_credentials import Credentials, read_credentials
 from dragoman.settings import SettingsError
 from dragoman.settings_loading import load
 from tests.buses.contract import DEADLINE_S, RecordingSubscriber
@@ -35,25 +36,30 @@ class Key:
     """A key as NATS's own tools make them, of an operator, an account or a user."""
 
     def __init__(self, kind: int) -> None:
-        self._private = Ed25519PrivateKey.from_private_bytes(os.urandom(32))
+        self.private = Ed25519PrivateKey.from_private_bytes(os.urandom(32))
         self._kind = kind
 
     @property
     def public(self) -> str:
-        raw = bytes((self._kind,)) + self._private.public_key().public_bytes_raw()
-        return b32encode(raw + _checksum(raw)).decode().rstrip("=")
+        raw = bytes((self._kind,)) + self.private.public_key().public_bytes_raw()
+        return b32encode(raw + checksum(raw)).decode().rstrip("=")
 
     @property
     def seed(self) -> str:
-        raw = bytes((18 << 3 | self._kind >> 5, (self._kind & 31) << 3)) + self._private.private_bytes_raw()
-        return b32encode(raw + _checksum(raw)).decode().rstrip("=")
+        raw = bytes((18 << 3 | self._kind >> 5, (self._kind & 31) << 3)) + self.private.private_bytes_raw()
+        return b32encode(raw + checksum(raw)).decode().rstrip("=")
 
     def signs(self, name: str, subject: "Key", nats: dict[str, Any]) -> str:
         """A token about another key."""
         claims = {"iss": self.public, "sub": subject.public, "name": name, "iat": 1_700_000_000, "jti": name}
         parts = ({"typ": "JWT", "alg": "ed25519-nkey"}, {**claims, "nats": {**nats, "version": 2}})
         text = ".".join(_base64(json.dumps(part).encode()) for part in parts)
-        return f"{text}.{_base64(self._private.sign(text.encode()))}"
+        return f"{text}.{_base64(self.private.sign(text.encode()))}"
+
+
+def checksum(raw: bytes) -> bytes:
+    """CRC-16 (XMODEM), little-endian."""
+    return binascii.crc_hqx(raw, 0).to_bytes(2, "little")
 
 
 def _base64(raw: bytes) -> str:
@@ -175,7 +181,7 @@ def test_what_holds_no_credentials_is_refused_and_not_shown(tmp_path: Path, cont
 def test_a_seed_reads_back_as_it_was_written(tmp_path: Path) -> None:
     key = Key(USER)
     (tmp_path / "file").write_text(key.seed)
-    assert read_credentials(tmp_path / "file") == Credentials(None, key._private.private_bytes_raw())
+    assert read_credentials(tmp_path / "file") == Credentials(None, key.private.private_bytes_raw())
 
 
 def test_credentials_without_nats_are_refused_with_what_to_do() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import uvicorn
 
 from tests.asgi_client import DEADLINE_S, App, Message, Receive, Send
-from tests.servers import AppServer, NotifyingServer, build
+from tests.servers import AppServer, NotifyingServer, build, serve_without_signals
 
 EXTENSION_PATHS = re.compile(r"/(events|stop|connect|capabilities)(/|$)|^/$|^/v1/(conversations|responses/)")
 """And what many servers with Responses lack: Conversations, and the retrieval of a response."""
@@ -73,7 +73,7 @@ async def standard_only_server(
     await app_server.prepare()
     app: Any = StandardOnlyApp(build(app_server.settings, (), None), hidden)
     server = NotifyingServer(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(server._serve())
+    serving = asyncio.create_task(serve_without_signals(server))
     try:
         async with asyncio.timeout(DEADLINE_S):
             await server.listening.wait()

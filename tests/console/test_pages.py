@@ -60,7 +60,7 @@ async def test_a_key_is_shown_once_works_and_is_refused_when_it_is_revoked(
     await console_page.press("Done", "dialog")
     await console_page.wait_for_text("laptop", ".item")
     assert plain not in await console_page.run("document.documentElement.outerHTML")
-    console_server.app_server._keys["laptop"] = plain
+    console_server.app_server.keys["laptop"] = plain
     await answer(console_server, "GET", "/api/auth/me", key="laptop")
     row = f".item[data-id={js_string(await console_page.run(ID_OF.replace('NAME', 'laptop')))}]"
     await console_page.press("Rename", row)

@@ -25,6 +25,7 @@ from dragoman.ports.log import SessionStore
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.world import DEADLINE_S, ReversingCipher, World, running_world
 
 LEASE_S = 4.0
@@ -33,7 +34,7 @@ LEASE_S = 4.0
 class EngineGroup:
     """Several engines with the interface of one; what is not defined here is that of the first."""
 
-    def __init__(self, engines: list[Engine], chance: Random) -> None:
+    def __init__(self, engines: list[EngineUnderTest], chance: Random) -> None:
         self.engines = engines
         self._chance = chance
 
@@ -149,11 +150,11 @@ class ClusterWorld(World):
                 await asyncio.sleep(0.005)
         return bus
 
-    async def start_one(self, bus: Bus, options: dict[str, Any]) -> Engine:
+    async def start_one(self, bus: Bus, options: dict[str, Any]) -> EngineUnderTest:
         database = self._databases.enter_context(closing(Database(self._url, access="shared")))
         self._home_names += 1
         log = PostgresLog(database)
-        engine = Engine(
+        engine = EngineUnderTest(
             log=log,
             index=log,
             blobs=self.blobs,

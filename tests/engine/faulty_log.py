@@ -31,7 +31,9 @@ class FaultyLog:
         self.block_commits: asyncio.Event | None = None
         """While this is there and not set, commits wait for it."""
         self.commit_blocked = asyncio.Event()
-        """Set when a commit waits for `hold`."""
+        """Set when a commit waits for `block_commits`."""
+        self.blocked_batch: Sequence[Append] = ()
+        """What the commit that waits is to write."""
 
     def die_at(self, commit: int, moment: Moment) -> None:
         """Die at that commit, counted from 1: from then on nothing returns."""
@@ -67,6 +69,7 @@ class FaultyLog:
         if fault == "before":
             raise StoreUnavailable("the disk is full")
         if self.block_commits is not None:
+            self.blocked_batch = batch
             self.commit_blocked.set()
             await self.block_commits.wait()
         taken = await self.store.commit(batch)

@@ -31,13 +31,13 @@ from dragoman.core.schedules import (
     ScheduleId,
 )
 from dragoman.engine import scheduler as module
-from dragoman.engine.engine import Engine
 from dragoman.engine.instrumentation.metrics import exposition
 from dragoman.engine.scheduler import NO_USER_ANSWER, Scheduler
 from dragoman.ports.accounts import ScheduleStore
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
@@ -69,7 +69,7 @@ class SchedulerFixture:
     def __init__(self, world: World, store: ScheduleStore) -> None:
         self.world = world
         self.store = store
-        self.engine: Engine
+        self.engine: EngineUnderTest
         self.schedules: Scheduler
 
     async def start(self, *, max_runs_per_user: int = 0, **options: Any) -> None:
@@ -98,8 +98,8 @@ class SchedulerFixture:
     async def wait_until_idle(self) -> None:
         """Wait until no fire is running."""
         async with asyncio.timeout(DEADLINE_S):
-            while self.schedules._fire_tasks:
-                await asyncio.wait(set(self.schedules._fire_tasks))
+            while self.schedules.fire_tasks:
+                await asyncio.wait(set(self.schedules.fire_tasks))
 
     async def daily(self, **fields: Any) -> Schedule:
         """A new schedule, due every day at nine."""
@@ -199,7 +199,7 @@ async def test_a_due_time_that_another_server_claimed_does_not_fire_again(schedu
     await scheduler_fixture.advance_to(NINE)
     await other.tick()
     await scheduler_fixture.wait_until_idle()
-    assert other._fire_tasks == {}
+    assert other.fire_tasks == {}
     assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
 
 

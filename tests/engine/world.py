@@ -19,7 +19,6 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import RunId, SessionId, UserId, uuid7
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Answer, Create, Submit, UserInput
-from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import START, Cursor, Record
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, Capabilities, ServerTool, ToolPolicy, ToolSpec
@@ -28,6 +27,7 @@ from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import SessionStore
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.log_checker import check_session
 from tests.stores.simulated import SimulatedBlobs
 
@@ -108,10 +108,6 @@ def ask_user(*options: str) -> CallTool:
     return CallTool(ASK_USER_QUESTION, {"questions": [{"question": "Which?", "options": choices}]})
 
 
-TURNS_TO_END = 100
-"""Turns of the event loop that a cancelled task may take to end before it is cancelled again."""
-
-
 class PauseGate:
     """Where the one who plays waits until the test lets it go on."""
 
@@ -158,9 +154,9 @@ class ScriptedAgent:
         self, scripts: Mapping[str, Script], tools: Mapping[str, ScriptedTool], script: str | None = None, **spec: Any
     ) -> None:
         self._scripts = scripts
-        self._tools = tools
+        self.tools = tools
         self._script = script
-        self._spec_fields = spec
+        self.spec_fields = spec
         self.context_messages = 1000
         self.contexts: list[Sequence[Message]] = []
         """What a model would have read at each step."""
@@ -169,20 +165,18 @@ class ScriptedAgent:
     def spec(self) -> AgentSpec:
         fields = {
             "name": "player",
-            "tools": tuple(tool.declaration for tool in self._tools.values()),
+            "tools": tuple(tool.declaration for tool in self.tools.values()),
             "capabilities": Capabilities(client_tools=True),
             "builtins": frozenset({ASK_USER_QUESTION, FORK}),
         }
-        return AgentSpec(**{**fields, **self._spec_fields})
+        return AgentSpec(**{**fields, **self.spec_fields})
 
     def tool(self, name: str) -> RunnableTool | None:
-        return self._tools.get(name)
+        return self.tools.get(name)
 
     def child(self, call: Call) -> "ScriptedAgent | None":
         script = call.input.get("script")
-        return (
-            ScriptedAgent(self._scripts, self._tools, script, **self._spec_fields) if script in self._scripts else None
-        )
+        return ScriptedAgent(self._scripts, self.tools, script, **self.spec_fields) if script in self._scripts else None
 
     async def play(self, run: Run) -> StopReason | None:
         turn = await run.turn()
@@ -234,7 +228,7 @@ class World:
         self.tools: dict[str, ScriptedTool] = {}
         self.scripted_agent = ScriptedAgent(self.scripts, self.tools)
         self.agents: dict[str, Agent] = {"player": self.scripted_agent}
-        self.engines: list[Engine] = []
+        self.engines: list[EngineUnderTest] = []
         self.repeatable_calls: set[str] = set()
         """Ids of calls that may be begun more than once."""
 
@@ -262,10 +256,10 @@ class World:
 
         return self.tool(name, say_again, **policy)
 
-    async def start(self, store: SessionStore | None = None, **options: Any) -> Engine:
+    async def start(self, store: SessionStore | None = None, **options: Any) -> EngineUnderTest:
         """Start an engine on the store."""
         store = store or self.store
-        engine = Engine(
+        engine = EngineUnderTest(
             log=store,
             index=store,
             blobs=self.blobs,
@@ -283,27 +277,9 @@ class World:
             await engine.start()
         return engine
 
-    async def kill(self, engine: Engine) -> None:
-        """End an engine as SIGKILL would: nothing that it does from now on is written.
-
-        Its store is expected to be dead to it; its tasks only must not linger.
-        """
-        engine._runner._is_parking = True  # the dead write no ends
-        tasks = set(engine._runner._tasks)
-        engine._runner._cancelled_tasks |= tasks
-        for live in tuple(engine._sessions):
-            live.end(StoreUnavailable("the server is dead"))  # whoever waits for its commits in a task of its own ends
-        if engine._committer._task is not None:
-            tasks.add(engine._committer._task)
-        async with asyncio.timeout(DEADLINE_S):
-            while tasks:  # some swallow a cancellation, or several
-                for task in tasks:
-                    task.cancel()
-                for _ in range(TURNS_TO_END):
-                    await asyncio.sleep(0)
-                    tasks = {task for task in tasks if not task.done()}
-                    if not tasks:
-                        break
+    async def kill(self, engine: EngineUnderTest) -> None:
+        """End an engine as SIGKILL would."""
+        await engine.crash()
         self.engines.remove(engine)
 
     async def stop(self, engine: Engine, grace_s: float = 0.0) -> None:
@@ -311,9 +287,9 @@ class World:
         async with asyncio.timeout(DEADLINE_S):
             await engine.drain(grace_s)
             await engine.close()
-        self.engines.remove(engine)
+        self.engines = [each for each in self.engines if each is not engine]
 
-    async def restart(self, engine: Engine, **options: Any) -> Engine:
+    async def restart(self, engine: Engine, **options: Any) -> EngineUnderTest:
         """Stop an engine and start the next one."""
         await self.stop(engine)
         return await self.start(**options)

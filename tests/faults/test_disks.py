@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dragoman.server.app import Application
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
@@ -50,7 +49,7 @@ async def main() -> None:
     store = SqliteLog(database)
     for number in range(1, 4):
         writing = await new_session_in(store, number)
-        before = database.writer._connection
+        before = database.writer.connection
         is_failing = True
         for other in range(2):
             try:
@@ -59,7 +58,7 @@ async def main() -> None:
                 print("refused", repr(error.__cause__), flush=True)
         is_failing = False
         assert await commit_accepted(store, writing.text_events("again")) == [True]
-        assert database.writer._connection is not before
+        assert database.writer.connection is not before
         print("another", number, flush=True)
     database.close()
 
@@ -92,16 +91,30 @@ async def test_after_a_failed_sync_a_new_handle_writes_and_refused_data_is_not_s
 
 
 @pytest.fixture
-async def app_server(tmp_path: Path) -> AsyncIterator[AppServer]:
+def databases(monkeypatch: pytest.MonkeyPatch) -> list[Database]:
+    """The databases that servers open during the test."""
+    started: list[Database] = []
+    start = Database.start
+
+    def record(self: Database) -> None:
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(Database, "start", record)
+    return started
+
+
+@pytest.fixture
+async def app_server(tmp_path: Path, databases: list[Database]) -> AsyncIterator[AppServer]:
     async with running_server(tmp_path) as server:
         yield server
 
 
-def writer_connection_of(server: AppServer) -> Any:
-    app: Any = server.connection.app
-    assert isinstance(app, Application)
-    log: Any = app._log
-    return log._log._database.writer
+@pytest.fixture
+def writing(databases: list[Database], app_server: AppServer) -> sqlite3.Connection:
+    """The server's writing connection, to give it the faults of a disk."""
+    database = databases[-1]  # the first one was open while keys were created
+    return database.writer.connection
 
 
 async def assert_refused(aap_client: AapClient) -> tuple[int, str]:
@@ -115,38 +128,40 @@ async def history_texts(server: AppServer, path: str) -> tuple[int, Any]:
 
 
 @requirement("faults:43:read-only")
-async def test_with_a_read_only_disk_new_work_is_refused_reading_works_and_it_is_logged(app_server: AppServer) -> None:
+async def test_with_a_read_only_disk_new_work_is_refused_reading_works_and_it_is_logged(
+    app_server: AppServer, writing: sqlite3.Connection
+) -> None:
     aap = app_server.aap_client("alice")
     session = await aap.create()
     await session.run("before")
-    connection = writer_connection_of(app_server)._connection
-    connection.execute("PRAGMA query_only = ON")  # SQLite answers like this for a disk that became read-only
+    writing.execute("PRAGMA query_only = ON")  # SQLite answers like this for a disk that became read-only
     for _ in range(3):
         assert await assert_refused(aap) == (503, "unavailable")
     reason = "cannot write to the database now: attempt to write a readonly database"
     assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
     assert len(await session.history()) == 2
-    connection.execute("PRAGMA query_only = OFF")
+    writing.execute("PRAGMA query_only = OFF")
     assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
     await session.run("after")
     assert len(await session.history()) == 4
 
 
 @requirement("faults:43:full")
-async def test_a_server_on_a_full_disk_is_not_ready_until_there_is_room(app_server: AppServer) -> None:
+async def test_a_server_on_a_full_disk_is_not_ready_until_there_is_room(
+    app_server: AppServer, writing: sqlite3.Connection
+) -> None:
     """Small writes may still fit into the space that the database has."""
     aap = app_server.aap_client("alice")
     session = await aap.create()
-    connection = writer_connection_of(app_server)._connection
-    pages = connection.execute("PRAGMA page_count").fetchone()[0]
-    connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+    pages = writing.execute("PRAGMA page_count").fetchone()[0]
+    writing.execute(f"PRAGMA max_page_count = {pages + 20}")
     answer = await aap.open("POST", "/sessions", {"agent": {"name": "rehearsal"}, "title": "x" * 200})
     while answer.status == 201:
         answer = await aap.open("POST", "/sessions", {"agent": {"name": "rehearsal"}, "title": "x" * 200})
     reason = "cannot write to the database now: database or disk is full"
     for _ in range(3):
         assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
-    connection.execute("PRAGMA max_page_count = 1000000")
+    writing.execute("PRAGMA max_page_count = 1000000")
     assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
     await session.run("after")
 
@@ -198,7 +213,7 @@ async def test_when_the_data_folder_is_removed_no_work_is_taken_and_the_log_says
 
 @requirement("faults:43:locked")
 async def test_a_lock_of_another_program_is_waited_for_and_then_work_is_refused_until_it_ends(
-    app_server: AppServer,
+    app_server: AppServer, writing: sqlite3.Connection
 ) -> None:
     aap = app_server.aap_client("alice")
     session = await aap.create()
@@ -209,7 +224,7 @@ async def test_a_lock_of_another_program_is_waited_for_and_then_work_is_refused_
         assert not waiting.done()
         other.execute("ROLLBACK")
         assert (await waiting).stop == "end_turn"
-        writer_connection_of(app_server)._connection.execute("PRAGMA busy_timeout = 50")
+        writing.execute("PRAGMA busy_timeout = 50")
         other.execute("BEGIN IMMEDIATE")
         assert await assert_refused(aap) == (503, "unavailable")
         assert len(await session.history()) == 2

@@ -29,7 +29,7 @@ SPARE_BYTES = 24 * 1024 * 1024
 async def limited(folder: Path) -> AsyncIterator[tuple[ServerProcess, int, AapClient]]:
     """A server in its own process, its process id, and a client."""
     async with server_process(folder) as running:
-        yield running, running._process.pid, AapClient(running.connection, running.key("alice"))
+        yield running, running.pid, AapClient(running.connection, running.key("alice"))
 
 
 @requirement("faults:50:descriptors")

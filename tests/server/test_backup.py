@@ -92,7 +92,7 @@ async def test_a_restored_server_continues_the_conversations_of_one_that_was_run
         return  # every test server has a database of its own, which is not empty
     restored = AppServer(tmp_path / "restored")
     await asyncio.to_thread(restore_database, restored.settings, tmp_path / "file.backup", ignore_progress)
-    restored._keys = server._keys
+    restored.keys = server.keys
     await restored.start()
     try:
         again = session.as_client(restored.aap_client("alice"))

@@ -262,7 +262,7 @@ async def test_a_server_on_the_copy_continues_where_the_other_stopped(tmp_path: 
     folder = tmp_path / "data"
     async with server_process(folder) as server:
         client = AppServer(folder)
-        client.connection, client._keys = server.connection, {"alice": server.key("alice")}  # type: ignore[assignment]  # has the same methods
+        client.connection, client.keys = server.connection, {"alice": server.key("alice")}  # type: ignore[assignment]  # has the same methods
         session = await client.aap_client("alice").create(options={"token": "secret"})
         await session.run("first")
         before = await session.history()

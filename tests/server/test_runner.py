@@ -21,6 +21,7 @@ from dragoman.server import runner
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, Server, bind_socket, url_of
 from dragoman.settings import Settings
+from tests.servers import serve_without_signals
 
 DEADLINE_S = 60.0
 DEFAULTS = Settings()
@@ -60,7 +61,7 @@ async def served(
         is_up.set()
 
     server = Server(runner.uvicorn_config(SecurityMiddleware(app), settings), drain, announce)
-    task = asyncio.create_task(server._serve([listener]))  # `serve` would take over the tests' signals
+    task = asyncio.create_task(serve_without_signals(server, [listener]))
     async with asyncio.timeout(DEADLINE_S):
         await is_up.wait()
         yield server, listener.getsockname()[1]

@@ -43,7 +43,7 @@ def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
             )
             (queued,) = wanted.events
             assert isinstance(queued, RunQueued)
-            answers = [await engine._write_access.perform(live, Enqueue(queued, None)) for _ in range(2)]
+            answers = [await engine.write_access.perform(live, Enqueue(queued, None)) for _ in range(2)]
             assert answers == [Done(live.state.seq)] * 2
             assert [each.run_id for each in live.state.queue] == [queued.run_id]
             gate.opened.set()

@@ -22,6 +22,7 @@ from dragoman.engine.sessions import recent_messages as recent_messages_module
 from dragoman.engine.sessions import registry as registry_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from tests.engine import world as world_module
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.runs.test_crash import prepare
 from tests.engine.world import ReversingCipher, World
 from tests.simulation.clients import Clients, more_scripts
@@ -70,7 +71,7 @@ class Server(NamedTuple):
 
     machine: Machine
     store_connection: StoreConnection
-    engine: Engine
+    engine: EngineUnderTest
 
 
 class Outcome(NamedTuple):
@@ -148,7 +149,7 @@ class Simulation:
         line = StoreConnection(machine, self.store, self.chance, self._see)
         nodes = None if len(self.servers) == 1 else SimulatedClusterStore(line, f"home {place}")
         world = self.world
-        engine = Engine(
+        engine = EngineUnderTest(
             log=line.store,
             index=line.store,
             blobs=world.blobs,

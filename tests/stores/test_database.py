@@ -331,8 +331,8 @@ class Flaky:
 @pytest.fixture
 async def flaky(tmp_path: Path) -> AsyncIterator[tuple[SqliteLog, Flaky]]:
     database = Database(tmp_path)
-    connection = Flaky(database.writer._connection)
-    database.writer._connection = connection  # type: ignore[assignment]  # it does what a connection does
+    connection = Flaky(database.writer.connection)
+    database.writer.connection = connection  # type: ignore[assignment]  # it does what a connection does
     database.start()
     yield SqliteLog(database), connection
     connection.fails_at = None
@@ -384,8 +384,8 @@ async def test_a_full_disk_refuses_loses_nothing_and_works_again_when_there_is_r
     """SQLite's own quota: the error is that of a disk without room."""
     store = SqliteLog(database)
     writing = await new_session_in(store)
-    pages = database.writer._connection.execute("PRAGMA page_count").fetchone()[0]
-    database.writer._connection.execute(f"PRAGMA max_page_count = {pages + 20}")
+    pages = database.writer.connection.execute("PRAGMA page_count").fetchone()[0]
+    database.writer.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
     acknowledged = 1
     with pytest.raises(StoreUnavailable) as refused:  # noqa: PT012  # until the disk is full
         for _ in range(100):
@@ -396,7 +396,7 @@ async def test_a_full_disk_refuses_loses_nothing_and_works_again_when_there_is_r
     assert [*await store.events(writing.session_id, 0, 1000)] == writing.log[:acknowledged]
     with pytest.raises(StoreUnavailable):
         await commit_accepted(store, SessionWriter(2, epoch=writing.epoch).new(name="x" * 100_000))
-    database.writer._connection.execute("PRAGMA max_page_count = 1000000")
+    database.writer.connection.execute("PRAGMA max_page_count = 1000000")
     writing = await new_writer(store, writing)
     assert await commit_accepted(store, writing.text_events("y" * 50_000)) == [True]
     assert await commit_accepted(store, SessionWriter(2, epoch=writing.epoch).new()) == [True]

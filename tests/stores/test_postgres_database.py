@@ -260,8 +260,8 @@ async def test_a_connection_that_breaks_at_any_statement_leaves_a_commit_whole(
     """Before the commit it is retried. A failure of the commit is reported; then all events are written, or none."""
     store = PostgresLog(database)
     writing = await new_session_in(store)
-    broken = Cut(database._writer.connection, at=at, after=after)
-    database._writer.connection = broken  # type: ignore[assignment]  # it does what a connection does
+    broken = Cut(database.writer.connection, at=at, after=after)
+    database.writer.connection = broken  # type: ignore[assignment]  # it does what a connection does
     append = writing.append(started(1), stopped(1))
     try:
         assert await commit_accepted(store, append) == [True]
@@ -278,8 +278,8 @@ async def test_a_batch_is_one_statement_however_many_sessions_it_has(database: D
     epoch = await store.claim_epoch()
     sessions = [SessionWriter(number, epoch=epoch) for number in range(1, 101)]
     assert await commit_accepted(store, *(each.new() for each in sessions)) == [True] * 100
-    counted = Cut(database._writer.connection, at=0, after=False)
-    database._writer.connection = counted  # type: ignore[assignment]  # as above
+    counted = Cut(database.writer.connection, at=0, after=False)
+    database.writer.connection = counted  # type: ignore[assignment]  # as above
     assert (
         await commit_accepted(store, *(each.append(started(place)) for place, each in enumerate(sessions)))
         == [True] * 100

@@ -130,7 +130,7 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
 ) -> None:
     """The rows are left in the middle; the session's id and the ids of its runs are used again meanwhile."""
     monkeypatch.setattr("dragoman.stores.sqlite.appends.SWEEP_BATCH_ROWS", 3)
-    monkeypatch.setattr(SqliteLog, "_request_sweep", lambda _: None)
+    monkeypatch.setattr(SqliteLog, "request_sweep", lambda _: None)
     store = SqliteLog(database)
     gone = await long_session(store, 1, 10)
     await store.delete(gone.session_id)
@@ -155,7 +155,7 @@ async def test_a_deletion_is_done_in_portions_and_what_is_left_is_nobodys(
 
 async def test_what_a_deletion_left_goes_after_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = open_database(tmp_path)
-    monkeypatch.setattr(SqliteLog, "_request_sweep", lambda _: None)
+    monkeypatch.setattr(SqliteLog, "request_sweep", lambda _: None)
     store = SqliteLog(database)
     empty = rows(tmp_path)
     gone = await long_session(store, 1, 10)

@@ -155,10 +155,10 @@ class ScriptedKeyboard(Keyboard):
 
     def __init__(self, *keys: str | type[BaseException]) -> None:
         super().__init__(None)
-        self._keys = list(keys)
+        self.keys = list(keys)
 
     def read_line(self, prompt: str, *, is_message: bool = False) -> str:
-        key = self._keys.pop(0)
+        key = self.keys.pop(0)
         if isinstance(key, str):
             return key
         raise key
@@ -185,7 +185,7 @@ def test_two_interrupts_in_a_row_or_the_end_of_input_exit(keys: tuple[str | type
             resume_command="",
             allows_all=False,
         ).run_interactive()
-    assert keyboard._keys == []
+    assert keyboard.keys == []
 
 
 def test_a_line_typed_ahead_is_the_next_message_and_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

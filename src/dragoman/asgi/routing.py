@@ -16,6 +16,8 @@ from dragoman.engine.services.authentication import Authenticator
 
 _EVENT_STREAM_HEADER = (b"content-type", b"text/event-stream; charset=utf-8")
 _SUBTREE_SUFFIX = "/{rest:path}"
+RECANCEL_DELAY_S = 1.0
+"""A stream is cancelled again after this time: code that awaits a task which it cancelled can swallow our cancel."""
 
 
 class PathRouter:
@@ -100,9 +102,6 @@ class StreamGuard:
 class _GuardedStream:
     """Ties a response to its caller's key if it is an event stream: a revocation cancels the request's task."""
 
-    RECANCEL_DELAY_S = 1.0
-    """Cancels again after this time: code that awaits a task of its own which it cancelled can swallow our cancel."""
-
     __slots__ = (
         "_authenticator",
         "_cancel_count",
@@ -157,4 +156,4 @@ class _GuardedStream:
         assert self._task is not None, "only an open stream is cancelled"
         self._cancel_count += 1
         self._task.cancel()
-        self._recancel_timer = asyncio.get_running_loop().call_later(self.RECANCEL_DELAY_S, self._cancel)
+        self._recancel_timer = asyncio.get_running_loop().call_later(RECANCEL_DELAY_S, self._cancel)

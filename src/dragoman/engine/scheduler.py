@@ -125,7 +125,8 @@ class Scheduler:
         self._schedules: dict[ScheduleId, Schedule] = {}
         self._lock = asyncio.Lock()
         """Held while a schedule is changed or advanced, so that neither overwrites the other."""
-        self._fire_tasks: dict[asyncio.Task[None], ScheduleId] = {}
+        self.fire_tasks: dict[asyncio.Task[None], ScheduleId] = {}
+        """The fires in progress on this server."""
         self._own_fires: set[FireId] = set()
         """The fires that run on this server."""
         self._worker: asyncio.Task[None] | None = None
@@ -198,7 +199,7 @@ class Scheduler:
 
     async def close(self) -> None:
         """Stop firing schedules. Fires in progress are continued by the next server."""
-        tasks = [*([] if self._worker is None else [self._worker]), *self._fire_tasks]
+        tasks = [*([] if self._worker is None else [self._worker]), *self.fire_tasks]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -349,7 +350,7 @@ class Scheduler:
     async def _running_schedules(self) -> frozenset[ScheduleId]:
         """The schedules with a fire that is running, on any server."""
         if self._cluster_store is None:
-            return frozenset(self._fire_tasks.values())
+            return frozenset(self.fire_tasks.values())
         return frozenset(fire.schedule_id for fire in await self._store.running_fires())
 
     async def _advance(self, schedule: Schedule, now: datetime, *, is_running: bool) -> None:
@@ -408,12 +409,12 @@ class Scheduler:
 
     def _start_fire(self, fire: Fire, schedule: Schedule) -> None:
         task = asyncio.create_task(self._run_fire(fire, schedule), name=f"schedule {schedule.schedule_id}")
-        self._fire_tasks[task] = schedule.schedule_id
+        self.fire_tasks[task] = schedule.schedule_id
         self._own_fires.add(fire.fire_id)
         task.add_done_callback(partial(self._on_fire_done, fire.fire_id))
 
     def _on_fire_done(self, fire_id: FireId, task: asyncio.Task[None]) -> None:
-        self._fire_tasks.pop(task, None)
+        self.fire_tasks.pop(task, None)
         self._own_fires.discard(fire_id)
 
     async def _run_fire(self, fire: Fire, schedule: Schedule) -> None:

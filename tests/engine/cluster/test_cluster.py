@@ -20,10 +20,11 @@ from dragoman.engine.services import idempotency
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX
-from dragoman.stores.postgres.cluster import PostgresCluster
+from dragoman.stores.postgres.cluster import LeaseRenewer, PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.engine_group import LEASE_S, ClusterWorld
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
@@ -44,10 +45,27 @@ CLOCK_SKEW_S = 12.0
 """Within which a run whose server died goes on elsewhere: its lease, and some seconds on a busy machine."""
 
 
+def cluster_store_of(engine: Engine) -> PostgresCluster:
+    assert isinstance(engine.cluster, Cluster)
+    assert isinstance(engine.cluster.store, PostgresCluster)
+    return engine.cluster.store
+
+
+def lease_renewer(engine: Engine) -> LeaseRenewer:
+    """What renews an engine's lease."""
+    renewer = cluster_store_of(engine).renewer
+    assert renewer is not None, "it has joined"
+    return renewer
+
+
+def node_id_of(engine: Engine) -> str:
+    return cluster_store_of(engine).node_id
+
+
 class TwoEngines:
     """Two engines, each with a database of its own, and their world."""
 
-    def __init__(self, world: ClusterWorld, first: Engine, second: Engine) -> None:
+    def __init__(self, world: ClusterWorld, first: EngineUnderTest, second: EngineUnderTest) -> None:
         self.world = world
         self.first = first
         self.second = second
@@ -132,7 +150,7 @@ async def test_words_come_over_the_bus_and_what_it_loses_is_looked_up(postgres_u
                 await gate.entered.wait()
             there = await session_as_seen_by(second, live.state.session_id)
             assert isinstance(second.cluster, Cluster)
-            follow = second.cluster.log_tailer._delta_relay.announce  # else it is said within a second
+            follow = second.cluster.log_tailer.delta_relay.announce  # else it is said within a second
             follow([there.state.session_id])
             reading_there = asyncio.create_task(read(second, there))
             gate.opened.set()
@@ -221,10 +239,10 @@ async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(tw
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
     two_engines.world.repeatable_calls |= set(live.state.calls)
-    nodes: Any = getattr(two_engines.first.cluster, "_cluster_store")  # noqa: B009  # its lease is nobody's business but here
-    before = nodes.node_id
-    nodes._renewer.stop()
-    nodes._renewer.lease_ends_at, nodes._renewer.is_lease_expired = 0.0, True
+    renewal = lease_renewer(two_engines.first)
+    before = node_id_of(two_engines.first)
+    renewal.stop()
+    renewal.lease_ends_at, renewal.is_lease_expired = 0.0, True
     async with asyncio.timeout(CLOCK_SKEW_S):
         while live.failure is None:
             await live.next_commit()
@@ -233,7 +251,7 @@ async def test_a_server_whose_lease_ended_writes_nothing_more_and_begins_anew(tw
     async with asyncio.timeout(CLOCK_SKEW_S):
         again = await session_as_seen_by(two_engines.first, live.state.session_id)
         await wait_for_end(again)
-    assert nodes.node_id != before
+    assert node_id_of(two_engines.first) != before
     assert reasons(await two_engines.world.events(live.state.session_id)) == ["end_turn"]
 
 
@@ -280,7 +298,7 @@ async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(
     """Another server may be doing it by then: the key was let go of with the lease."""
     live = await open_session(two_engines.first)
     seq, key = live.state.seq, IdempotencyKey("key", "f")
-    renewal: Any = getattr(two_engines.first.cluster, "_cluster_store")._renewer  # noqa: B009  # as above
+    renewal: Any = lease_renewer(two_engines.first)
     async with two_engines.first.reserve_key(ANN, key) as earlier:
         assert earlier is None
         renewal.stop()
@@ -340,19 +358,25 @@ async def test_a_server_that_cannot_join_anew_refuses_in_time(
     live = await open_session(two_engines.first)
     cluster = two_engines.first.cluster
     assert isinstance(cluster, Cluster), "there are several"
-    monkeypatch.setattr(cluster_module, "CLAIM_TIMEOUT_S", 0.05)
+
+    has_tried = asyncio.Event()
 
     async def away() -> int:
+        has_tried.set()
         raise StoreUnavailable("the database is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cluster._cluster_store, "join", away)
-        cluster._has_joined.clear()
+        patched.setattr(cluster_module, "CLAIM_TIMEOUT_S", 0.05)
+        patched.setattr(cluster.store, "join", away)
+        renewal = lease_renewer(two_engines.first)
+        renewal.stop()
+        renewal.lease_ends_at, renewal.is_lease_expired = 0.0, True
         async with asyncio.timeout(DEADLINE_S):
+            await has_tried.wait()
             for asked in (send(two_engines.first, live, "hello"), open_session(two_engines.first)):
                 with pytest.raises(StoreUnavailable, match="lost its lease"):
                     await asked
-    await cluster._has_joined.wait()
+    await cluster.wait_until_joined()
     await play(two_engines.first, await session_as_seen_by(two_engines.first, live.state.session_id), "hello")
 
 
@@ -405,8 +429,8 @@ async def test_a_run_that_ends_while_its_session_is_loaded_on_another_server_kee
             await session_as_seen_by(two_engines.second, live.state.session_id)
         assert [each and each.is_running for each in claims] == [False], "it was stored as running"
         assert isinstance(two_engines.second.cluster, Cluster)
-        await two_engines.second.cluster.claims._release_tasks.wait()
-        claimed = await PostgresCluster.claim_session(two_engines.first.cluster._cluster_store, live.state.session_id)  # type: ignore[union-attr, arg-type]
+        await two_engines.second.cluster.claims.release_tasks.wait()
+        claimed = await PostgresCluster.claim_session(cluster_store_of(two_engines.first), live.state.session_id)
         assert claimed is not None
         assert claimed.epoch is not None, "nobody has it any more"
 
@@ -485,12 +509,9 @@ async def test_a_server_that_is_alone_claims_nothing_and_reads_nothing_again(
     assert asked == []
 
 
-async def kill_engine(world: ClusterWorld, engine: Engine) -> None:
+async def kill_engine(world: ClusterWorld, engine: EngineUnderTest) -> None:
     """End an engine as `kill -9` would: it renews nothing, and writes nothing."""
-    cluster: Any = engine.cluster
-    for task in cluster._tasks:
-        task.cancel()
-    cluster._cluster_store._renewer.stop()
+    lease_renewer(engine).stop()
     await world.kill(engine)
     assert LEASE_S < CLOCK_SKEW_S
 
@@ -511,7 +532,7 @@ async def test_an_event_that_cannot_be_decoded_or_does_not_follow_stops_its_sess
     real = PostgresCluster.session_updates
 
     async def session_updates(self: PostgresCluster, positions: Any) -> Any:
-        if self is second.cluster._cluster_store:  # type: ignore[union-attr]  # checked above
+        if self is cluster_store_of(second):
             await may_read.wait()
         return await real(self, positions)
 

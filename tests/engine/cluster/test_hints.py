@@ -34,14 +34,14 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
         looked.append(live.state.session_id)
         has_looked.set()
 
-    here, there = [SessionListNotifier(engine._sessions, world.store, bus, refresh) for _ in range(2)]
+    here, there = [SessionListNotifier(engine.sessions, world.store, bus, refresh) for _ in range(2)]
     here.owners = lambda: [world.owner]
     end = bus.subscribe(LIST_CHANGED_SUBJECT, right.append)
 
     def commit(batch: Sequence[Append]) -> None:
         there.send(batch, "there")
 
-    engine._committer._on_commit = commit
+    engine.report_commits_to(commit)
     await play(engine, live, "go")
     end()
     bus.subscribe(LIST_CHANGED_SUBJECT, lambda payload: here.on_hint(payload, "here"))
@@ -57,7 +57,7 @@ async def test_a_hint_of_a_change_that_is_malformed_is_ignored(world: World, log
 
 
 async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
-    engine = await world.start()
+    engine, bus = await world.start(), LocalBus()
     live = await open_session(engine)
     is_over = asyncio.Event()
     looked = 0
@@ -67,11 +67,11 @@ async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
         looked += 1
         await is_over.wait()
 
-    here, there = [SessionListNotifier(engine._sessions, world.store, LocalBus(), refresh) for _ in range(2)]
+    here, there = [SessionListNotifier(engine.sessions, world.store, bus, refresh) for _ in range(2)]
     here.owners = lambda: [world.owner]
     hints: list[str] = []
-    there._bus.subscribe(LIST_CHANGED_SUBJECT, hints.append)
-    engine._committer._on_commit = lambda batch: there.send(batch, "there")
+    bus.subscribe(LIST_CHANGED_SUBJECT, hints.append)
+    engine.report_commits_to(lambda batch: there.send(batch, "there"))
     await play(engine, live, "go")
     for _ in range(MAX_CONCURRENT_LOOKUPS + 10):
         here.on_hint(hints[0], "here")
@@ -79,7 +79,7 @@ async def test_a_flood_of_changes_is_looked_up_in_part(world: World) -> None:
     assert looked == MAX_CONCURRENT_LOOKUPS
     is_over.set()
     async with asyncio.timeout(DEADLINE_S):
-        await here._lookups.wait()
+        await here.lookups.wait()
     await asyncio.sleep(0)  # they are forgotten in the next turn of the loop
     here.on_hint(hints[0], "here")
     await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_who_follows_in_a_way_that_nobody_understands_is_sent_nothing(
 ) -> None:
     engine, bus = await world.start(), LocalBus()
     live = await open_session(engine)
-    here, there = [DeltaRelay(bus, engine._sessions, address) for address in ("here", "there")]
+    here, there = [DeltaRelay(bus, engine.sessions, address) for address in ("here", "there")]
     bus.subscribe(SUBSCRIBE_SUBJECT, here.on_subscribe)
     sent: list[str] = []
     bus.subscribe(f"{DELTAS_SUBJECT_PREFIX}.there", sent.append)
@@ -102,7 +102,7 @@ async def test_who_follows_in_a_way_that_nobody_understands_is_sent_nothing(
     def commit(batch: Sequence[Append]) -> None:
         here.send(batch, "here")
 
-    engine._committer._on_commit = commit
+    engine.report_commits_to(commit)
     await play(engine, live, "go")
     assert [each for each in log_records if "subject" in each] == ignored(SUBSCRIBE_SUBJECT, wrong)
     assert sent == []

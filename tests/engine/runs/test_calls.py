@@ -500,7 +500,7 @@ def kinds(events: list[LoggedEvent]) -> dict[type, int]:
 async def test_a_model_that_calls_tools_forever_is_stopped_at_the_step_limit(any_world: World) -> None:
     any_world.echo()
     any_world.scripts["go"] = [[CallTool("echo", {"value": place})] for place in range(100)]
-    any_world.scripted_agent._spec_fields["max_steps"] = 7
+    any_world.scripted_agent.spec_fields["max_steps"] = 7
     engine = await any_world.start()
     live = await open_session(engine)
     await play(engine, live, "go")

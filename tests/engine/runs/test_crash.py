@@ -473,7 +473,7 @@ async def test_a_run_that_cannot_continue_ends_as_interrupted_and_leaves_no_call
     log.is_dead = True
     await any_world.kill(engine)
     if how == "cannot resume":
-        any_world.scripted_agent._spec_fields["can_resume"] = False
+        any_world.scripted_agent.spec_fields["can_resume"] = False
     engine = await any_world.start(max_attempts=1 if how == "died too often" else 5)
     live = await reload(engine, live)
     await wait_for_end(live)

@@ -291,7 +291,7 @@ async def test_the_permission_that_a_call_needs_follows_the_sessions_grants(worl
     agent = FrameworkAgent(do)
     world.echo("plain")
     world.echo("asking", needs_approval=True)
-    agent._tools = world.tools
+    agent.tools = world.tools
     world.agents["player"] = agent
     engine = await world.start()
     await play(engine, await open_session(engine), "go")

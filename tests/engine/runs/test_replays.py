@@ -159,7 +159,7 @@ async def test_only_the_active_branch_is_replayed_and_waiting_calls_are_cancelle
 
 
 async def test_a_replay_includes_client_results_and_readable_images(world: World) -> None:
-    world.scripted_agent._spec_fields["capabilities"] = Capabilities(client_tools=True, image_data=True)
+    world.scripted_agent.spec_fields["capabilities"] = Capabilities(client_tools=True, image_data=True)
     paint = ToolSpec(name="paint", description="", parameters={"type": "object"})
     world.scripts["go"] = [[CallTool("paint")], ["nice"]]
     engine = await world.start()

@@ -11,11 +11,11 @@ from dragoman.core.events import RunResumed
 from dragoman.core.ids import UserId
 from dragoman.core.inputs import Create, Decision
 from dragoman.core.refusals import Invalid, LimitReached
-from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
 from tests.engine.engine_group import ClusterWorld
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.world import (
     ANN,
     DEADLINE_S,
@@ -138,7 +138,7 @@ async def test_recovered_runs_count_and_are_never_refused(world: World, is_kille
     else:
         engine = await world.restart(engine, max_runs_per_user=2)
     sessions = [await reload(engine, live) for live in sessions]
-    assert engine._runner.count_unfinished_runs(ANN) == 4
+    assert engine.unfinished_runs(ANN) == 4
     fresh = await open_session(engine)
     with pytest.raises(LimitReached):
         await send(engine, fresh, "hello")
@@ -155,7 +155,9 @@ async def test_recovered_runs_count_and_are_never_refused(world: World, is_kille
 
 
 @pytest.fixture
-async def two_limited_engines(postgres_url: str) -> AsyncIterator[tuple[ClusterWorld, Engine, Engine]]:
+async def two_limited_engines(
+    postgres_url: str,
+) -> AsyncIterator[tuple[ClusterWorld, EngineUnderTest, EngineUnderTest]]:
     """Two engines over one database; each allows two unfinished runs of a user."""
     with ExitStack() as databases:
         reading = databases.enter_context(closing(Database(postgres_url, access="unlocked")))
@@ -168,7 +170,7 @@ async def two_limited_engines(postgres_url: str) -> AsyncIterator[tuple[ClusterW
 
 
 async def test_a_run_queued_through_another_server_counts_where_it_is_executed(
-    two_limited_engines: tuple[ClusterWorld, Engine, Engine],
+    two_limited_engines: tuple[ClusterWorld, EngineUnderTest, EngineUnderTest],
 ) -> None:
     world, first, second = two_limited_engines
     gate = pausing(world)
@@ -190,7 +192,7 @@ async def test_a_run_queued_through_another_server_counts_where_it_is_executed(
 
 
 async def test_runs_that_were_taken_over_count_and_are_never_refused(
-    two_limited_engines: tuple[ClusterWorld, Engine, Engine],
+    two_limited_engines: tuple[ClusterWorld, EngineUnderTest, EngineUnderTest],
 ) -> None:
     world, first, second = two_limited_engines
     gate = pausing(world, on_restart="repeat")
@@ -205,7 +207,7 @@ async def test_runs_that_were_taken_over_count_and_are_never_refused(
         await live.until_durable(live.state.seq)
     await world.stop(first)
     async with asyncio.timeout(DEADLINE_S):
-        while second._runner.count_unfinished_runs(ANN) < 3:  # noqa: ASYNC110  # a takeover has no event here
+        while second.unfinished_runs(ANN) < 3:  # noqa: ASYNC110  # a takeover has no event here
             await asyncio.sleep(0.01)
     with pytest.raises(LimitReached):
         await send(second, await open_session(second), "hello")

@@ -258,7 +258,7 @@ async def test_an_unknown_sub_agent_is_a_failed_call(world: World) -> None:
 
 async def test_a_sub_agent_that_reaches_its_limit_is_a_failed_call(world: World) -> None:
     world.echo()
-    world.scripted_agent._spec_fields["max_steps"] = 3
+    world.scripted_agent.spec_fields["max_steps"] = 3
     world.scripts["below"] = [[f"{place}", CallTool("echo", {"value": 1})] for place in range(10)]
     assert (await result_of_fork(world)).content == "Tool execution failed: the run reached its limit of 3 steps"
 

@@ -29,6 +29,7 @@ from dragoman.engine.runs.submissions import BusyPolicy
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.engine_group import ClusterWorld
+from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
@@ -59,7 +60,7 @@ async def wait_until_gate_entered(gate: PauseGate) -> None:
         await gate.entered.wait()
 
 
-async def session_at_gate(world: World, **options: Any) -> tuple[Engine, LiveSession, PauseGate]:
+async def session_at_gate(world: World, **options: Any) -> tuple[EngineUnderTest, LiveSession, PauseGate]:
     """A session whose run is paused."""
     gate = world.pausing_tool("gate")
     world.scripts["go"] = [["one ", wait_until_durable, gate, "two"]]
@@ -186,7 +187,7 @@ async def test_what_is_wrong_with_a_request_is_reported_before_anything_happens(
 
 @pytest.mark.parametrize("busy", ["queue", "supersede"])
 async def test_a_large_image_of_a_queued_run_is_stored_outside_the_log(any_world: World, busy: BusyPolicy) -> None:
-    any_world.scripted_agent._spec_fields["capabilities"] = Capabilities(image_data=True)
+    any_world.scripted_agent.spec_fields["capabilities"] = Capabilities(image_data=True)
     engine, live, gate = await session_at_gate(any_world)
     picture = Image("data:image/png;base64," + "A" * 50_000)
     request = Submit(protocol="test", messages=(UserInput(content=(Text("look"), picture)),))
@@ -527,14 +528,14 @@ async def test_parked_with_nothing_active_a_queued_run_is_found(any_world: World
     """The server parks between the end of one run and the start of the next."""
     engine, live, gate = await session_at_gate(any_world)
     await send(engine, live, "later", "queue")
-    engine._runner._is_parking = True
+    engine.begin_parking()
     gate.opened.set()
     async with asyncio.timeout(DEADLINE_S):
         while live.state.run is not None:
             await live.next_commit()
         await live.until_durable(live.state.seq)
     engine = await any_world.restart(engine)
-    assert live.state.session_id in engine._sessions, "its start has taken it up"
+    assert live.state.session_id in {each.state.session_id for each in engine.sessions}, "its start has taken it up"
     live = await reload(engine, live)
     await wait_for_end(live)
     assert texts(await any_world.history(live.state.session_id))[-2:] == ["later", "You said: later"]

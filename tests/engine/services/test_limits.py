@@ -69,7 +69,7 @@ def test_the_number_of_tracked_callers_is_bounded(monkeypatch: pytest.MonkeyPatc
     rate = RateLimit(1, "wrong keys", now=seconds)
     for number in range(1000):
         rate.consume(f"address {number}")
-    assert len(rate._full_at) <= 100
+    assert rate.tracked_callers <= 100
     assert count_admitted(rate, "address 999") == 0, "the newest are remembered"
 
 
@@ -93,4 +93,4 @@ def test_a_concurrency_limit_of_zero_admits_all_and_forgets_released_slots() -> 
     for release in [share.acquire("a") for _ in range(1000)]:
         release()
     assert share.in_use("a") == 0
-    assert share._in_use == {}
+    assert share.tracked_callers == 0

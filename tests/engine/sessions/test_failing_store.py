@@ -197,7 +197,7 @@ async def test_a_deletion_that_failed_leaves_no_pictures_and_can_be_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after `kill -9` in its middle: pictures of a session that is gone would be nobody's, and there for ever."""
-    world.scripted_agent._spec_fields["capabilities"] = Capabilities(image_data=True)
+    world.scripted_agent.spec_fields["capabilities"] = Capabilities(image_data=True)
     log = FaultyLog(world.store)
     engine = await world.start(log)
     live = await open_session(engine)
@@ -256,7 +256,7 @@ async def test_an_agent_that_waits_when_it_is_asked_keeps_little_in_memory(any_w
     for _ in range(500):
         await asyncio.sleep(0)
     gathered = sum(len(text) for block in live.blocks.values() for text in block.pending_deltas)
-    gathered += sum(len(record.text) for record in live._outbox.in_flight if isinstance(record, Piece))
+    gathered += sum(len(piece.text) for append in log.blocked_batch for piece in append.pieces)
     assert 0 < gathered <= 100_000, "it was asked to wait, and did"
     log.block_commits.set()
     await wait_for_end(live)

@@ -68,7 +68,7 @@ async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, re
     whole = await pulling
     assert [await each for each in readings] == [whole] * 3
     assert expand(await any_world.events(live.state.session_id)) == whole
-    assert (live.reference_count, live.replay_buffer._followers) == (0, ())
+    assert (live.reference_count, live.replay_buffer.followers) == (0, ())
 
 
 class ReadyPipe:
@@ -184,7 +184,7 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert await reader.next() == ()
-        assert live.replay_buffer._followers == (), "it follows only while it waits"
+        assert live.replay_buffer.followers == (), "it follows only while it waits"
 
 
 async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
@@ -213,7 +213,7 @@ async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> N
         raise ValueError("a bug of a bus")
 
     engine = await world.start()
-    engine._committer._on_commit = fails
+    engine.report_commits_to(fails)
     live = await open_session(engine)
     async with asyncio.timeout(DEADLINE_S):
         await play(engine, live, "go")

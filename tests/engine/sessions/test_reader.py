@@ -15,6 +15,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand
 from dragoman.engine.sessions import reader as reader_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
+from dragoman.engine.sessions.live_session import LiveSession
 from tests.engine.faulty_log import FaultyLog
 from tests.engine.world import (
     ANN,
@@ -256,6 +257,13 @@ async def test_a_position_behind_the_end_of_the_stream_waits_for_what_comes(worl
 # --- slow readers, many readers ---------------------------------------------------------------------------------------
 
 
+def records_in_memory(live: LiveSession) -> list[Record]:
+    """All records that the session has for its readers."""
+    buffer = live.replay_buffer
+    ranges = (buffer.records_from(index) for index in range(buffer.end_index + 1))
+    return next(records for records in ranges if records is not None)
+
+
 async def test_a_reader_that_never_reads_keeps_nothing_in_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_buffer_module, "MAX_RECORDS", 50)
     monkeypatch.setattr(replay_buffer_module, "MAX_BYTES", 10_000)
@@ -266,14 +274,14 @@ async def test_a_reader_that_never_reads_keeps_nothing_in_memory(world: World, m
         await wait_until_durable(run)
         kept = max(
             kept,
-            len(live.replay_buffer._records),
-            sum(len(each.text) for each in live.replay_buffer._records if isinstance(each, Piece)) // 200,
+            len(buffered := records_in_memory(live)),
+            sum(len(each.text) for each in buffered if isinstance(each, Piece)) // 200,
         )
 
     world.scripts["many"] = [[f"{place}", measured] for place in range(300)]
     world.scripts["long"] = [["x" * 4000, measured] for _ in range(40)]
     engine = await world.start()
-    world.agents["player"]._spec_fields["max_steps"] = 1000  # type: ignore[attr-defined]  # the scripted agent's declaration
+    world.agents["player"].spec_fields["max_steps"] = 1000  # type: ignore[attr-defined]  # the scripted agent's declaration
     live = await open_session(engine)
     with engine.follow(live, START) as reader:
         await play(engine, live, "many")
@@ -293,8 +301,8 @@ async def test_silence_gives_heartbeats_and_they_leave_nothing_behind(world: Wor
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert await reader.next() == ()
-        assert len(live.replay_buffer._wakers) <= 1, "a silent reader must not grow"
-    assert len(live.replay_buffer._wakers) == 0, "nor must one that left"
+        assert len(live.replay_buffer.wakers) <= 1, "a silent reader must not grow"
+    assert len(live.replay_buffer.wakers) == 0, "nor must one that left"
 
 
 async def test_a_heartbeat_comes_before_its_time_is_over(world: World) -> None:
@@ -310,7 +318,7 @@ async def test_a_heartbeat_comes_before_its_time_is_over(world: World) -> None:
             looks += 1
             await asyncio.sleep(0)
         assert await waiting == ()
-    assert looks * engine._readers._check_interval_s <= 9_000
+    assert looks * engine.readers.check_interval_s <= 9_000
 
 
 async def test_readers_that_leave_leave_nothing_behind(world: World) -> None:
@@ -322,7 +330,7 @@ async def test_readers_that_leave_leave_nothing_behind(world: World) -> None:
         assert live.reference_count == 1
         task.cancel()
         await asyncio.wait([task])
-    assert (live.reference_count, len(live.replay_buffer._wakers), len(engine._readers)) == (0, 0, 0)
+    assert (live.reference_count, len(live.replay_buffer.wakers), len(engine.readers)) == (0, 0, 0)
 
 
 async def test_a_reader_that_comes_while_the_server_stops_gets_what_is_there_and_ends(world: World) -> None:

@@ -19,7 +19,7 @@ def only_waiting(state: SessionState) -> CallId:
 
 
 async def test_a_turn_is_found_by_any_of_its_runs(any_world: World) -> None:
-    any_world.scripted_agent._spec_fields["capabilities"] = Capabilities(client_tools=True)
+    any_world.scripted_agent.spec_fields["capabilities"] = Capabilities(client_tools=True)
     any_world.echo("ask_first", needs_approval=True)
     any_world.scripts["go"] = [[CallTool("paint")], [CallTool("ask_first")], ["done"]]
     engine = await any_world.start()

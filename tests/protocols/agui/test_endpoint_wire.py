@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dragoman import Agent
-from dragoman.protocols.agui.wire import UnsupportedVersion, _decode_canonical, _decode_tolerant, decode_run
+from dragoman.protocols.agui.wire import UnsupportedVersion, decode_canonical, decode_run, decode_tolerant
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from tests.agents.agent_harness import ScriptedModel
 from tests.conversations import call, calls, script
@@ -310,8 +310,8 @@ TEXT_WITH_A_SOURCE: Json = {
 @example(TEXT_WITH_A_SOURCE)
 def test_the_fast_decoder_agrees_with_the_tolerant_one(request: Json) -> None:
     body = json.dumps(request).encode()
-    once = _decode_canonical(body)
-    assert once is None or once == _decode_tolerant(body)
+    once = decode_canonical(body)
+    assert once is None or once == decode_tolerant(body)
 
 
 @requirement("ag-ui-b:input:parts")

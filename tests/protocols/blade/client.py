@@ -72,35 +72,39 @@ class SocketClient:
         self._transports = transports or ["websocket"]
         self._event_received = asyncio.Condition()
         self._read_position = 0
-        self._sio = socketio.AsyncClient(reconnection=False)
-        self._sio.on("*", self._on_event)
-        self._sio.on("disconnect", self._on_disconnect)
+        self.sio = socketio.AsyncClient(reconnection=False)
+        self.sio.on("*", self._on_event)
+        self.sio.on("disconnect", self._on_disconnect)
 
     async def connect(self) -> None:
-        await self._sio.connect(
+        await self.sio.connect(
             self._url, auth={"token": self._key}, transports=self._transports, wait_timeout=DEADLINE_S
         )
 
     async def leave(self) -> None:
-        await self._sio.disconnect()
+        await self.sio.disconnect()
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """What the socket is written to. Its library gives no other way to it."""
+        transport: asyncio.Transport = self.sio.eio.ws._response.connection.transport
+        return transport
 
     async def cut(self) -> None:
         """Cut the TCP connection, as a network does."""
-        ws = self._sio.eio.ws
-        transport = ws._response.connection.transport
-        transport.abort()
+        self.transport.abort()
         async with asyncio.timeout(DEADLINE_S):
             await self.is_disconnected.wait()
 
     async def call(self, name: str, payload: Json) -> dict[str, Json]:
         """Send an event, and wait for its acknowledgement."""
-        result = await self._sio.call(name, payload, timeout=DEADLINE_S)
+        result = await self.sio.call(name, payload, timeout=DEADLINE_S)
         assert isinstance(result, dict), result
         return result
 
     async def emit(self, name: str, payload: Json) -> None:
         """Send an event without waiting."""
-        await self._sio.emit(name, payload)
+        await self.sio.emit(name, payload)
 
     async def until(self, wanted: Callable[[str, dict[str, Json]], bool] | str) -> list[Event]:
         """What came since the last time, up to the event that is wanted.

@@ -34,7 +34,7 @@ Json = Any
 
 
 def url_of(server: Server) -> str:
-    return str(server.connection._client.base_url).rstrip("/")
+    return str(server.connection.url)
 
 
 class BladeDriver:

@@ -33,13 +33,13 @@ class Client:
 
     def __init__(self, http: httpx2.AsyncClient, key: str) -> None:
         self.key = key
-        self._http = http
+        self.http = http
 
     async def request(self, method: str, path: str, body: object = None, *, raw: bytes | None = None) -> RestAnswer:
         """Ask for a path below `/api`."""
         content = raw if raw is not None else b"" if body is None else msgspec.json.encode(body)
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
-        answer = await self._http.request(method, path, content=content, headers=headers)
+        answer = await self.http.request(method, path, content=content, headers=headers)
         return RestAnswer(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
 
 

@@ -178,7 +178,7 @@ async def knocked(ws: ClientConnection, *frames: str) -> str:
 @pytest.mark.parametrize("name", ["connect", "disconnect", "connect_error", "*"])
 async def test_clients_call_no_handlers_of_the_librarys_own(alice: RestClient, name: str) -> None:
     async with socket_client(alice.url, alice.key) as client_socket:
-        reply = await client_socket._sio.call(name, {"token": alice.key}, timeout=60)
+        reply = await client_socket.sio.call(name, {"token": alice.key}, timeout=60)
         assert reply == {"status": "error", "code": "bad_request", "message": f"there is no event {name!r}"}
         assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 

@@ -100,8 +100,8 @@ async def test_openais_client_does_not_repeat_a_failed_run(socket_server: Socket
     async def count(request: Any) -> None:
         requests.append(request)
 
-    client = AsyncOpenAI(base_url=url, api_key=key)
-    client._client.event_hooks["request"].append(count)
+    http = openai.DefaultAsyncHttpxClient(event_hooks={"request": [count]})
+    client = AsyncOpenAI(base_url=url, api_key=key, http_client=http)
     failing = said(script({"say": "half"}, {"fail": {"code": "no_paint", "message": "There is no paint"}}))
     with pytest.raises(openai.InternalServerError, match="There is no paint") as raised:
         await client.chat.completions.create(model="rehearsal", messages=failing)

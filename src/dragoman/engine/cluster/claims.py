@@ -47,11 +47,12 @@ class SessionClaimer:
         self._take_over = take_over
         self._wait_until_joined = wait_until_joined
         self._locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
-        self._release_tasks = BackgroundTasks()
+        self.release_tasks = BackgroundTasks()
+        """Release claims that turned out to be unnecessary."""
 
     def close(self) -> None:
         """Abandon pending releases; the store releases the sessions after a few seconds."""
-        self._release_tasks.cancel()
+        self.release_tasks.cancel()
 
     def may_write(self, live: LiveSession) -> bool:
         """Whether this server may write the session now. Storing a session at rest releases the claim on it."""
@@ -153,7 +154,7 @@ class SessionClaimer:
         self._run_in_background(self._store.release_session(session_id, epoch))
 
     def _run_in_background(self, release: Coroutine[object, object, None]) -> None:
-        self._release_tasks.start(_suppress_unavailable(release), "release")
+        self.release_tasks.start(_suppress_unavailable(release), "release")
 
 
 async def _suppress_unavailable(release: Coroutine[object, object, None]) -> None:

@@ -64,7 +64,8 @@ class Cluster:
 
     def __init__(self, cluster_store: ClusterStore, *, log: EventLog, bus: Bus, ids: Ids) -> None:
         self._ownership = Ownership()
-        self._cluster_store = cluster_store
+        self.store = cluster_store
+        """What the servers share besides the log: leases, claims and commands."""
         self._log = log
         self._bus = bus
         self._ids = ids
@@ -96,7 +97,7 @@ class Cluster:
             take_over: resumes a run whose server died.
             perform: executes another server's command on a session whose run is here.
         """
-        store, bus, ownership = self._cluster_store, self._bus, self._ownership
+        store, bus, ownership = self.store, self._bus, self._ownership
         self._sessions, self._agents = sessions, agents
         self._presence = PresenceQuery(bus, sessions)
         self.list_notifier = SessionListNotifier(sessions, self._log, bus, self.refresh)
@@ -134,7 +135,7 @@ class Cluster:
         self._unsubscribe = [self._bus.subscribe(subject, handler) for subject, handler in handlers]
         await self._join()
         await self._take_over_abandoned()
-        self.abandoned_count = await self._cluster_store.count_abandoned()
+        self.abandoned_count = await self.store.count_abandoned()
         loops = (
             ("membership", self._watch_membership),
             ("log tailer", self.log_tailer.run),
@@ -154,26 +155,26 @@ class Cluster:
         if self._tasks:
             await asyncio.wait(self._tasks)
         with suppress(StoreUnavailable):
-            await self._cluster_store.leave()
+            await self.store.leave()
         self._bus.publish(COMMAND_SUBJECT, CHECK_MEMBERSHIP_HINT)
 
     async def _join(self) -> None:
         self._has_joined.clear()
         self._ownership.is_alone = False
-        epoch = self._newest_epoch = await self._cluster_store.join()
+        epoch = self._newest_epoch = await self.store.join()
         self._sessions.epoch = epoch
         self._bus.publish(COMMAND_SUBJECT, CHECK_MEMBERSHIP_HINT)
         deadline = time.monotonic() + JOIN_NOTICE_TIMEOUT_S
-        others = await self._cluster_store.other_nodes()
+        others = await self.store.other_nodes()
         while any(each.is_alive and each.seen_epoch < epoch for each in others) and time.monotonic() < deadline:
             await asyncio.sleep(RETRY_DELAY_S)
-            others = await self._cluster_store.other_nodes()
+            others = await self.store.other_nodes()
         await self._check_membership()
         self._has_joined.set()
 
     async def _check_membership(self) -> bool:
         """Update what is known of the other servers. Returns whether one of them is dead."""
-        others = await self._cluster_store.other_nodes()
+        others = await self.store.other_nodes()
         living = [each for each in others if each.is_alive]
         SERVERS.set(1 + len(living))
         if living:
@@ -182,7 +183,7 @@ class Cluster:
             self._sessions.epoch = await self._log.claim_epoch()
             self._ownership.become_alone(live.state.session_id for live in self._sessions)
         self._newest_epoch = max([self._newest_epoch, *(each.epoch for each in others)])
-        self._cluster_store.publish_seen_epoch(self._newest_epoch)
+        self.store.publish_seen_epoch(self._newest_epoch)
         self.log_tailer.drop_expired_subscribers()
         return len(living) < len(others)
 
@@ -194,13 +195,13 @@ class Cluster:
                     await self._membership_changed.wait()
             self._membership_changed.clear()
             try:
-                if self._cluster_store.is_lease_expired or not self._has_joined.is_set():  # or an attempt failed
+                if self.store.is_lease_expired or not self._has_joined.is_set():  # or an attempt failed
                     await self._rejoin()
                 has_dead_nodes = await self._check_membership()
                 if has_dead_nodes or self._orphans or self.abandoned_count:
                     if not await self._take_over_abandoned():
-                        await self._cluster_store.remove_dead_nodes()
-                    self.abandoned_count = await self._cluster_store.count_abandoned()
+                        await self.store.remove_dead_nodes()
+                    self.abandoned_count = await self.store.count_abandoned()
                 is_unavailable = False
             except StoreUnavailable as error:
                 if not is_unavailable:
@@ -229,7 +230,7 @@ class Cluster:
         has_taken_over = False
         while not self._sessions.is_closed:
             if not self._orphans:
-                self._orphans |= set(await self._cluster_store.claim_abandoned(TAKEOVER_BATCH_SIZE, self._agents))
+                self._orphans |= set(await self.store.claim_abandoned(TAKEOVER_BATCH_SIZE, self._agents))
                 RUNS_TAKEN_OVER.inc(len(self._orphans))
             if not self._orphans:
                 break
@@ -259,7 +260,7 @@ class Cluster:
 
     async def wait_for_valid_lease(self) -> None:
         """Wait until no other server can have taken this one's sessions. Runs that lose theirs are cancelled."""
-        while self._cluster_store.lease_remaining_s() < LEASE_SAFETY_MARGIN_S:  # noqa: ASYNC110  # a thread renews it
+        while self.store.lease_remaining_s() < LEASE_SAFETY_MARGIN_S:  # noqa: ASYNC110  # a thread renews it
             await asyncio.sleep(RETRY_DELAY_S)
 
     # --- which server has which session ---------------------------------------------------------------------------
@@ -271,7 +272,7 @@ class Cluster:
 
     def store_unless_alone(self) -> ClusterStore | None:
         """The cluster's part of the store while there are other servers."""
-        return None if self.is_alone else self._cluster_store
+        return None if self.is_alone else self.store
 
     async def wait_until_joined(self) -> None:
         """Wait until this server is a member of the cluster. Raises StoreUnavailable if that takes too long."""
@@ -309,7 +310,7 @@ class Cluster:
         """Read what other servers wrote to a session."""
         while live.failure is None and not (self._ownership.is_ours(live) or self._ownership.is_known_current(live)):
             if live.state.session_id in await self.log_tailer.fetch_updates([live]):
-                if live.is_remote and live.last_writer == self._cluster_store.node_id:  # a takeover failed half-way
+                if live.is_remote and live.last_writer == self.store.node_id:  # a takeover failed half-way
                     await self.claim(live)
                 return
 
@@ -332,13 +333,13 @@ class Cluster:
     def on_commit(self, batch: Sequence[Append]) -> None:
         """Inform the other servers of a commit."""
         if not self._ownership.is_alone:
-            self.list_notifier.send(batch, self._cluster_store.node_id)
+            self.list_notifier.send(batch, self.store.node_id)
             self.log_tailer.send(batch)
 
     def on_deleted(self, session_id: SessionId, owner: UserId) -> None:
         """Inform the other servers of a deleted session."""
         if not self._ownership.is_alone:
-            self.list_notifier.send_deleted(session_id, owner, self._cluster_store.node_id)
+            self.list_notifier.send_deleted(session_id, owner, self.store.node_id)
 
     def _on_list_hint(self, payload: str) -> None:
-        self.list_notifier.on_hint(payload, self._cluster_store.node_id)
+        self.list_notifier.on_hint(payload, self.store.node_id)

@@ -55,11 +55,12 @@ class SessionListNotifier:
         self._events = events
         self._bus = bus
         self._refresh = refresh
-        self._lookups = BackgroundTasks()
+        self.lookups = BackgroundTasks()
+        """Read sessions that other servers changed."""
 
     def close(self) -> None:
         """Cancel all lookups."""
-        self._lookups.cancel()
+        self.lookups.cancel()
 
     def send(self, batch: Sequence[Append], node: str) -> None:
         """Publish what this server committed, as far as lists show it."""
@@ -87,10 +88,10 @@ class SessionListNotifier:
                 log.debug("invalid hint", subject=LIST_CHANGED_SUBJECT, length=len(payload))
 
     def _start_lookup(self, session_id: SessionId, after: int) -> None:
-        if len(self._lookups) >= MAX_CONCURRENT_LOOKUPS:
+        if len(self.lookups) >= MAX_CONCURRENT_LOOKUPS:
             log.debug("hint dropped", session_id=session_id)
             return
-        self._lookups.start(self._look_up(session_id, after), f"changed {session_id}")
+        self.lookups.start(self._look_up(session_id, after), f"changed {session_id}")
 
     async def _look_up(self, session_id: SessionId, after: int) -> None:
         try:

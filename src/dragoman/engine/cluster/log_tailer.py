@@ -60,7 +60,8 @@ class LogTailer:
         self._bus = bus
         self._sessions = sessions
         self._ownership = ownership
-        self._delta_relay = DeltaRelay(bus, sessions, address)
+        self.delta_relay = DeltaRelay(bus, sessions, address)
+        """Brings records sooner than the log."""
         self._hinted: set[SessionId] = set()
         """Sessions that another server wrote to, according to its hint."""
         self._wakeup = asyncio.Event()
@@ -74,15 +75,15 @@ class LogTailer:
         """The handlers of this server's subjects on the bus."""
         return (
             (LOG_SUBJECT, self._on_log_hint),
-            (SUBSCRIBE_SUBJECT, self._delta_relay.on_subscribe),
-            (self._delta_relay.subject, self._on_updates),
+            (SUBSCRIBE_SUBJECT, self.delta_relay.on_subscribe),
+            (self.delta_relay.subject, self._on_updates),
         )
 
     # --- sending --------------------------------------------------------------------------------------------------
 
     def send(self, batch: Sequence[Append]) -> None:
         """Send a commit to the other servers: its records or a hint."""
-        ids = self._delta_relay.send(batch, self._cluster_store.node_id)
+        ids = self.delta_relay.send(batch, self._cluster_store.node_id)
         if not ids:
             return
         at_once = MAX_HINT_BYTES // (max(map(len, ids)) + 1)
@@ -91,7 +92,7 @@ class LogTailer:
 
     def drop_expired_subscribers(self) -> None:
         """Drop subscribers whose announcement has expired."""
-        self._delta_relay.drop_expired()
+        self.delta_relay.drop_expired()
 
     async def wait_for_remote_readers(self) -> None:
         """Give readers on other servers the time to read what was written, before it is deleted."""
@@ -165,7 +166,7 @@ class LogTailer:
             if time.monotonic() >= due:
                 due = time.monotonic() + POLL_INTERVAL_S
                 followed = [live for live in self._sessions if self._is_tailed(live)]
-                self._delta_relay.announce([live.state.session_id for live in followed])
+                self.delta_relay.announce([live.state.session_id for live in followed])
                 relayed, self._updated_by_relay = self._updated_by_relay, set()
                 lives = [live for live in followed if live.state.session_id not in relayed]
                 if self._early_updates:

@@ -23,13 +23,14 @@ class PresenceQuery:
     def __init__(self, bus: Bus, sessions: SessionRegistry) -> None:
         self._bus = bus
         self._sessions = sessions
-        self._pending_queries: dict[str, set[asyncio.Event]] = {}
+        self.pending_queries: dict[str, set[asyncio.Event]] = {}
+        """The queries without an answer, by session."""
         """Pending queries by session; each has its own deadline."""
 
     async def is_watched(self, session_id: SessionId) -> bool:
         """Whether the session has a reader on any server that replies in time."""
         replied = asyncio.Event()
-        queries = self._pending_queries.setdefault(session_id, set())
+        queries = self.pending_queries.setdefault(session_id, set())
         queries.add(replied)
         try:
             self._bus.publish(PRESENCE_QUERY_SUBJECT, session_id)
@@ -40,7 +41,7 @@ class PresenceQuery:
         finally:
             queries.discard(replied)
             if not queries:
-                del self._pending_queries[session_id]
+                del self.pending_queries[session_id]
 
     def on_query(self, payload: str) -> None:
         """Reply to a query if the session has a reader here."""
@@ -50,5 +51,5 @@ class PresenceQuery:
 
     def on_reply(self, payload: str) -> None:
         """Handle a reply."""
-        for replied in self._pending_queries.get(payload, ()):
+        for replied in self.pending_queries.get(payload, ()):
             replied.set()

@@ -35,6 +35,11 @@ class RateLimit:
         self._now = now
         self._full_at: dict[str, float] = {}
 
+    @property
+    def tracked_callers(self) -> int:
+        """The number of callers that are remembered."""
+        return len(self._full_at)
+
     def consume(self, who: str) -> None:
         """Count one. Raises LimitReached if the caller has none left; then nothing is counted."""
         if not self._interval_s:
@@ -83,6 +88,11 @@ class ConcurrencyLimit:
             )
         self._in_use[who] = in_use + 1
         return _Slot(self._in_use, who)
+
+    @property
+    def tracked_callers(self) -> int:
+        """The number of callers with a slot in use."""
+        return len(self._in_use)
 
     def in_use(self, who: str) -> int:
         """The number of slots that the caller has in use."""

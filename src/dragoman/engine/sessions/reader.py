@@ -32,7 +32,7 @@ class ReaderRegistry:
     """All readers of a server. A silent one is woken for a heartbeat before the interval has passed."""
 
     def __init__(self, heartbeat_interval_s: float) -> None:
-        self._check_interval_s = heartbeat_interval_s / (
+        self.check_interval_s = heartbeat_interval_s / (
             SILENCE_CHECKS_PER_HEARTBEAT + 1
         )  # the first check may come at the moment at which the silence begins
         self._readers: set[Reader] = set()
@@ -51,7 +51,7 @@ class ReaderRegistry:
         if self._end_reason is not None:
             reader.end(self._end_reason)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check_silence)
+            self._timer = asyncio.get_running_loop().call_later(self.check_interval_s, self._check_silence)
 
     def discard(self, reader: "Reader") -> None:
         """Remove a reader."""
@@ -71,7 +71,7 @@ class ReaderRegistry:
             reader.end(why)
 
     def _check_silence(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._check_interval_s, self._check_silence)
+        self._timer = asyncio.get_running_loop().call_later(self.check_interval_s, self._check_silence)
         for reader in self._readers:
             reader.on_silence_check()
 

@@ -28,7 +28,7 @@ class Follower(Protocol):
 class ReplayBuffer:
     """The newest durable records of a session, numbered from when the session was loaded."""
 
-    __slots__ = ("_bytes", "_first_index", "_followers", "_records", "_start", "_wakers", "closing_blocks", "cursor")
+    __slots__ = ("_bytes", "_first_index", "_records", "_start", "closing_blocks", "cursor", "followers", "wakers")
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
@@ -41,8 +41,10 @@ class ReplayBuffer:
         """The number of the first record kept."""
         self._start = cursor
         """The position before the first record kept."""
-        self._wakers: dict[asyncio.Future[None], None] = {}
-        self._followers: tuple[Follower, ...] = ()
+        self.wakers: dict[asyncio.Future[None], None] = {}
+        """Who waits for the next commit."""
+        self.followers: tuple[Follower, ...] = ()
+        """Who takes records as soon as they are durable."""
 
     def publish(self, records: list[Record], size: int) -> None:
         """Show records, which follow all before, to the readers. `size` is their stored size in bytes."""
@@ -53,11 +55,11 @@ class ReplayBuffer:
         self._bytes += size
         if len(self._records) > 2 * MAX_RECORDS or self._bytes > 2 * MAX_BYTES:
             self._trim()
-        if self._wakers:
+        if self.wakers:
             self._wake_waiting()
-        if self._followers:
+        if self.followers:
             shown = without_internal_calls(records)
-            for follower in self._followers:
+            for follower in self.followers:
                 follower.receive(shown)
 
     def _trim(self) -> None:
@@ -97,29 +99,29 @@ class ReplayBuffer:
     def next_commit(self) -> "asyncio.Future[None]":
         """Return a future that completes when records become durable or the session fails."""
         waker = asyncio.get_running_loop().create_future()
-        self._wakers[waker] = None
+        self.wakers[waker] = None
         return waker
 
     def forget_waker(self, waker: "asyncio.Future[None]") -> None:
         """Drop a future of `next_commit` that nobody awaits any more."""
-        self._wakers.pop(waker, None)
+        self.wakers.pop(waker, None)
 
     def add_follower(self, follower: Follower) -> None:
         """Pass all further records to a follower."""
-        self._followers += (follower,)
+        self.followers += (follower,)
 
     def remove_follower(self, follower: Follower) -> None:
         """Stop passing records to a follower. Does nothing if it does not follow."""
-        self._followers = tuple(each for each in self._followers if each is not follower)
+        self.followers = tuple(each for each in self.followers if each is not follower)
 
     def wake_all(self) -> None:
         """Wake everybody who waits: the session failed."""
         self._wake_waiting()
-        for follower in self._followers:
+        for follower in self.followers:
             follower.wake()
 
     def _wake_waiting(self) -> None:
-        wakers, self._wakers = self._wakers, {}
+        wakers, self.wakers = self.wakers, {}
         for waker in wakers:
             if not waker.done():
                 waker.set_result(None)

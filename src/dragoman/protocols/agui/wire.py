@@ -85,7 +85,7 @@ class DecodedRun(NamedTuple):
 
 def decode_run(body: bytes) -> DecodedRun:
     """Decode the body of a run request. Raises InvalidJson, InvalidBody or UnsupportedVersion."""
-    run, dropped = _decode_canonical(body) or _decode_tolerant(body)
+    run, dropped = decode_canonical(body) or decode_tolerant(body)
     for name, value in (("threadId", run.thread_id), ("runId", run.run_id)):
         if not 1 <= len(value) <= ID_LIMIT:
             raise InvalidBody(f"1 to {ID_LIMIT} characters are allowed", name)
@@ -118,7 +118,7 @@ def _check_version(version: str | None) -> None:
 _RUN = msgspec.json.Decoder(RunInput)
 
 
-def _decode_canonical(body: bytes) -> DecodedRun | None:
+def decode_canonical(body: bytes) -> DecodedRun | None:
     """Decode a request that is spelled canonically, as most are; None if it may not be.
 
     The types refuse everything that `_Normalizer` would change, except a null state, and names in snake_case, which
@@ -133,7 +133,7 @@ def _decode_canonical(body: bytes) -> DecodedRun | None:
     return None if run.state is None else DecodedRun(run, ())
 
 
-def _decode_tolerant(body: bytes) -> DecodedRun:
+def decode_tolerant(body: bytes) -> DecodedRun:
     """Decode any request. Raises InvalidJson or InvalidBody."""
     raw = decode_json(body)
     if not isinstance(raw, dict):

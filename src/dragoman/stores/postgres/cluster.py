@@ -58,7 +58,8 @@ class PostgresCluster:
         self._database = database
         self._folder_id = folder_id
         self._lease_s = lease_s
-        self._renewer: LeaseRenewer | None = None
+        self.renewer: LeaseRenewer | None = None
+        """Renews the lease; None before `join`."""
 
     @property
     def node_id(self) -> str:
@@ -67,35 +68,35 @@ class PostgresCluster:
 
     def lease_remaining_s(self) -> float:
         """Seconds for which the lease is certain to be valid. At most 0: other servers may take over."""
-        return 0.0 if self._renewer is None else self._renewer.lease_ends_at - time.monotonic()
+        return 0.0 if self.renewer is None else self.renewer.lease_ends_at - time.monotonic()
 
     @property
     def is_lease_expired(self) -> bool:
         """Whether the lease expired, so that others may have taken over what this server had."""
-        return self._renewer is not None and self._renewer.is_lease_expired
+        return self.renewer is not None and self.renewer.is_lease_expired
 
     async def join(self) -> int:
         """Take a lease, which is renewed from now on. Returns this server's epoch, later than all before."""
-        if self._renewer is not None:
-            self._renewer.stop()
+        if self.renewer is not None:
+            self.renewer.stop()
         node, begun = uuid.uuid4().hex, time.monotonic()
         values = {"node": node, "home": self._folder_id, "lease": self._lease_s}
         ((epoch,),) = await self._database.write(partial(_rows, "join", values))
         self._database.node_id = node
-        self._renewer = LeaseRenewer(self._database.conninfo, node, self._lease_s, begun)
-        self._renewer.start()
+        self.renewer = LeaseRenewer(self._database.conninfo, node, self._lease_s, begun)
+        self.renewer.start()
         return int(epoch)
 
     async def leave(self) -> None:
         """End the lease: others may take over at once."""
-        if self._renewer is not None:
-            self._renewer.stop()
+        if self.renewer is not None:
+            self.renewer.stop()
             await self._write("leave")
 
     def publish_seen_epoch(self, epoch: int) -> None:
         """Publish the highest epoch seen, with the next renewal of the lease."""
-        if self._renewer is not None:
-            self._renewer.publish_seen_epoch(epoch)
+        if self.renewer is not None:
+            self.renewer.publish_seen_epoch(epoch)
 
     async def other_nodes(self) -> Sequence[Node]:
         """List the other servers."""

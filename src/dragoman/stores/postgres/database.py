@@ -92,13 +92,14 @@ class Database:
         self.conninfo = build_conninfo(url)
         self.node_id: str | None = None
         """The id under which this server writes, if there are several."""
-        self._writer = ReconnectingConnection(self.conninfo, access=access)
+        self.writer = ReconnectingConnection(self.conninfo, access=access)
+        """The connection of `write`."""
         try:
             with connect(self.conninfo) as connection:
                 self.schema_versions = migrate(connection) if is_migrated else require_current(connection)
                 """The schema version before this start and now."""
             if access != "unlocked":
-                self._writer.open_first()
+                self.writer.open_first()
         except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege) as error:
             raise StoreUnavailable(f"the database {self.display_url} cannot be used: {error}") from error
         self._writer_thread = ThreadPoolExecutor(1, "dragoman-writer")
@@ -118,7 +119,7 @@ class Database:
             StoreUnavailable: the write failed, or it is unknown whether it succeeded.
         """
         try:
-            job = asyncio.get_running_loop().run_in_executor(self._writer_thread, lambda: self._writer.write(work))
+            job = asyncio.get_running_loop().run_in_executor(self._writer_thread, lambda: self.writer.write(work))
         except RuntimeError as error:
             raise StoreUnavailable("the database is closed") from error
         return await job
@@ -166,7 +167,7 @@ class Database:
         self._pool.shut_down()
         self._searchers.shut_down()
         self._writer_thread.shutdown()
-        for line in (*self._pool.connections, *self._searchers.connections, self._writer):
+        for line in (*self._pool.connections, *self._searchers.connections, self.writer):
             line.close()
 
     def _new_connection(self) -> "ReconnectingConnection":

@@ -60,7 +60,7 @@ class SqliteLog:
     async def claim_epoch(self) -> int:
         """Return a new epoch, greater than all before."""
         epoch = await self._run(_claim)
-        self._request_sweep()  # the previous server may have died during a sweep
+        self.request_sweep()  # the previous server may have died during a sweep
         return epoch
 
     async def commit(self, batch: Sequence[Append]) -> Sequence[bool]:
@@ -79,7 +79,7 @@ class SqliteLog:
             self._appends.clear_cache()
             raise
         finally:
-            self._request_sweep()
+            self.request_sweep()
 
     async def forgotten(self, session_id: SessionId, agent: str) -> None:
         """Record that an agent has forgotten a session."""
@@ -89,7 +89,7 @@ class SqliteLog:
             )
         )
 
-    def _request_sweep(self) -> None:
+    def request_sweep(self) -> None:
         """Start removing what deleted sessions have left. The task ends by itself, at the latest with the database."""
         self._sweep_requests += 1
         if self._sweep_task is None or self._sweep_task.done():

@@ -47,7 +47,8 @@ class Writer:
         self._synchronous = synchronous
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run_jobs, name="dragoman-writer", daemon=True)
-        self._connection = self._connect()
+        self.connection = self._connect()
+        """For jobs, which get it as their argument; from `start` on, only the writer's thread uses it."""
         self._is_closed = False
         self.schema_versions = (0, 0)
         """The schema's number before it was opened and now."""
@@ -89,9 +90,9 @@ class Writer:
 
     def run_now(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a job before `start`, on the caller's thread: migrations, and the command line on a folder at rest."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            return work(self._connection)
+        with self.connection:
+            self.connection.execute("BEGIN IMMEDIATE")
+            return work(self.connection)
 
     def close(self) -> None:
         """Finish the queued jobs and close the connection."""
@@ -99,7 +100,7 @@ class Writer:
         if self._thread.is_alive():
             self._jobs.put(None)
             self._thread.join()
-        self._connection.close()
+        self.connection.close()
         self._file.close()
 
     def _connect(self) -> sqlite3.Connection:
@@ -136,7 +137,7 @@ class Writer:
             self._require_file()
             if self._needs_reopen:
                 self._reopen()
-            connection = self._connection
+            connection = self.connection
             connection.execute("BEGIN IMMEDIATE")
             results = [self._run_job(job, alone=len(jobs) == 1) for job in jobs]
             connection.execute("COMMIT")
@@ -146,7 +147,7 @@ class Writer:
             self.commits += 1
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
-                self._connection.execute("ROLLBACK")
+                self.connection.execute("ROLLBACK")
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
                 self._needs_reopen = True
             if is_damage(error):
@@ -164,8 +165,8 @@ class Writer:
     def _reopen(self) -> None:
         """Open a new connection: the system reports a failed sync only once."""
         fresh = self._connect()
-        self._connection.close()
-        self._connection, self._needs_reopen, self._wal_inode = fresh, False, None
+        self.connection.close()
+        self.connection, self._needs_reopen, self._wal_inode = fresh, False, None
 
     def _require_file(self) -> None:
         """Raise sqlite3.OperationalError if the file was deleted: what is written now ends with the process."""
@@ -198,12 +199,12 @@ class Writer:
 
     def _checkpoint(self) -> None:
         """Copy commits from a deleted write-ahead log, which ends with the process, into the database file."""
-        ((is_blocked, *_),) = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+        ((is_blocked, *_),) = self.connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
         if is_blocked:
             raise sqlite3.OperationalError("the write-ahead log was deleted, and what is in it cannot be kept now")
 
     def _run_job(self, job: _Job, *, alone: bool) -> tuple[Any, BaseException | None]:
-        connection = self._connection
+        connection = self.connection
         if not alone:
             connection.execute("SAVEPOINT job")
         try:
@@ -221,7 +222,7 @@ class Writer:
     def _roll_back(self, error: Exception, *, alone: bool) -> Exception:
         """Undo what a failed job did. A single job has no savepoint, which would cost time."""
         for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO job", "RELEASE job"):
-            self._connection.execute(statement)
+            self.connection.execute(statement)
         return error
 
 

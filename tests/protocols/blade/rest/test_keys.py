@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.ids import UserId
+from dragoman.stores.sqlite.keys import SqliteKeys
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
 from tests.protocols.blade.rest_client import NOON, Client, RestFixture, running_rest_app
@@ -78,7 +79,7 @@ async def test_a_key_is_renamed_and_stays_so(rest_fixture: RestFixture, alice: C
     renamed = {**key, "name": "phone"}
     assert await alice.request("PATCH", KEYS + key["id"], {"name": "phone"}) == (200, renamed)
     assert await alice.request("GET", KEYS + key["id"]) == (200, renamed)
-    assert [stored.name for stored in await rest_fixture.key_ring._store.all()] == ["alice's", "phone"]
+    assert [stored.name for stored in await SqliteKeys(rest_fixture.database).all()] == ["alice's", "phone"]
 
 
 @requirement("blade:keys:delete")

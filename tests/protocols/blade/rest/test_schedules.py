@@ -70,7 +70,7 @@ async def advance_and_fire(server: AppServer, **ahead: float) -> None:
     await book.tick()
 
     async def is_quiet() -> bool:
-        return not book._fire_tasks
+        return not book.fire_tasks
 
     await until(is_quiet)
 

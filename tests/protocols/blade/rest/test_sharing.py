@@ -47,7 +47,7 @@ async def recorded_session(server: AppServer, client: Client) -> str:
     await app.schedules.tick()
 
     async def is_over() -> bool:
-        return not app.schedules._fire_tasks
+        return not app.schedules.fire_tasks
 
     await until(is_over)
     (run,) = (await client.request("GET", f"scheduled-tasks/{displayed['id']}/runs")).body
@@ -66,7 +66,7 @@ async def shared(client: Client, session: str, **body: Any) -> dict[str, Any]:
 
 def nobody(client: Client) -> Client:
     """The same server, without a key."""
-    return Client(client._http, "")
+    return Client(client.http, "")
 
 
 @requirement("blade:share:create", "blade:share:reads")

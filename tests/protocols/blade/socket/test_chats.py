@@ -31,7 +31,7 @@ SLOW = script({"say": "one"}, {"wait_ms": 600_000}, {"say": "two"})
 async def test_who_has_no_key_is_refused_at_connect(alice: RestClient, token: Any) -> None:
     knocking = SocketClient(alice.url, token)
     texts: list[Any] = []
-    knocking._sio.on("connect_error", texts.append)
+    knocking.sio.on("connect_error", texts.append)
     with pytest.raises(Refused):
         await knocking.connect()
     assert texts == [{"message": "Unauthorized"}]

@@ -150,10 +150,10 @@ async def test_a_slow_socket_is_cut_back_to_a_snapshot_and_disturbs_nobody(alice
     async with socket_client(alice.url, alice.key) as slow, socket_client(alice.url, alice.key) as quick:
         for each in (slow, quick):
             await each.call("session:subscribe", {"session_id": session})
-        slow._sio.eio.ws._response.connection.transport.pause_reading()
+        slow.transport.pause_reading()
         await quick.call("chat:send", {"session_id": session, "message": script(*steps)})
         await quick.until(lambda _, payload: payload.get("data", {}).get("text_delta") == "last")
-        slow._sio.eio.ws._response.connection.transport.resume_reading()
+        slow.transport.resume_reading()
 
         def is_snapshot(name: str, payload: dict[str, Json]) -> bool:
             return name == "turn:start" and payload["patch_sequence"] > 0
