@@ -144,6 +144,9 @@ class SharedLog(SimulatedLog):
         return len(self.orphans())
 
     async def node_claim_abandoned(self, name: str, limit: int, agents: Collection[str]) -> list[SessionId]:
+        node = self._nodes.get(name)
+        if node is None or node.until <= self._now():
+            return []  # it has to join again
         found = self.orphans()[:limit]
         for session_id in found:
             self._sessions[session_id].epoch = await self.claim_epoch()

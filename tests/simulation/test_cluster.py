@@ -10,8 +10,9 @@ from dragoman.core import admission
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.refusals import StoreUnavailable
+from dragoman.engine.cluster import cluster as cluster_module
 from dragoman.engine.cluster import log_tailer as following_module
-from dragoman.engine.cluster.cluster import Cluster
+from dragoman.engine.cluster.cluster import JOIN_NOTICE_TIMEOUT_S, Cluster
 from dragoman.engine.cluster.log_tailer import REACH_TIMEOUT_S, RETRY_DELAY_S
 from dragoman.engine.cluster.remote_commands import Done, Enqueue
 from dragoman.engine.sessions.live_session import to_live_session
@@ -50,6 +51,19 @@ def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
             await wait_for_end(live)
 
         await server.machine.run(ask_twice())
+        for machine in simulation.machines:
+            await machine.cancel_remaining_tasks()
+
+    run(world())
+
+
+def test_servers_that_start_at_the_same_time_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "time", Time)
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=3)
+        await asyncio.gather(*(simulation.start(place) for place in range(3)))
+        assert asyncio.get_running_loop().time() < JOIN_NOTICE_TIMEOUT_S / 2
         for machine in simulation.machines:
             await machine.cancel_remaining_tasks()
 

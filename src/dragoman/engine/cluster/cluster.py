@@ -27,7 +27,7 @@ from dragoman.engine.instrumentation.metrics import LEASES_LOST, RUNS_TAKEN_OVER
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports.bus import Bus
-from dragoman.ports.cluster import ClusterStore
+from dragoman.ports.cluster import ClusterStore, Node
 from dragoman.ports.environment import Ids
 from dragoman.ports.log import Append, EventLog
 
@@ -167,6 +167,7 @@ class Cluster:
         deadline = time.monotonic() + JOIN_NOTICE_TIMEOUT_S
         others = await self.store.other_nodes()
         while any(each.is_alive and each.seen_epoch < epoch for each in others) and time.monotonic() < deadline:
+            self._publish_newest_epoch(others)  # servers that join at the same time wait for each other
             await asyncio.sleep(RETRY_DELAY_S)
             others = await self.store.other_nodes()
         await self._check_membership()
@@ -182,10 +183,13 @@ class Cluster:
         elif not self._ownership.is_alone:
             self._sessions.epoch = await self._log.claim_epoch()
             self._ownership.become_alone(live.state.session_id for live in self._sessions)
-        self._newest_epoch = max([self._newest_epoch, *(each.epoch for each in others)])
-        self.store.publish_seen_epoch(self._newest_epoch)
+        self._publish_newest_epoch(others)
         self.log_tailer.drop_expired_subscribers()
         return len(living) < len(others)
+
+    def _publish_newest_epoch(self, others: Sequence[Node]) -> None:
+        self._newest_epoch = max([self._newest_epoch, *(each.epoch for each in others)])
+        self.store.publish_seen_epoch(self._newest_epoch)
 
     async def _watch_membership(self) -> None:
         is_unavailable = False
