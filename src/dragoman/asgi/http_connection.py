@@ -352,32 +352,27 @@ class Exchange:
 
     def _build_head(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """The status line and headers. Decides how the body is delimited and whether the connection stays open."""
-        lines = [STATUS_LINE[status]]
-        length: int | None = None
         headers = [*self._connection.server_state.default_headers, *headers]
-        values = b"".join([value for _, value in headers])
-        if len(values.translate(None, _HEADER_CONTROL_CHARACTERS)) < len(values):
-            raise RuntimeError(f"one of the headers {[name for name, _ in headers]} contains a control character")
-        for name, value in headers:
-            if name == b"content-length":
-                length = int(value)
-            elif name == b"connection":
-                if value.lower() == b"close":
-                    self.keep_alive = False
-                continue
-            lines += (name, b": ", value, b"\r\n")
+        by_name = dict(headers)
+        if b"connection" in by_name:
+            self.keep_alive &= by_name[b"connection"].lower() != b"close"
+            headers = [each for each in headers if each[0] != b"connection"]
+        lines = [b"%b: %b\r\n" % each for each in headers]
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
+        length = by_name.get(b"content-length")
         if not self._is_head:
-            self._remaining_bytes = length or 0
+            self._remaining_bytes = int(length or 0)
         if length is None and not self._is_head and status not in (204, 304):
             if self._scope["http_version"] == "1.0":  # HTTP/1.0 has no chunked encoding
                 self._remaining_bytes = None
             else:
                 self._is_chunked = True
                 lines.append(b"transfer-encoding: chunked\r\n")
-        lines.append(b"\r\n")
-        return b"".join(lines)
+        head = b"".join(lines)
+        if len(head.translate(None, _HEADER_CONTROL_CHARACTERS)) < len(head) - 2 * len(lines):
+            raise RuntimeError(f"one of the headers {list(by_name)} contains a control character")
+        return b"%b%b\r\n" % (STATUS_LINE[status], head)
 
     def _write(self, body: bytes, *, is_last: bool) -> None:
         head, self._head = self._head, b""

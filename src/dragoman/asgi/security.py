@@ -6,7 +6,7 @@ answered.
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +17,7 @@ import structlog
 from dragoman.core.refusals import Forbidden, Invalid, LimitReached, Refused, Unauthenticated, Unavailable
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.engine.services.authentication import is_token
+from dragoman.protocols.kit.body import first_headers
 from dragoman.protocols.kit.errors import headers_of
 
 Message = MutableMapping[str, Any]
@@ -40,6 +41,9 @@ EXPOSED_HEADERS = (
     b" a2a-extensions, x-request-id, x-dragoman-session, x-dragoman-run, x-dragoman-error, x-dragoman-more,"
     b" x-workflow-run-id, x-workflow-stream-tail-index"
 )
+_EXPOSED = (b"access-control-expose-headers", EXPOSED_HEADERS)
+_NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+_HEADERS_FOR_ANY_ORIGIN: Headers = [(b"access-control-allow-origin", b"*"), _EXPOSED, _NO_SNIFFING]
 PREFLIGHT_MAX_AGE_S = b"7200"
 """How long a browser may remember a preflight; they cap it at two hours."""
 
@@ -100,11 +104,12 @@ class SecurityMiddleware:
         if kind == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = _RelevantHeaders(scope["headers"])
-        sender = _ResponseSender(send, self._cors_headers(headers.origin))
+        headers = first_headers(scope)
+        origin = headers.get(b"origin", b"")
+        sender = _ResponseSender(send, self._added_headers(origin))
         try:
             self._check(scope, headers)
-            if kind == "http" and headers.preflight_method and headers.origin and scope["method"] == "OPTIONS":
+            if origin and b"access-control-request-method" in headers and scope.get("method") == "OPTIONS":
                 await sender.send_response(204, self._preflight_headers(headers), b"")
                 return
             await self._app(scope, receive, sender if kind == "http" else send)
@@ -120,10 +125,12 @@ class SecurityMiddleware:
             body = {"error": f"the server failed; reference {reference}", "code": "internal", "reference": reference}
             await sender.send_response(500, [(b"content-type", b"application/json")], msgspec.json.encode(body))
 
-    def _check(self, scope: Message, headers: "_RelevantHeaders") -> None:
-        if headers.host_count != 1 and not (headers.host_count == 0 and scope.get("http_version") == "1.0"):
-            raise Invalid(f"expected one Host header, got {headers.host_count}")
-        host = headers.host.decode("latin-1")
+    def _check(self, scope: Message, headers: Mapping[bytes, bytes]) -> None:
+        if len(headers) < len(scope["headers"]) or b"host" not in headers:
+            hosts = [name for name, _ in scope["headers"]].count(b"host")
+            if hosts != 1 and not (hosts == 0 and scope.get("http_version") == "1.0"):
+                raise Invalid(f"expected one Host header, got {hosts}")
+        host = headers.get(b"host", b"").decode("latin-1")
         name = host_name(host)
         if name is None:
             raise Invalid(f"Host: expected NAME or NAME:PORT, got {host!r:.80}")
@@ -133,68 +140,35 @@ class SecurityMiddleware:
             return
         if not (is_loopback_name(name) or name in self._hosts):
             raise Forbidden(f"API keys are off, so Host must be a loopback name or in allowed_hosts, got {name!r:.80}")
-        origin = headers.origin.decode("latin-1")
+        origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and origin.lower() not in self._origins and not is_same_origin(origin, host):
             raise Forbidden(f"API keys are off, so web pages from {origin!r:.80} may not call this server")
-        if headers.has_body and not headers.content_type:
+        has_body = headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+        if has_body and not headers.get(b"content-type"):
             raise UndeclaredBody("API keys are off, so a request with a body needs a Content-Type")
 
-    def _cors_headers(self, origin: bytes) -> Headers:
-        """The headers of every response."""
+    def _added_headers(self, origin: bytes) -> Headers:
+        """What is added to the headers of every response."""
         if self._allows_any_origin:
-            return [
-                (b"access-control-allow-origin", b"*"),
-                (b"access-control-expose-headers", EXPOSED_HEADERS),
-            ]
+            return _HEADERS_FOR_ANY_ORIGIN
         if not self._origins:
-            return []
+            return [_NO_SNIFFING]
         if origin and origin.decode("latin-1").lower() in self._origins:
-            return [
-                (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", EXPOSED_HEADERS),
-                (b"vary", b"origin"),
-            ]
-        return [(b"vary", b"origin")]
+            return [(b"access-control-allow-origin", origin), _EXPOSED, (b"vary", b"origin"), _NO_SNIFFING]
+        return [(b"vary", b"origin"), _NO_SNIFFING]
 
-    def _preflight_headers(self, headers: "_RelevantHeaders") -> Headers:
-        if not (self._allows_any_origin or headers.origin.decode("latin-1").lower() in self._origins):
+    def _preflight_headers(self, headers: Mapping[bytes, bytes]) -> Headers:
+        if not (self._allows_any_origin or headers[b"origin"].decode("latin-1").lower() in self._origins):
             return []
+        requested = headers.get(b"access-control-request-headers", b"").lower()
         return [
             (b"access-control-allow-methods", ALLOWED_METHODS),
             (
                 b"access-control-allow-headers",
-                b", ".join((ALLOWED_HEADERS, *_CUSTOM_HEADER.findall(headers.preflight_headers.lower()))),
+                b", ".join((ALLOWED_HEADERS, *_CUSTOM_HEADER.findall(requested))),
             ),
             (b"access-control-max-age", PREFLIGHT_MAX_AGE_S),
         ]
-
-
-class _RelevantHeaders:
-    """The headers that the middleware looks at, collected in one pass."""
-
-    __slots__ = ("content_type", "has_body", "host", "host_count", "origin", "preflight_headers", "preflight_method")
-
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self.host = self.origin = self.content_type = b""
-        self.preflight_method = self.preflight_headers = b""
-        self.host_count = 0
-        self.has_body = False
-        for name, value in headers:
-            if name == b"host":
-                self.host = value
-                self.host_count += 1
-            elif name == b"origin":
-                self.origin = value
-            elif name == b"content-type":
-                self.content_type = value
-            elif name == b"content-length":
-                self.has_body = self.has_body or value != b"0"
-            elif name == b"transfer-encoding":
-                self.has_body = True
-            elif name == b"access-control-request-method":
-                self.preflight_method = value
-            elif name == b"access-control-request-headers":
-                self.preflight_headers = value
 
 
 class _ResponseSender:
@@ -210,8 +184,7 @@ class _ResponseSender:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            headers = [*message.get("headers", ()), *self._headers, (b"x-content-type-options", b"nosniff")]
-            message = {**message, "headers": headers}
+            message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
         await self._send(message)
 
     async def send_refusal(self, refused: Exception) -> None:

@@ -21,12 +21,19 @@ BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
 
 
+def first_headers(scope: Scope) -> Mapping[bytes, bytes]:
+    """Return the request's headers by their names, which are in lower case; of several with one name, the first."""
+    headers = scope["headers"]
+    indexed: tuple[object, Mapping[bytes, bytes]] | None = scope.get("indexed_headers")
+    if indexed is None or indexed[0] is not headers:  # an app in front may have replaced them
+        indexed = scope["indexed_headers"] = headers, dict(reversed(headers))
+    return indexed[1]
+
+
 def header(scope: Scope, name: bytes) -> str | None:
     """Return the first header of that name, which is given in lower case."""
-    for each, value in scope["headers"]:
-        if each == name:
-            return str(value, "latin-1")
-    return None
+    value = first_headers(scope).get(name)
+    return None if value is None else str(value, "latin-1")
 
 
 def require_json(request: Request) -> None:

@@ -130,6 +130,7 @@ class EventStream(Response):
                 self._pipe = pipe
                 self._reader.push = self._push
             scope["headers"].clear()  # a stream may stay open for hours, and these weigh more than the rest of it
+            scope.pop("indexed_headers", None)
             self.raw_headers.clear()
             chunk, self.first = self.first, Chunk(b"")
             while not chunk.is_last:
