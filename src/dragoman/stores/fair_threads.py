@@ -4,8 +4,9 @@ import asyncio
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from dragoman.core.principal import CALLER
@@ -20,13 +21,18 @@ MAX_SEARCHES_PER_USER = 8
 RETRY_SEARCH_AFTER_S = 1
 
 
-class _Job:
-    __slots__ = ("done", "is_abandoned", "user", "work")
+Finish = Callable[[Any, BaseException | None], None]
+"""Called with the value of a read, or with its error, on the event loop."""
 
-    def __init__(self, work: Callable[..., Any], user: object, done: asyncio.Future[Any]) -> None:
+
+class _Job:
+    __slots__ = ("finish", "is_abandoned", "loop", "user", "work")
+
+    def __init__(self, work: Callable[..., Any], user: object, finish: Finish) -> None:
         self.work = work
         self.user = user
-        self.done = done
+        self.finish = finish
+        self.loop = asyncio.get_running_loop()
         self.is_abandoned = False
 
 
@@ -54,14 +60,20 @@ class FairThreads(Generic[C]):
             run: runs a read on a connection. The last argument tells whether the caller was cancelled meanwhile.
             limit_per_user: how many reads of one user may run or wait at the same time.
         """
-        self._executor = ThreadPoolExecutor(threads, name)
+        self._max_threads = threads
+        self._name = name
         self._connect = connect
         self._run = run
         self._limit_per_user = limit_per_user
-        self._local = threading.local()
+        self._threads: list[threading.Thread] = []
+        self._is_shut_down = False
+        self._wakeups: SimpleQueue[bool] = SimpleQueue()
+        """True for each read, of whichever user; False ends a thread."""
         self._lock = threading.Lock()
         self._queues: OrderedDict[object, deque[_Job]] = OrderedDict()
         """Waiting reads by user; the first user is next."""
+        self._open_wakeups = 0
+        """Number of reads that need a thread."""
         self._unfinished: dict[object, int] = {}
         """Number of reads by user; counted only if there is a limit."""
         self.connections: list[C] = []
@@ -73,27 +85,33 @@ class FairThreads(Generic[C]):
             LimitReached: too many reads of this user run or wait.
             StoreUnavailable: the database is closed, or cannot be read.
         """
-        job = self._enqueue(work)
+        caller = CALLER.get()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = self._enqueue(work, object() if caller is None else caller, partial(_resolve, done))
         try:
-            value: T = await job.done
+            return await done
         except asyncio.CancelledError:
             self._abandon(job)
             raise
-        return value
 
-    def submit(self, work: Callable[..., T]) -> asyncio.Future[T]:
-        """Run a read for several callers, even if all are cancelled. Raises as `read` does."""
-        return self._enqueue(work).done
+    def submit(self, work: Callable[..., Any], finish: Finish) -> None:
+        """Run a read for several callers, even if all are cancelled, and call `finish`. Raises as `read` does."""
+        self._enqueue(work, object(), finish)
 
     def shut_down(self) -> None:
         """Finish all reads and end the threads. The connections are left to the caller."""
-        self._executor.shutdown()
-
-    def _enqueue(self, work: Callable[..., Any]) -> _Job:
-        caller = CALLER.get()
-        user = object() if caller is None else caller
-        job = _Job(work, user, asyncio.get_running_loop().create_future())
         with self._lock:
+            self._is_shut_down = True
+        for _ in self._threads:
+            self._wakeups.put(False)
+        for thread in self._threads:
+            thread.join()
+
+    def _enqueue(self, work: Callable[..., Any], user: object, finish: Finish) -> _Job:
+        job = _Job(work, user, finish)
+        with self._lock:
+            if self._is_shut_down:
+                raise StoreUnavailable("the database is closed")
             if self._limit_per_user is not None:
                 unfinished = self._unfinished.get(user, 0)
                 if unfinished >= self._limit_per_user:
@@ -103,11 +121,16 @@ class FairThreads(Generic[C]):
                     )
                 self._unfinished[user] = unfinished + 1
             self._queues.setdefault(user, deque()).append(job)
-        try:
-            self._executor.submit(self._run_next)  # one call for each waiting read, of whichever user
-        except RuntimeError as error:
-            raise StoreUnavailable("the database is closed") from error
+            self._open_wakeups += 1
+            if len(self._threads) < min(self._open_wakeups, self._max_threads):
+                self._start_thread()
+        self._wakeups.put(True)
         return job
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run_jobs, name=f"{self._name}_{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _abandon(self, job: _Job) -> None:
         job.is_abandoned = True
@@ -119,10 +142,19 @@ class FairThreads(Generic[C]):
                     del self._queues[job.user]
                 self._forget(job.user)
 
-    def _run_next(self) -> None:
+    # --- on the threads -------------------------------------------------------------------------------------------
+
+    def _run_jobs(self) -> None:
+        connection: C | None = None
+        while self._wakeups.get():
+            connection = self._run_next(connection)
+
+    def _run_next(self, connection: C | None) -> C | None:
+        """Run the next read, if it was not abandoned, on a new connection if there is none. Returns the connection."""
         with self._lock:
             if not self._queues:
-                return  # a read was abandoned
+                self._open_wakeups -= 1
+                return connection
             user, jobs = self._queues.popitem(last=False)
             job = jobs.popleft()
             if jobs:
@@ -131,21 +163,19 @@ class FairThreads(Generic[C]):
         failure: BaseException | None = None
         try:
             if not job.is_abandoned:
-                value = self._run_on_connection(job)
+                if connection is None:
+                    connection = self._connect()
+                    self.connections.append(connection)
+                value = self._run(connection, job.work, lambda: job.is_abandoned)
         except BaseException as error:  # noqa: BLE001  # passed on to the caller
             failure = error
-        finally:
-            with self._lock:
-                self._forget(job.user)
+        with self._lock:
+            self._open_wakeups -= 1
+            self._forget(user)
         with suppress(RuntimeError):  # the event loop is closed, nobody waits
-            job.done.get_loop().call_soon_threadsafe(_resolve, job.done, value, failure)
-
-    def _run_on_connection(self, job: _Job) -> Any:  # noqa: ANN401  # what the job returns
-        connection: C | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = self._connect()
-            self.connections.append(connection)
-        return self._run(connection, job.work, lambda: job.is_abandoned)
+            job.loop.call_soon_threadsafe(job.finish, value, failure)
+        failure = None  # breaks the reference cycle through its traceback
+        return connection
 
     def _forget(self, user: object) -> None:
         if self._limit_per_user is not None:

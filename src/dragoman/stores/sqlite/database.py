@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import structlog
 
-from dragoman.core.principal import CALLER
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # re-exported for callers that catch them
@@ -22,6 +21,7 @@ from dragoman.stores.sqlite.start_check import BackgroundCheck, check_wal
 from dragoman.stores.sqlite.writer import Synchronous, Writer, is_damage
 
 T = TypeVar("T")
+_Lookup = tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]
 READER_THREADS = 3
 STEPS_BETWEEN_CHECKS = 20_000
 """Instructions of SQLite's virtual machine, of which a search executes about a million in 10 ms."""
@@ -73,7 +73,7 @@ class Database:
             run=_search,
             limit_per_user=MAX_SEARCHES_PER_USER,
         )
-        self._pending_lookups: list[tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]] = []
+        self._pending_lookups: list[_Lookup] = []
         """Lookups of this event loop iteration."""
 
     @property
@@ -135,17 +135,11 @@ class Database:
 
     def _run_lookups(self) -> None:
         asked, self._pending_lookups = self._pending_lookups, []
-        works = [work for work, _ in asked]
-        caller = CALLER.set(None)  # it is for several users
+        finish = partial(_resolve_lookups, asked)
         try:
-            job = self._readers.submit(lambda connection: [work(connection) for work in works])
+            self._readers.submit(lambda connection: [work(connection) for work, _ in asked], finish)
         except StoreUnavailable as error:  # it was closed meanwhile
-            for _, answer in asked:
-                answer.set_exception(error)
-            return
-        finally:
-            CALLER.reset(caller)
-        job.add_done_callback(partial(_resolve_lookups, [answer for _, answer in asked]))
+            finish(None, error)
 
     def _read(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], _: object) -> T:
         try:
@@ -195,15 +189,14 @@ def _read(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T
         raise StoreUnavailable("the database cannot be read now") from error
 
 
-def _resolve_lookups(answers: Sequence[asyncio.Future[Any]], job: asyncio.Future[list[Any]]) -> None:
-    error = job.exception()
-    for index, answer in enumerate(answers):
+def _resolve_lookups(asked: Sequence[_Lookup], values: list[object] | None, failure: BaseException | None) -> None:
+    for index, (_, answer) in enumerate(asked):
         if answer.done():
             continue  # its caller is gone
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(job.result()[index])
+        if values is not None:
+            answer.set_result(values[index])
+        elif failure is not None:
+            answer.set_exception(failure)
 
 
 def open_writer(path: Path, synchronous: Synchronous) -> Writer:
