@@ -497,7 +497,7 @@ def encode_plain(event: Event) -> tuple[Event, bytes]:
         TypeError, UnicodeEncodeError: a value cannot be represented.
     """
     try:
-        return event, encode(event)
+        return event, event.payload if type(event) is UnknownEvent else _ENCODER.encode(event)
     except TypeError:
         payload = _TOLERANT_ENCODER.encode(event)
         return decode(payload), payload

@@ -32,8 +32,8 @@ def uuid7(unix_ms: int, tail: int) -> str:
         tail: the other 74 bits; of two ids in the same millisecond, the one with the greater tail sorts later.
     """
     number = unix_ms << 80 | _VERSION_7 | tail >> 62 << 64 | _VARIANT | tail & _LOW_62
-    digits = number.to_bytes(16)
-    return f"{digits[:4].hex()}-{digits[4:6].hex()}-{digits[6:8].hex()}-{digits[8:10].hex()}-{digits[10:].hex()}"
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def parse_session_id(text: str) -> SessionId | None:

@@ -86,8 +86,9 @@ def check_change(
 
 def check_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec], limits: InputLimits) -> None:
     """Check the application's tools: whether the agent accepts any, their number, and that names are unique."""
-    _require_client_tools(spec, tools)
-    _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)
+    if tools:
+        _require_client_tools(spec, tools)
+        _check_client_tools(tools, {tool.spec.name for tool in spec.tools} | spec.builtins, limits)
 
 
 def tools_of_run(
@@ -135,7 +136,7 @@ def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: Inpu
 
 def check_grants(spec: AgentSpec, grants: Iterable[ToolGrant]) -> None:
     """Check the server tools to enable: each must be exposed, and named once."""
-    exposed = {tool.spec.name for tool in spec.exposed()}
+    exposed = {tool.spec.name for tool in spec.tools if tool.policy.is_listed}
     seen: set[str] = set()
     for grant in grants:
         if grant.name not in exposed:

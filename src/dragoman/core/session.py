@@ -356,7 +356,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             if state.run is not None and state.run.pending_inputs:
                 state.run.pending_inputs = tuple(each for each in state.run.pending_inputs if each.id != message.id)
         case RunStarted() as run:
-            state.queue = [queued for queued in state.queue if queued.run_id != run.run_id]
+            _remove_queued(state, run.run_id)
             state.run = ActiveRun(
                 run_id=run.run_id,
                 protocol=run.protocol,
@@ -372,7 +372,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
                 state.shared_state_seq = logged.seq
             state.resends_history |= run.metadata.resends_history
         case RunStopped() as stop:
-            state.queue = [queued for queued in state.queue if queued.run_id != stop.run_id]
+            _remove_queued(state, stop.run_id)
             if state.run is not None and state.run.run_id == stop.run_id:
                 options = RunOptions(client_tools=state.run.client_tools, parameters=state.run.parameters)
                 state.asking_options = options if stop.reason == "tool_use" and options != RunOptions() else None
@@ -434,6 +434,11 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             assert_never(never)
     state.seq = logged.seq  # last, so that an event that does not fit leaves the position unchanged
     state.updated_at = logged.at
+
+
+def _remove_queued(state: SessionState, run_id: RunId) -> None:
+    if state.queue:
+        state.queue = [queued for queued in state.queue if queued.run_id != run_id]
 
 
 def _park(call: OpenCall, kind: WaitKind | None, note: Json) -> None:

@@ -28,19 +28,19 @@ MAX_SEARCHED_EVENTS = 50_000
 LAST_CHARACTER = "\U0010ffff"
 """The last code point, which no key of a kept value has: all keys that begin with a text precede the text with it."""
 
-_EVENTS_WITH_CALLS = frozenset({CallOpened, BlockClosed, MessageAdded})
-_EVENTS_WITH_MESSAGES = frozenset({MessageAdded, MessageClosed, CallSettled})
+EVENTS_WITH_RUNS = frozenset({RunStarted, RunQueued})
+EVENTS_WITH_CALLS = frozenset({CallOpened, BlockClosed, MessageAdded})
+EVENTS_WITH_MESSAGES = frozenset({MessageAdded, MessageClosed, CallSettled})
+"""The types of events for which `run_id_in`, `call_ids_in` and `message_ids_in` may find something."""
 
 
 def run_id_in(event: Event) -> RunId | None:
     """The run that an event starts or queues."""
-    return event.run_id if type(event) is RunStarted or type(event) is RunQueued else None
+    return event.run_id if isinstance(event, RunStarted | RunQueued) else None
 
 
 def call_ids_in(event: Event) -> tuple[CallId, ...]:
     """The calls that an event adds to a session's log."""
-    if type(event) not in _EVENTS_WITH_CALLS:
-        return ()
     match event:
         case CallOpened(call=call) | BlockClosed(block=Call() as call):
             return (call.call_id,)
@@ -52,8 +52,6 @@ def call_ids_in(event: Event) -> tuple[CallId, ...]:
 
 def message_ids_in(event: Event) -> tuple[str, ...]:
     """The ids of the message that an event completes: the server's, and for a user message the client's."""
-    if type(event) not in _EVENTS_WITH_MESSAGES:
-        return ()
     match event:
         case MessageClosed(message_id=message_id):
             return (message_id,)

@@ -257,6 +257,16 @@ async def test_snake_case_is_read_as_camel_case(endpoint: Endpoint) -> None:
     ]
 
 
+@requirement("ag-ui-b:input:snake-case")
+@pytest.mark.parametrize("name", ["thread_id", "thread_\\u0069d", "thread\\u005fid", "thread__id"])
+@pytest.mark.parametrize("size", [0, 200_000])
+def test_a_name_in_snake_case_is_found_among_texts_with_underscores(name: str, size: int) -> None:
+    text = 'an_id: {"thread_id": "x"}, C:\\a_b\\' + "_" * size
+    message = json.dumps([{"id": "1", "role": "user", "content": text}])
+    decoded = decode_run(b'{"%b": "t_1", "runId": "r_1", "messages": %b}' % (name.encode(), message.encode()))
+    assert (decoded.run.thread_id, decoded.run.messages[0].content, decoded.dropped) == ("t_1", text, ())
+
+
 Members = dict[str, st.SearchStrategy[Json]]
 ANY: st.SearchStrategy[Json] = st.recursive(st.none() | st.booleans() | st.text(max_size=4), st.lists)
 

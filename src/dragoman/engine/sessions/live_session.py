@@ -101,7 +101,7 @@ class LiveSession:
         state = initial_state(session_id, owner, first)  # type: ignore[arg-type]  # a UserId is a str
         live = cls(state, epoch, committer, clock, durable=Cursor(0))
         live._outbox.begin_session(name)
-        live._outbox.add_events((first,), (encode(created[0]),))
+        live._outbox.add_event(first, encode(created[0]))
         live.append(created[1:], None, idempotency_record=idempotency_record)
         return live
 
@@ -190,15 +190,16 @@ class LiveSession:
         outbox, state, at = self._outbox, self.state, self._clock.now()
         if idempotency_record is not None:
             outbox.add_record(idempotency_record)
-        added: list[LoggedEvent] = []
+        remember = self.recent_messages.add
         for event, payload in plain:
             logged = LoggedEvent(state.seq + 1, at, run_id, event)
             apply(state, logged)
-            added.append(logged)
-            outbox.has_unsaved_settings |= type(event) is SettingsChanged
-            self.starts_run |= type(event) is RunStarted
-            self.recent_messages.add(logged, len(payload))
-        outbox.add_events(added, [payload for _, payload in plain])
+            outbox.add_event(logged, payload)
+            if type(event) is SettingsChanged:
+                outbox.has_unsaved_settings = True
+            elif type(event) is RunStarted:
+                self.starts_run = True
+            remember(logged, len(payload))
         self.schedule_commit()
         return state.seq
 

@@ -85,11 +85,11 @@ class Outbox:
         """Continue behind what the store holds."""
         self._written_seq, self._piece_number = position
 
-    def add_events(self, events: Iterable[LoggedEvent], payloads: Sequence[bytes]) -> None:
-        """Add events, which follow everything added so far."""
+    def add_event(self, logged: LoggedEvent, payload: bytes) -> None:
+        """Add an event, which follows everything added so far."""
         self._piece_number = 0
-        self._payloads += payloads
-        self._records += events
+        self._payloads.append(payload)
+        self._records.append(logged)
 
     def add_record(self, record: IdempotencyRecord) -> None:
         """Store an idempotency record with the events."""

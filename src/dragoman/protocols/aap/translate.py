@@ -434,7 +434,8 @@ class TurnFrames:
             self._blocks = [record]
         elif type(event) is MessageClosed and event.status == "cut" and event.loop == ROOT:
             return self._cut(record)
-        return b"".join([self._event(each) for each in self._calls.feed(record)])
+        shown = self._calls.feed(record)
+        return self._event(shown[0]) if len(shown) == 1 else b"".join(map(self._event, shown))
 
     def _cut(self, closed: LoggedEvent) -> bytes:
         """The frame of the open message, which a crash cut off. Nobody saw it if it is empty."""

@@ -154,13 +154,13 @@ _newest_frame = _NewestFrame()
 
 def _encode_frames(record: Record, events: Sequence[wire.Event], first: int = 1) -> bytes:
     """The frames of a record's events from the `first` one on."""
-    if type(record) is Piece:
-        seq, pieces = record.after, record.place
-    else:
-        assert isinstance(record, LoggedEvent), "a record is a piece or an event"
-        seq, pieces = record.seq, 0
-    frames = [_encode_frame(seq, pieces, ordinal, event) for ordinal, event in enumerate(events, 1) if ordinal >= first]
-    return frames[0] if len(frames) == 1 else b"".join(frames)
+    if not events:
+        return b""
+    seq, pieces = cursor_of(record)
+    if len(events) == first == 1:
+        return _encode_frame(seq, pieces, 1, events[0])
+    shown = enumerate(events[first - 1 :], first)
+    return b"".join([_encode_frame(seq, pieces, ordinal, event) for ordinal, event in shown])
 
 
 def _encode_frame(seq: int, pieces: int, ordinal: int, event: wire.Event) -> bytes:

@@ -5,13 +5,21 @@ Runs on the writer's thread, inside its transaction.
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
-from dragoman.core.events import LoggedEvent, type_of
-from dragoman.core.ids import SessionId
+from dragoman.core.events import type_of
+from dragoman.core.ids import CallId, RunId, SessionId
 from dragoman.core.stream import Piece
 from dragoman.ports.log import IDEMPOTENCY_RETENTION, Append, IdempotencyRecord
 from dragoman.stores.checksums import event_checksum, kept_checksum, state_checksum
-from dragoman.stores.lookups import call_ids_in, message_ids_in, run_id_in
+from dragoman.stores.lookups import (
+    EVENTS_WITH_CALLS,
+    EVENTS_WITH_MESSAGES,
+    EVENTS_WITH_RUNS,
+    call_ids_in,
+    message_ids_in,
+    run_id_in,
+)
 from dragoman.stores.sqlite.pieces import PieceTable
 from dragoman.stores.times import to_us
 
@@ -23,6 +31,13 @@ _INSERT_SESSION = (
     " ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, NULL)"
 )
 """The number of a deleted session is not reused while rows of it remain."""
+_INDEX_RUN = (
+    "INSERT INTO runs VALUES (?, ?, ?)"
+    " ON CONFLICT (run_id) DO UPDATE SET session = excluded.session, first_seq = excluded.first_seq"
+)
+_INDEX_CALL = "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)"
+_INDEX_MESSAGE = "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)"
+_RETENTION_US = IDEMPOTENCY_RETENTION // timedelta(microseconds=1)
 _LAST_SEQ_OF_BATCH = "SELECT max(seq) FROM (SELECT seq FROM events WHERE session = ? ORDER BY seq LIMIT ?)"
 _DELETE_RUNS_OF_BATCH = (
     "DELETE FROM runs WHERE session = ? AND run_id IN (SELECT run_id FROM events WHERE session = ? AND seq <= ?)"
@@ -64,10 +79,10 @@ class AppendWriter:
         ]
         if with_events:  # most commits of a server with slow streams only have pieces
             connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _event_rows(with_events))
-            _index_events(connection, [(number, logged) for append, number in with_events for logged in append.events])
-            _store_idempotency_records(
-                connection, [(number, once) for append, number in with_events for once in append.idempotency_records]
-            )
+            _index_events(connection, with_events)
+            for append, session in with_events:
+                for record in append.idempotency_records:
+                    _store_idempotency_record(record, session, connection)
         for append, number in zip(batch, numbers, strict=True):
             if append.kept and number:
                 _keep(append, number, connection)
@@ -242,33 +257,30 @@ def _keep(append: Append, number: int, connection: sqlite3.Connection) -> None:
     )
 
 
-def _store_idempotency_records(
-    connection: sqlite3.Connection, records: Sequence[tuple[int, IdempotencyRecord]]
-) -> None:
-    for _, once in records:
-        if not once.lasts:
-            connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (to_us(once.at - IDEMPOTENCY_RETENTION),))
-    connection.executemany(
+def _store_idempotency_record(record: IdempotencyRecord, number: int, connection: sqlite3.Connection) -> None:
+    at = to_us(record.at)
+    if not record.lasts:
+        connection.execute("DELETE FROM once WHERE lasts = 0 AND at < ?", (at - _RETENTION_US,))
+    connection.execute(
         "INSERT OR REPLACE INTO once VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (once.owner, once.key, once.fingerprint, number, once.run_id, to_us(once.at), once.lasts)
-            for number, once in records
-        ],
+        (record.owner, record.key, record.fingerprint, number, record.run_id, at, record.lasts),
     )
 
 
-def _index_events(connection: sqlite3.Connection, written: Sequence[tuple[int, LoggedEvent]]) -> None:
-    """Add an event to the indexes."""
-    connection.executemany(
-        "INSERT INTO runs VALUES (?, ?, ?)"
-        " ON CONFLICT (run_id) DO UPDATE SET session = excluded.session, first_seq = excluded.first_seq",
-        [(run_id, number, logged.seq) for number, logged in written if (run_id := run_id_in(logged.event)) is not None],
-    )
-    connection.executemany(
-        "INSERT OR IGNORE INTO calls VALUES (?, ?, ?)",
-        [(number, call_id, logged.seq) for number, logged in written for call_id in call_ids_in(logged.event)],
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO messages VALUES (?, ?, ?)",
-        [(number, name, logged.seq) for number, logged in written for name in message_ids_in(logged.event)],
-    )
+def _index_events(connection: sqlite3.Connection, appends: Iterable[tuple[Append, int]]) -> None:
+    """Add events to the indexes."""
+    runs: list[tuple[RunId | None, int, int]] = []
+    calls: list[tuple[int, CallId, int]] = []
+    messages: list[tuple[int, str, int]] = []
+    for append, number in appends:
+        for logged in append.events:
+            event, kind = logged.event, type(logged.event)
+            if kind in EVENTS_WITH_RUNS:
+                runs.append((run_id_in(event), number, logged.seq))
+            if kind in EVENTS_WITH_CALLS:
+                calls += [(number, call_id, logged.seq) for call_id in call_ids_in(event)]
+            if kind in EVENTS_WITH_MESSAGES:
+                messages += [(number, name, logged.seq) for name in message_ids_in(event)]
+    for statement, rows in ((_INDEX_RUN, runs), (_INDEX_CALL, calls), (_INDEX_MESSAGE, messages)):
+        if rows:
+            connection.executemany(statement, rows)
