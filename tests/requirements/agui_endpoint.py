@@ -128,6 +128,7 @@ REQUIREMENTS = (
     Requirement("ag-ui-b:runs:replayed", "A repeated run id replays the run, also after a restart", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:joined", "A repeated run id joins the active run", "ag-ui B.11"),
     Requirement("ag-ui-b:runs:conflict", "The same run id with another body is 409", "ag-ui B.11 [chosen]"),
+    Requirement("ag-ui-b:runs:answer", "An answer may have the id of the run that asked", "decision 43; CopilotKit"),
     Requirement(
         "ag-ui-b:threads:agent-not-served",
         "A thread whose agent is gone can be read; a run is RUN_ERROR `agent_not_served`",

@@ -67,13 +67,17 @@ async def test_a_payload_that_does_not_match_leaves_the_interrupt_open(endpoint:
     assert again.text == "Then: stamped x"
 
 
-@requirement("ag-ui-b:interrupts:once")
-async def test_the_same_answer_twice_runs_the_tool_once(endpoint: Endpoint) -> None:
-    body = an_input(STAMP)
+@requirement("ag-ui-b:interrupts:once", "ag-ui-b:runs:answer")
+@pytest.mark.parametrize("run_id", ["yes", "the run that asked"])
+async def test_the_same_answer_twice_runs_the_tool_once(endpoint: Endpoint, run_id: str) -> None:
+    body = {**an_input(STAMP), "runId": "the run that asked"}
     call_id = await open_call(endpoint, body)
-    answer = {**body, "runId": "yes", "resume": [resume(call_id, {"approved": True})]}
+    answer = {**body, "runId": run_id, "resume": [resume(call_id, {"approved": True})]}
     first = await endpoint.run(answer)
+    assert first.text == "Then: stamped x"
     assert (await endpoint.run(answer)).body == first.body
+    denied = await endpoint.run({**answer, "resume": [resume(call_id, {"approved": False})]})
+    assert (denied.status, denied.json["code"]) == (409, "run_conflict")
     other = await endpoint.run({**answer, "runId": "yes again"})
     assert other.types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
     assert other.events[-1]["metadata"] == {"dragoman": {"unknownInterrupts": [call_id]}}

@@ -8,6 +8,7 @@ Source: specification of AG-UI, B.8 to B.11; shared rules, 1 to 4, 9, 10.
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import sha256
 
 import msgspec
 import structlog
@@ -99,7 +100,11 @@ class Threads:
 
     async def _run_in_thread(self, request: RunRequest, session: SessionView) -> Response:
         run, owner = request.run, request.principal.user
-        key = IdempotencyKey(f"{PROTOCOL}:{session.state.session_id}:{run.run_id}", request.fingerprint, lasts=True)
+        name = f"{PROTOCOL}:{session.state.session_id}:{run.run_id}"
+        if run.resume:  # CopilotKit answers an interrupt with the ID of the run that it ended: decision 43
+            answered = "\n".join(sorted(each.interrupt_id for each in run.resume))
+            name = f"{name}:{sha256(answered.encode()).hexdigest()}"
+        key = IdempotencyKey(name, request.fingerprint, lasts=True)
         reservation = self._engine.reserve_key(owner, key, session, [each.id for each in run.messages])
         async with reservation as earlier:
             await self._abandoned.until_stopped(session)

@@ -56,6 +56,7 @@ class CopilotKitPage {
     this.custom = [];
     this.agent.subscribe({
       onCustomEvent: ({ event }) => void this.custom.push(event),
+      onRunFinishedEvent: ({ input }) => void (this.finished = input.runId),
       onRunErrorEvent: ({ event }) => void this.errors.push(event.message),
     });
     this.agent.threadId = threadId;
@@ -77,7 +78,7 @@ class CopilotKitPage {
   }
   async approve({ approved }) {
     const resume = this.agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved } }));
-    await this.core.runAgent({ agent: this.agent, resume });
+    await this.core.runAgent({ agent: this.agent, resume, runId: this.finished }); // as useInterrupt of react-core does
   }
   stop() {
     this.core.stopAgent({ agent: this.agent });
