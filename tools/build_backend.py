@@ -107,7 +107,7 @@ def build_console() -> None:
     environment = {**os.environ, "PATH": path}
     try:
         if not NODE_MODULES_INSTALLED.is_file() or _is_newer(WEB / "package-lock.json", NODE_MODULES_INSTALLED):
-            flags = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+            flags = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
             subprocess.run([npm, "ci", *flags], cwd=WEB, env=environment, check=True, stdout=subprocess.DEVNULL)
             NODE_MODULES_INSTALLED.touch()
         vite = WEB / "node_modules" / ".bin" / "vite"

@@ -1,5 +1,6 @@
 // A chat page on the official AG-UI client: streaming, a tool that runs in the page, approvals and questions, a stop
 // button, and a thread that survives a reload, even while an answer is being generated.
+import Markdown from "markdown-to-jsx";
 import { useEffect, useRef, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { useAgent } from "./useAgent.js";
@@ -16,6 +17,7 @@ const TOOLS = [
   },
 ];
 
+const MARKDOWN = { disableParsingRawHTML: true, forceBlock: true };
 const STORED = "ag-ui-web"; // for this tab only
 
 // --- the connection --------------------------------------------------------------------------------------------------
@@ -40,19 +42,29 @@ function Connect({ onConnect }) {
 
 function Message({ message, results }) {
   if (message.role === "tool") return null; // shown with its call
-  if (message.role === "activity") return <div className="call">{JSON.stringify(message.content)}</div>;
+  if (message.role === "activity") return <Activity type={message.activityType} content={message.content} />;
   const text = typeof message.content === "string" ? message.content : textOf(message.content ?? []);
+  const calls = (message.toolCalls ?? []).filter((each) => each.function.name !== "AskUserQuestion" || results.has(each.id));
   return (
     <>
-      {text && <div className={`message ${message.role}`}>{text}</div>}
-      {(message.toolCalls ?? []).map((call) => (
+      {text && (
+        <div className={`message ${message.role}`}>
+          {message.role === "assistant" ? <Markdown options={MARKDOWN}>{text}</Markdown> : text}
+        </div>
+      )}
+      {calls.map((call) => (
         <details key={call.id} className="call">
-          <summary>{call.function.name}({call.function.arguments})</summary>
+          <summary><b>{call.function.name}</b> {call.function.arguments}</summary>
           {results.get(call.id) ?? "waiting"}
         </details>
       ))}
     </>
   );
+}
+
+function Activity({ type, content }) {
+  if (type !== "PLAN") return <div className="call">{JSON.stringify(content)}</div>;
+  return <ul className="plan">{content.steps.map(({ title, status }) => <li key={title} className={status}>{title}</li>)}</ul>;
 }
 
 function textOf(parts) {
@@ -61,7 +73,7 @@ function textOf(parts) {
 
 // --- approvals and questions -----------------------------------------------------------------------------------------
 
-function Interrupts({ interrupts, onAnswer }) {
+function Interrupts({ interrupts, calls, onAnswer }) {
   const [answers, setAnswers] = useState({});
   function give(interrupt, entry) {
     const given = { ...answers, [interrupt.id]: { interruptId: interrupt.id, ...entry } };
@@ -70,18 +82,28 @@ function Interrupts({ interrupts, onAnswer }) {
   }
   return interrupts
     .filter((each) => !answers[each.id])
-    .map((each) => <Interrupt key={each.id} interrupt={each} onAnswer={(entry) => give(each, entry)} />);
+    .map((each) => (
+      <Interrupt key={each.id} interrupt={each} choices={choicesOf(calls.get(each.toolCallId))} onAnswer={(entry) => give(each, entry)} />
+    ));
 }
 
-function Interrupt({ interrupt, onAnswer }) {
+/** What an `AskUserQuestion` offers, if it asks a single question. */
+function choicesOf(call) {
+  if (call?.function.name !== "AskUserQuestion") return [];
+  const { questions } = JSON.parse(call.function.arguments);
+  return questions.length === 1 ? (questions[0].options ?? []).map((each) => each.label) : [];
+}
+
+function Interrupt({ interrupt, choices, onAnswer }) {
   const input = useRef(null);
   const isApproval = interrupt.reason === "tool_call";
-  const payload = () => (isApproval ? { approved: true } : input.current.value);
+  const resolve = (payload) => onAnswer({ status: "resolved", payload });
   return (
     <div className="interrupt">
       <p>{interrupt.message}</p>
-      {!isApproval && <input ref={input} aria-label="answer" />}
-      <button className="primary" onClick={() => onAnswer({ status: "resolved", payload: payload() })}>
+      {choices.map((each) => <button key={each} onClick={() => resolve(each)}>{each}</button>)}
+      {!isApproval && <input ref={input} aria-label="answer" placeholder={choices.length ? "Something else" : ""} />}
+      <button className="primary" onClick={() => resolve(isApproval ? { approved: true } : input.current.value)}>
         {isApproval ? "Allow" : "Answer"}
       </button>
       <button onClick={() => onAnswer({ status: "cancelled" })}>{isApproval ? "Deny" : "Skip"}</button>
@@ -96,6 +118,7 @@ function Chat({ connection, onLeave }) {
   const [known] = useState(() => location.hash.slice(1)); // reloads and bookmarks return to a thread
   const [threadId] = useState(() => known || crypto.randomUUID());
   const chat = useAgent({ url: `${server}/ag-ui/${agent}`, key, threadId, isNew: !known, tools: TOOLS });
+  const calls = new Map(chat.messages.flatMap((each) => (each.toolCalls ?? []).map((call) => [call.id, call])));
   const results = new Map(chat.messages.flatMap((each) => (each.role === "tool" ? [[each.toolCallId, each.content]] : [])));
   const end = useRef(null);
   useEffect(() => void (location.hash = threadId), [threadId]);
@@ -117,11 +140,11 @@ function Chat({ connection, onLeave }) {
         <button onClick={onLeave}>Disconnect</button>
       </header>
       <main id="log" aria-live="polite">
-        {!chat.messages.length && !chat.isRunning && <p className="empty">Say something to begin.</p>}
+        {!chat.messages.length && !chat.isRunning && <p className="empty">How can I help you today?</p>}
         {chat.messages.map((each) => <Message key={each.id} message={each} results={results} />)}
         {chat.isRunning && <div className="busy" role="status" aria-label="the agent is working" />}
         {chat.error && <div className="message error">{chat.error}</div>}
-        <Interrupts key={chat.interrupts.map((each) => each.id).join()} interrupts={chat.interrupts} onAnswer={chat.answer} />
+        <Interrupts key={chat.interrupts.map((each) => each.id).join()} interrupts={chat.interrupts} calls={calls} onAnswer={chat.answer} />
         <div ref={end} />
       </main>
       <form id="say" onSubmit={say}>

@@ -53,6 +53,8 @@ function Chat({ initial }) {
     }
   }, []);
 
+  useEffect(() => void scrollTo(0, document.body.scrollHeight), [messages]);
+
   function halt() {
     fetch(`${chat}/stop`, { method: "POST", headers }); // ends the run; `stop` alone only stops listening
     stop();
@@ -65,7 +67,7 @@ function Chat({ initial }) {
   }
 
   const show = (part, index) => {
-    if (part.type === "text") return <span key={index}>{part.text}</span>;
+    if (part.type === "text") return <div key={index}>{part.text}</div>;
     if (part.type === "reasoning") return <div key={index} className="reasoning">{part.text}</div>;
     if (part.type === "file") return <img key={index} src={part.url} alt="" width="200" />;
     if (part.type === "tool-AskUserQuestion" && part.state === "input-available") {
@@ -93,9 +95,9 @@ function Chat({ initial }) {
         <div key={message.id} className={`message ${message.role}`}>{message.parts.map(show)}</div>
       ))}
       {error && <p className="error">{error.message}</p>}
-      <form onSubmit={send}>
-        <input id="text" value={text} onChange={(event) => setText(event.target.value)} placeholder="Say something" />
-        <button id="send" disabled={isBusy || !text}>Send</button>
+      <form id="say" onSubmit={send}>
+        <input id="text" value={text} onChange={(event) => setText(event.target.value)} placeholder="Say something" aria-label="message" />
+        <button id="send" className="primary" disabled={isBusy || !text}>Send</button>
         <button id="stop" type="button" disabled={!isBusy} onClick={halt}>Stop</button>
         <button id="again" type="button" disabled={isBusy || !messages.length} onClick={() => regenerate()}>Again</button>
       </form>
@@ -103,5 +105,27 @@ function Chat({ initial }) {
   );
 }
 
-const initial = await (await fetch(`${chat}/messages`, { headers })).json();
-createRoot(document.getElementById("page")).render(<Chat initial={initial} />);
+function Connect() {
+  function connect(event) {
+    event.preventDefault();
+    settings.set("chat", crypto.randomUUID());
+    for (const [name, value] of new FormData(event.target)) settings.set(name, value);
+    location.hash = settings;
+    location.reload();
+  }
+  return (
+    <form id="connect" onSubmit={connect}>
+      <h1>Talk to an agent</h1>
+      <label>Server <input name="server" defaultValue={server} /></label>
+      <label>Agent <input name="agent" defaultValue="assistant" /></label>
+      <label>API key <input name="key" type="password" placeholder="sk-dragoman-…" autoComplete="off" /></label>
+      <button className="primary">Connect</button>
+    </form>
+  );
+}
+
+const root = createRoot(document.getElementById("page"));
+if (settings.has("key")) {
+  const initial = await (await fetch(`${chat}/messages`, { headers })).json();
+  root.render(<Chat initial={initial} />);
+} else root.render(<Connect />);

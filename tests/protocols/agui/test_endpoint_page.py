@@ -24,6 +24,7 @@ CONNECTED = "!!document.querySelector('#send:not(:disabled)')"
 async def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page, built as its README says, with the packages that the tests have."""
     folder = tmp_path_factory.mktemp("page")
+    require_package(CLIENTS, "markdown-to-jsx")
     react = [f"--alias:{name}={require_package(REACT, name)}" for name in ("react", "react-dom")]
     options = ("--jsx=automatic", "--alias:@ag-ui/client=ag-ui-1", *react)
     await bundle(EXAMPLE / "chat.jsx", folder / "dist" / "chat.js", CLIENTS, *options)
@@ -67,7 +68,7 @@ async def say(page: Page, text: str) -> None:
 
 async def wait_for_message(page: Page, kind: str, text: str) -> None:
     """Wait until a message of that kind with that text is there."""
-    await page.until(f"[...document.querySelectorAll('.{kind}')].some((each) => each.textContent === '{text}')")
+    await page.until(f"[...document.querySelectorAll('.{kind}')].some((each) => each.textContent === '{text.strip()}')")
 
 
 @requirement("ag-ui-b:page")
@@ -84,10 +85,13 @@ async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     await page.until("!!document.querySelector('.interrupt button')")
     await page.run("document.querySelector('.interrupt button').click()")
     await wait_for_message(page, "assistant", "Then: stamped x")
+    await say(page, "**bold** <b>raw</b>")
+    await page.until("!!document.querySelector('.assistant strong')")
+    assert await page.run("document.querySelector('.assistant b')") is None
     await say(page, "ask me")
-    await page.until("!!document.querySelector('.interrupt input')")
+    await page.until("document.querySelector('.interrupt button')?.textContent === 'staging'")
     await page.run("document.querySelector('.interrupt input').value = 'neither'")
-    await page.run("document.querySelector('.interrupt button').click()")
+    await page.run("document.querySelector('.interrupt .primary').click()")
     await wait_for_message(page, "assistant", "You chose neither.")
     await say(page, script({"say": "on and on"}, {"wait_ms": 600_000}))
     await wait_for_message(page, "assistant", "on and on")

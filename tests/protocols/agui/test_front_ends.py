@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conversations import call, script
+from tests.nodejs import bundle
 from tests.protocols.agui.agents import AGENTS
 from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.official_clients import OfficialClients, official_clients
@@ -259,6 +260,15 @@ async def test_an_answer_that_a_crash_cut_off_is_marked_after_a_reload(driver: O
             else:
                 assert cut["status"] == {"type": "incomplete", "reason": "cancelled"}
                 assert repeated["status"]["type"] == "complete"
+
+
+@requirement("ag-ui-b:front-ends:examples")
+@pytest.mark.parametrize("folder", KINDS)
+async def test_the_pages_of_the_examples_can_be_built(tmp_path: Path, folder: str) -> None:
+    """Without their packages, which are large: the pages were tried by hand in a browser."""
+    page = ROOT / "examples" / folder / "page.jsx"
+    await bundle(page, tmp_path / "page.js", FOLDER.parent / "clients", "--jsx=automatic", "--packages=external")
+    assert "CopilotChat" in (built := (tmp_path / "page.js").read_text()) or "useAgUiRuntime" in built
 
 
 @requirement("ag-ui-b:front-ends:examples")
