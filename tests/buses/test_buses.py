@@ -279,12 +279,26 @@ async def test_a_task_of_the_driver_that_fails_while_closing_reports_nothing_to_
     assert reports == []
 
 
-async def test_what_was_said_before_the_end_is_still_sent(nats: Nats) -> None:
+async def test_what_was_said_before_the_end_is_still_sent(nats: Nats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits, and what the driver is about to send."""
+    publish, is_sending = Client.publish, asyncio.Event()
+
+    async def publish_later(client: Client, subject: str, payload: bytes) -> None:
+        is_sending.set()
+        await asyncio.sleep(0)
+        await publish(client, subject, payload)
+
+    monkeypatch.setattr(Client, "publish", publish_later)
     async with server_bus(nats.url) as other:
         ear = RecordingSubscriber(other, "asked")
         async with server_bus(nats.url) as one:
             one.publish("asked", "I leave")
         assert await ear.until("I leave") == ["I leave"]
+        is_sending.clear()
+        async with server_bus(nats.url) as one:
+            one.publish("asked", "I leave, too")
+            await is_sending.wait()
+        assert await ear.until("I leave, too") == ["I leave", "I leave, too"]
 
 
 @pytest.mark.parametrize("address", ["", ",", "127.0.0.1:4222", "http://h:1", "nats://", "nats://h/path"])

@@ -12,6 +12,13 @@ from tests.requirements import requirement
 
 Json = Any
 TWO = {"question": "Which?", "options": [{"label": "a"}, {"label": "b"}], "multiSelect": True}
+BOTH = {
+    "calls": [
+        {"name": "stamp", "input": {"text": "x"}},
+        {"name": "AskUserQuestion", "input": {"questions": [TWO]}},
+    ]
+}
+"""Parallel calls: of a tool that needs approval, and the question to the user."""
 
 
 def ended(events: list[Event]) -> list[dict[str, Json]]:
@@ -117,14 +124,8 @@ async def test_questions_are_answered_one_by_one_and_the_last_answer_goes_on(ali
 @pytest.mark.parametrize("is_answer", [True, False])
 async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: RestClient, is_answer: bool) -> None:
     session = await alice.session()
-    both = {
-        "calls": [
-            {"name": "stamp", "input": {"text": "x"}},
-            {"name": "AskUserQuestion", "input": {"questions": [TWO]}},
-        ]
-    }
     async with socket_client(alice.url, alice.key) as socket:
-        request = await socket.send(session, script(both, {"say": "."}))
+        request = await socket.send(session, script(BOTH, {"say": "."}))
         gated, _, question = (data["id"] for kind, data in patches(request) if kind == "add_tool_call")
         early = await answer(socket, session, gated, selections={"0": [0]})
         assert early[-1][1]["waiting_for_input"] is True
@@ -144,13 +145,14 @@ async def test_a_message_that_leaves_an_allowed_call_behind_is_one_chat(alice: R
 async def test_a_question_that_is_left_behind_is_cancelled(alice: RestClient, how: str) -> None:
     session = await alice.session()
     async with socket_client(alice.url, alice.key) as socket:
-        await socket.send(session, "ask me")
+        await socket.send(session, script(BOTH, {"say": "."}))
         if how == "message":
             await socket.send(session, "hello")
         else:
             assert await socket.call("chat:stop", {"session_id": session}) == {"status": "stopped"}
     turn = (await alice.messages(session))[1]
-    assert (turn["status"], turn["tool_calls"][0]["status"]) == ("interrupted", "cancelled")
+    assert turn["status"] == "interrupted"
+    assert [(each["status"], each["duration_ms"] >= 0) for each in turn["tool_calls"]] == [("cancelled", True)] * 3
     assert (await alice.get(f"sessions/{session}"))["status"] == ("completed" if how == "message" else "interrupted")
 
 
