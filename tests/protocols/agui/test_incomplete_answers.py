@@ -11,7 +11,7 @@ from tests.protocols.agui.endpoint import Endpoint
 from tests.protocols.agui.official_clients import VERSIONS, OfficialClients, Version, check, user
 from tests.protocols.agui.run_service import RunServiceClient, new_thread, run_input
 from tests.requirements import requirement
-from tests.servers import AppServer, SocketServer, server_process
+from tests.servers import AppServer, ServerProcess, SocketServer, server_process
 
 Json = Any
 CUT = {"dragoman": {"interrupted": True, "cut": True}}
@@ -47,6 +47,39 @@ async def test_after_a_kill_the_cut_words_are_marked_and_their_repetition_is_not
         ]
         hydrated = (await Endpoint(server.connection, server.key("alice")).messages(thread))[1:]
         assert [each.get("metadata") for each in hydrated] == [CUT, None]
+
+
+@requirement("ag-ui-b:history:incomplete", "ag-ui-b:branch:retry", "ag-ui-b:hydrate:as-live")
+async def test_official_clients_see_the_cut_words_marked_when_they_ask_again_and_after_a_reload(
+    clients: OfficialClients, tmp_path: Path
+) -> None:
+    async with server_process(tmp_path) as server:
+        key = server.key("alice")
+        live = [await clients.open(each, rehearsal(server), thread=str(uuid4()), key=key) for each in VERSIONS]
+        for agent in live:
+            await agent.say(user(script({"say": "Once "}, {"wait_ms": 2000}, {"say": "upon a time"})))
+        running = [agent.begin() for agent in live]
+        for agent in live:
+            await agent.wait_for_text("Once ")
+        await server.crash()
+        broken = [await each for each in running]
+        assert all(each.failed for each in broken)
+        for agent, shown in zip(live, broken, strict=True):
+            again, new = [
+                await clients.open(agent.version, rehearsal(server), thread=agent.thread, key=key, messages=messages)
+                for messages in (shown.messages, None)
+            ]
+            asked = check(await again.run())
+            reloaded = check(await new.run())
+            assert reloaded.messages == asked.messages
+            cut, repeated = reloaded.messages[1:]
+            assert (cut["content"], cut["metadata"]) == ("Once ", CUT)
+            assert (repeated["content"], repeated.get("metadata")) == ("Once upon a time", None)
+    clients.console.clear()  # a client says there that its connection broke
+
+
+def rehearsal(server: ServerProcess) -> str:
+    return f"{server.connection.url}/ag-ui/rehearsal"
 
 
 @requirement("ag-ui-b:history:incomplete")
