@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from tests.protocols.aisdk.client import Pages
 from tests.protocols.aisdk.client import user as page_message
 from tests.protocols.blade.client import RestClient, SocketClient
 from tests.protocols.blade.driver import url_of
+from tests.protocols.every_protocol import for_every_protocol
 from tests.protocols.mcp.client import NEW, McpClient
 from tests.protocols.openai.client import OpenAiClient
 from tests.servers import SocketServer, running_socket_server
@@ -43,7 +44,7 @@ class ProtocolClients:
         self.a2a = A2aClient(server.connection, key, agent=agent)
         self.mcp = McpClient(server.connection, key, version=NEW)
 
-    async def histories_by_protocol(self, session_id: str) -> dict[str, list[str]]:
+    async def histories_by_protocol(self, session_id: str) -> Mapping[str, list[str]]:
         """The texts of the user and the agent, from each protocol that has a history."""
         aap = await Session(self.aap, session_id).history()
         ag_ui = await self.ag_ui.messages(session_id)
@@ -52,16 +53,23 @@ class ProtocolClients:
         path = f"/conversations/{conversation_of(session_id)}/items?order=asc&limit=100"
         items = (await self.openai.get(path))["data"]
         ai_sdk = await self.ai_sdk.history(session_id)
-        return {
-            "ai sdk": [message_text(each["parts"]) for each in ai_sdk],
-            "aap": [message_text(each["content"]) for each in aap if each["role"] != "tool"],
-            "ag-ui": [
-                message_text(each.get("content") or "") for each in ag_ui if each["role"] in ("user", "assistant")
-            ],
-            "run service": [each["content"] for each in service],
-            "blade": [message_text(each["blocks"]) for each in turns if each["role"] != "system"],
-            "openai": [each["content"][0]["text"] for each in items if each["type"] == "message"],
-        }
+        return for_every_protocol(
+            {
+                "ai_sdk": [message_text(each["parts"]) for each in ai_sdk],
+                "aap": [message_text(each["content"]) for each in aap if each["role"] != "tool"],
+                "agui": [
+                    message_text(each.get("content") or "") for each in ag_ui if each["role"] in ("user", "assistant")
+                ],
+                "run_service": [each["content"] for each in service],
+                "blade": [message_text(each["blocks"]) for each in turns if each["role"] != "system"],
+                "openai": [each["content"][0]["text"] for each in items if each["type"] == "message"],
+            },
+            without={
+                "agentscope": "it shows a response, not a session",
+                "mcp": "it shows the messages of one call",
+                "a2a": "a task is one run",
+            },
+        )
 
 
 def conversation_of(session_id: str) -> str:

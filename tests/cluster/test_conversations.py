@@ -5,7 +5,7 @@ with hints over NATS, and with a rolling restart.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tests.protocols.agui.official_clients import OfficialClients, official_clie
 from tests.protocols.agui.run_service_driver import RunServiceDriver
 from tests.protocols.aisdk.driver import AiSdkDriver
 from tests.protocols.blade.driver import BladeDriver
+from tests.protocols.every_protocol import for_every_protocol
 from tests.protocols.mcp.driver import McpDriver
 from tests.protocols.openai.driver import OpenAiDriver
 from tests.stores.postgres import Server
@@ -36,17 +37,19 @@ def aap_client_of(server: Served) -> AapClient:
     return AapClient(server.connection, server.key("alice"))
 
 
-PROTOCOL_DRIVERS: dict[str, Callable[[OfficialClients], Driver]] = {
-    "aap": lambda official: AapDriver("delta", aap_client_of),
-    "ag-ui": lambda official: EndpointDriver(official, "1"),
-    "run service": lambda official: RunServiceDriver(compares_history=False),
-    "agent api": lambda official: AgentScopeDriver(),
-    "ai sdk": lambda official: AiSdkDriver(),
-    "blade": lambda official: BladeDriver(),
-    "openai": lambda official: OpenAiDriver(),
-    "mcp": lambda official: McpDriver(),
-    "a2a": lambda official: A2aDriver(),
-}
+PROTOCOL_DRIVERS: Mapping[str, Callable[[OfficialClients], Driver]] = for_every_protocol(
+    {
+        "aap": lambda official: AapDriver("delta", aap_client_of),
+        "agui": lambda official: EndpointDriver(official, "1"),
+        "run_service": lambda official: RunServiceDriver(compares_history=False),
+        "agentscope": lambda official: AgentScopeDriver(),
+        "ai_sdk": lambda official: AiSdkDriver(),
+        "blade": lambda official: BladeDriver(),
+        "openai": lambda official: OpenAiDriver(),
+        "mcp": lambda official: McpDriver(),
+        "a2a": lambda official: A2aDriver(),
+    }
+)
 NAMES = list(PROTOCOL_DRIVERS)
 STRIDES = {"openai": 6, "a2a": 6}
 """How many conversations there are for each one that is played unasked, where it is not every fourth one."""

@@ -1,7 +1,4 @@
-"""One run more than a user may have at a time is refused, by each protocol in its own terms; nothing is left behind.
-
-The tests of the Agent API and of AgentScope are in `aap/test_extensions.py` and `agentscope/test_refusals.py`.
-"""
+"""One run more than a user may have at a time is refused, by each protocol in its own terms; nothing is left behind."""
 
 import json
 from pathlib import Path
@@ -16,6 +13,7 @@ from tests.protocols.aisdk.client import Pages
 from tests.protocols.aisdk.client import user as page_message
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
+from tests.protocols.every_protocol import for_every_protocol
 from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import running_server, running_socket_server
@@ -109,3 +107,20 @@ async def test_over_a2a_it_is_429_and_makes_no_task(tmp_path: Path) -> None:
         assert int(refused.headers["retry-after"]) > 0
         assert (await alice.list())["totalSize"] == await session_count(server.aap_client("alice")) == 1
         await alice.cancel(begun["id"])
+
+
+TESTS = for_every_protocol(
+    {
+        "agui": test_in_the_ag_ui_endpoint_it_is_429_and_makes_no_thread,
+        "run_service": test_in_the_run_service_it_is_a_429_problem_for_a_direct_and_for_a_queued_run,
+        "openai": test_in_openais_api_it_is_429_and_makes_no_session,
+        "ai_sdk": test_in_the_ai_sdk_it_is_429_and_makes_no_chat,
+        "blade": test_in_blade_it_is_acknowledged_and_announced_as_rate_limited,
+        "a2a": test_over_a2a_it_is_429_and_makes_no_task,
+    },
+    without={
+        "aap": "in aap/test_extensions.py",
+        "agentscope": "in agentscope/test_refusals.py",
+        "mcp": "in mcp/test_calls.py",
+    },
+)

@@ -1,5 +1,6 @@
 """An event of a type that only a later release knows: every protocol shows the session as if it were not there."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.protocols.agentscope.client import AgentScopeClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.agui.run_service import RunServiceClient
 from tests.protocols.aisdk.client import Pages
+from tests.protocols.every_protocol import for_every_protocol
 from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
@@ -20,7 +22,7 @@ from tests.servers import AppServer, running_server
 MOOD_CHANGED = decode(b'{"type": "mood_changed", "mood": 3}')
 
 
-async def everything_shown(server: AppServer, engine: Engine, session_id: str) -> list[Any]:
+async def everything_shown(server: AppServer, engine: Engine, session_id: str) -> Mapping[str, Any]:
     """The session as each protocol shows it."""
     alice = server.aap_client("alice")
     key = server.key("alice")
@@ -38,17 +40,19 @@ async def everything_shown(server: AppServer, engine: Engine, session_id: str) -
     own = await openai.get(f"/responses/resp_{str(run_id).replace('-', '')}")
     task = await A2aClient(server.connection, key).get(str(run_id))
     page = await Pages(server.connection, key).history(session_id)
-    return [
-        history,
-        snapshot,
-        days,
-        response,
-        items,
-        own,
-        page,
-        task,
-        [repr(each.turn) for each in projection.turns.all],
-    ]
+    return for_every_protocol(
+        {
+            "aap": history,
+            "agui": snapshot,
+            "run_service": days,
+            "agentscope": response,
+            "openai": [items, own],
+            "ai_sdk": page,
+            "a2a": task,
+            "blade": [repr(each.turn) for each in projection.turns.all],
+        },
+        without={"mcp": "its resources show messages only"},
+    )
 
 
 @requirement("ag-ui-b:hydrate:snapshot")

@@ -5,7 +5,7 @@ by accident, this page says which ones they ignore on purpose.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -13,24 +13,28 @@ import pytest
 
 from dragoman.core.events import Event
 from tests.core import strategies
+from tests.protocols.every_protocol import for_every_protocol
 
 PROTOCOLS = Path(__file__).parents[3] / "src" / "dragoman" / "protocols"
 EVENTS = {each.__name__ for each in get_args(Event)}
 SERVERS_OWN = {"RunResumed", "RunParked", "UnknownEvent"}
 """What a session records for the server alone."""
 
-TRANSLATORS: dict[str, tuple[str, ...]] = {
-    "AAP": ("aap/translate.py", "aap/streams.py"),
-    "AG-UI": ("agui/translate.py", "agui/messages.py"),
-    "run service": ("agui/translate.py", "agui/run_service/translate.py"),
-    "Agent API": ("agentscope/translate.py",),
-    "OpenAI's API": ("openai/translate.py",),
-    "Chat Completions": ("openai/chat_events.py",),
-    "AI SDK": ("aisdk/translate.py",),
-    "MCP": ("mcp/translate.py", "mcp/streams.py"),
-    "A2A": ("a2a/translate.py",),
-    "Blade": ("blade/projection/projection.py",),
-}
+TRANSLATORS: Mapping[str, tuple[str, ...]] = for_every_protocol(
+    {
+        "aap": ("aap/translate.py", "aap/streams.py"),
+        "agui": ("agui/translate.py", "agui/messages.py"),
+        "run_service": ("agui/translate.py", "agui/run_service/translate.py"),
+        "agentscope": ("agentscope/translate.py",),
+        "openai": ("openai/translate.py",),
+        "chat_completions": ("openai/chat_events.py",),
+        "ai_sdk": ("aisdk/translate.py",),
+        "mcp": ("mcp/translate.py", "mcp/streams.py"),
+        "a2a": ("a2a/translate.py",),
+        "blade": ("blade/projection/projection.py",),
+    },
+    variants=["chat_completions"],
+)
 NOT_IN_STREAMS = {
     "SessionCreated",
     "SettingsChanged",
@@ -41,45 +45,48 @@ NOT_IN_STREAMS = {
     "AnswerGiven",  # the result of its call follows
 }
 """What clients read of the session itself, if at all."""
-IGNORED: dict[str, set[str]] = {
-    "AAP": {
-        *NOT_IN_STREAMS,
-        *("MessageAdded", "RunQueued"),
-        *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in AAP
+IGNORED: Mapping[str, set[str]] = for_every_protocol(
+    {
+        "aap": {
+            *NOT_IN_STREAMS,
+            *("MessageAdded", "RunQueued"),
+            *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in AAP
+        },
+        "agui": {*NOT_IN_STREAMS, "RunQueued"},
+        "run_service": NOT_IN_STREAMS,
+        "agentscope": {
+            *NOT_IN_STREAMS,
+            *("MessageAdded", "MessageOpened", "RunQueued"),
+            *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in the Agent API
+        },
+        "openai": {
+            *NOT_IN_STREAMS - {"CallStarted"},
+            *("MessageAdded", "MessageOpened", "RunQueued"),
+            *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in OpenAI's API
+        },
+        "chat_completions": {
+            *NOT_IN_STREAMS,
+            *("MessageAdded", "MessageOpened", "MessageClosed", "RunQueued"),
+            "CallSettled",  # clients would execute calls that they are shown
+            *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in Chat Completions
+        },
+        "ai_sdk": {*NOT_IN_STREAMS - {"AnswerGiven"}, "MessageAdded", "RunQueued"},
+        "mcp": {
+            *NOT_IN_STREAMS - {"AnswerGiven"},
+            *("MessageOpened", "BlockClosed", "MessageClosed", "RunQueued"),  # the host gets the messages of the result
+            "CallParked",  # in the session's state
+            *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in MCP
+        },
+        "a2a": {
+            *NOT_IN_STREAMS - {"AnswerGiven"},
+            "MessageOpened",
+            *("CallOpened", "CallParked"),  # in the task's state
+            *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in A2A
+        },
+        "blade": {"RunQueued", "CardUpdated", "StageChanged", "SharedStateReplaced"},  # its own cards are in results
     },
-    "AG-UI": {*NOT_IN_STREAMS, "RunQueued"},
-    "run service": NOT_IN_STREAMS,
-    "Agent API": {
-        *NOT_IN_STREAMS,
-        *("MessageAdded", "MessageOpened", "RunQueued"),
-        *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in the Agent API
-    },
-    "OpenAI's API": {
-        *NOT_IN_STREAMS - {"CallStarted"},
-        *("MessageAdded", "MessageOpened", "RunQueued"),
-        *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in OpenAI's API
-    },
-    "Chat Completions": {
-        *NOT_IN_STREAMS,
-        *("MessageAdded", "MessageOpened", "MessageClosed", "RunQueued"),
-        "CallSettled",  # clients would execute calls that they are shown
-        *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in Chat Completions
-    },
-    "AI SDK": {*NOT_IN_STREAMS - {"AnswerGiven"}, "MessageAdded", "RunQueued"},
-    "MCP": {
-        *NOT_IN_STREAMS - {"AnswerGiven"},
-        *("MessageOpened", "BlockClosed", "MessageClosed", "RunQueued"),  # the host gets the messages of the result
-        "CallParked",  # in the session's state
-        *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in MCP
-    },
-    "A2A": {
-        *NOT_IN_STREAMS - {"AnswerGiven"},
-        "MessageOpened",
-        *("CallOpened", "CallParked"),  # in the task's state
-        *("CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in A2A
-    },
-    "Blade": {"RunQueued", "CardUpdated", "StageChanged", "SharedStateReplaced"},  # its own cards are in results
-}
+    variants=["chat_completions"],
+)
 
 
 def named_events(path: str) -> Iterator[str]:
