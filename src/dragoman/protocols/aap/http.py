@@ -4,7 +4,6 @@ The order of the checks is fixed (section 4): key, path and method, session, con
 capabilities and names, a running turn, call ids.
 """
 
-import hashlib
 from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
@@ -30,16 +29,16 @@ from dragoman.protocols.aap.errors import ERRORS, HistoryNotSupported, InvalidHi
 from dragoman.protocols.aap.streams import SessionFrames, mode_of, parse_turn_cursor
 from dragoman.protocols.aap.translate import TurnFrames, TurnSummary
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, error_body, principal_of
-from dragoman.protocols.kit.body import header, json_response, read_json_body
+from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_query_number
-from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
+from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import SessionStreams, start_once
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
-MAX_KEY_LENGTH = 255
 
 
 class AapOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +63,6 @@ def _write_error(error: ErrorResponse) -> Response:
     return error_body(error)
 
 
-_IDEMPOTENCY_KEY = request_header(
-    "Idempotency-Key", "The same key with the same body returns the first response again, for at least 24 hours."
-)
 _TURN_ERRORS = {409: "A turn is running, or the idempotency key was used with another request."}
 
 
@@ -103,7 +99,7 @@ class _Handlers(Handlers):
         status=201,
         body=wire.PostSessions,
         example={"agent": {"name": "assistant"}},
-        parameters=(_IDEMPOTENCY_KEY,),
+        parameters=(IDEMPOTENCY_KEY,),
         errors=_TURN_ERRORS,
     )
     async def post_sessions(self, request: Request) -> wire.PostSessionsResponse | Response:
@@ -113,7 +109,7 @@ class _Handlers(Handlers):
         """
         raw = await read_json_body(request, self._options.body_limit)
         create = translate.create_from(wire.decode_session(raw), self._engine.ids.new)
-        owner, key = principal_of(request).user, _idempotency_key(request, raw)
+        owner, key = principal_of(request).user, idempotency_key(request, raw, "aap")
         async with nullcontext() if key is None else self._engine.reserve_key(owner, key) as earlier:
             if earlier is not None:
                 session_id = earlier.session_id
@@ -193,7 +189,7 @@ class _Handlers(Handlers):
         "/sessions/{session}/turns",
         body=wire.PostTurn,
         example={"stream": "delta", "messages": [{"role": "user", "content": "Hello!"}]},
-        parameters=(_IDEMPOTENCY_KEY,),
+        parameters=(IDEMPOTENCY_KEY,),
         returns="`none` mode: the whole turn.",
         streams="`delta` and `message` mode: server-sent events from `turn_start` to `turn_stop`.",
         errors=_TURN_ERRORS,
@@ -209,7 +205,7 @@ class _Handlers(Handlers):
             mode = body.stream or "none"
             _require_mode(self._engine.agent_for(session).spec, mode)
             submit = translate.submit_from(body, session.state.agent)
-            owner, key = principal_of(request).user, _idempotency_key(request, raw)
+            owner, key = principal_of(request).user, idempotency_key(request, raw, "aap")
             turn = await self._start_turn(session, submit, owner, key)
             after, is_new = Cursor(turn.first_seq - 1), turn.is_new
             if mode != "none":
@@ -345,16 +341,6 @@ def _requested_mode(request: Request) -> wire.StreamMode | None:
             return mode
         case _:
             raise Invalid("stream=delta or stream=message was expected", path="stream")
-
-
-def _idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
-    key = header(request.scope, b"idempotency-key")
-    if key is None:
-        return None
-    if not 1 <= len(key) <= MAX_KEY_LENGTH:
-        raise Invalid(f"Idempotency-Key has 1 to {MAX_KEY_LENGTH} characters")
-    fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
-    return IdempotencyKey(f"aap:{key}", fingerprint)
 
 
 OPENAPI_ROUTES = ApiDescription("AAP v3").routes(_Handlers)

@@ -19,7 +19,7 @@ from dragoman.core.admission import is_busy
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create, DisconnectPolicy
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, InvalidCursor, SessionNotFound
+from dragoman.core.refusals import IdTaken, InvalidCursor, SessionNotFound
 from dragoman.core.resent_history import answered_length, has_failed
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import shared_state_in
@@ -40,6 +40,7 @@ from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.named_sessions import find_of_agent
 from dragoman.protocols.kit.runs import SessionStreams
 
 log = structlog.get_logger(__name__)
@@ -274,14 +275,7 @@ class Threads:
             AgentNotFound, SessionNotFound, AgentNotChangeable: there is no such agent or thread, or no such pair.
             Forbidden: it is another user's (shared rules, 2).
         """
-        try:
-            session = await self._engine.find_session(principal.user, thread_id, reveals_foreign=True)
-        except (SessionNotFound, Forbidden):
-            self._engine.agent(agent)
-            raise
-        if agent != session.state.agent and self._engine.agent(agent).spec.name != session.state.agent:
-            raise AgentNotChangeable(f"this thread's agent is {session.state.agent!r} and cannot change")
-        return session
+        return await find_of_agent(self._engine, principal.user, thread_id, agent, noun="thread", reveals_foreign=True)
 
 
 def _closed_calls(metadata: RunMetadata) -> int:

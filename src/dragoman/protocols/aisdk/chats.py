@@ -29,6 +29,7 @@ from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stre
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import Dialect
 from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.named_sessions import find_of_agent
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 
@@ -224,14 +225,7 @@ class Chats:
         Raises:
             AgentNotFound, SessionNotFound, AgentNotChangeable: there is no such agent or chat, or no such pair.
         """
-        try:
-            live = await self._engine.find_session(principal.user, chat_id)
-        except SessionNotFound:
-            self._engine.agent(agent)
-            raise
-        if agent != live.state.agent and self._engine.agent(agent).spec.name != live.state.agent:
-            raise AgentNotChangeable(f"this chat's agent is {live.state.agent!r} and cannot change")
-        return live
+        return await find_of_agent(self._engine, principal.user, chat_id, agent, noun="chat")
 
 
 def _with_headers(response: Response, run_id: RunId, live: SessionView, **more: str) -> Response:

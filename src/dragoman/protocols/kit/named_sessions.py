@@ -1,10 +1,10 @@
-"""New sessions under an id or a name that a client chose, for protocols on which another owner's id is only a name."""
+"""Sessions under an id or a name that a client chose, for protocols on which another owner's id is only a name."""
 
 import msgspec
 
 from dragoman.core.ids import UserId, parse_session_id
 from dragoman.core.inputs import Create
-from dragoman.core.refusals import IdTaken
+from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 
@@ -24,3 +24,30 @@ async def create_named(engine: Engine, owner: UserId, name: str, create: Create)
             if not await engine.exists_for_other_owner(owner, session_id):
                 raise
     return await engine.create(owner, msgspec.structs.replace(create, name=session_id or name or None))
+
+
+async def find_of_agent(
+    engine: Engine, owner: UserId, name: str, agent: str, *, noun: str, reveals_foreign: bool = False
+) -> SessionView:
+    """Find a session of an owner and an agent, for protocols whose paths name both. The agent need not be served.
+
+    Args:
+        engine: the engine.
+        owner: the user who asks.
+        name: the session's id, or its name.
+        agent: the agent's name or an alias.
+        noun: the protocol's word for a session.
+        reveals_foreign: raise Forbidden for another owner's session. Only for protocols that do (shared rules, 2).
+
+    Raises:
+        AgentNotFound, SessionNotFound, AgentNotChangeable: there is no such agent or session, or no such pair.
+        Forbidden: it is another user's.
+    """
+    try:
+        session = await engine.find_session(owner, name, reveals_foreign=reveals_foreign)
+    except (SessionNotFound, Forbidden):
+        engine.agent(agent)
+        raise
+    if agent != session.state.agent and engine.agent(agent).spec.name != session.state.agent:
+        raise AgentNotChangeable(f"this {noun}'s agent is {session.state.agent!r} and cannot change")
+    return session

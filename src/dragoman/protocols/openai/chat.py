@@ -9,13 +9,14 @@ from dragoman.core.content import Json
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import header, json_response, read_json_body
 from dragoman.protocols.kit.endpoints import endpoint, request_header
+from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.openai import chat_wire
 from dragoman.protocols.openai.chat_events import ChatEvents
 from dragoman.protocols.openai.chat_requests import ParsedChat, decode_chat
 from dragoman.protocols.openai.chat_runs import ChatRequest, ChatRuns
 from dragoman.protocols.openai.delivery import Delivery, session_headers
 from dragoman.protocols.openai.errors import InvalidParameter, RunFailed
-from dragoman.protocols.openai.handlers import IDEMPOTENCY_KEY, OpenAiHandlers, OpenAiOptions, idempotency_key
+from dragoman.protocols.openai.handlers import OpenAiHandlers, OpenAiOptions
 
 SESSION_HEADER = "X-Dragoman-Session"
 _KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,255}")
@@ -49,7 +50,7 @@ class ChatHandlers(OpenAiHandlers):
         raw = await read_json_body(request, self._options.body_limit)
         chat = decode_chat(raw)
         model, session_key = chat.fields.model or "", self._session_key(request, chat)
-        wanted = ChatRequest(principal_of(request).user, chat, session_key, idempotency_key(request, raw))
+        wanted = ChatRequest(principal_of(request).user, chat, session_key, idempotency_key(request, raw, "openai"))
         async with self._runs.start(wanted) as handle:
             events = ChatEvents(handle.run_id, model, is_stream=chat.fields.stream, include_usage=chat.include_usage)
             headers = session_headers(handle.session)

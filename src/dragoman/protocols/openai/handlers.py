@@ -1,6 +1,5 @@
 """What all areas of the API share: settings, headers of answers, errors, pages of lists."""
 
-import hashlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,11 +11,10 @@ from starlette.responses import Response
 
 from dragoman.core.inputs import DisconnectPolicy
 from dragoman.engine.engine import Engine
-from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
-from dragoman.protocols.kit.body import header, json_response
+from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.decoding import parse_whole_number
-from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, query, request_header
+from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, query
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
@@ -25,7 +23,6 @@ from dragoman.protocols.openai.errors import InvalidParameter, error_type
 from dragoman.protocols.openai.items import SessionItems, user_message
 
 REQUEST_ID = "x-request-id"
-MAX_KEY_LENGTH = 255
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 20, 100
 
 
@@ -84,22 +81,6 @@ def write_error(error: ErrorResponse) -> Response:
 
 def _new_request_id() -> str:
     return f"req_{uuid.uuid4().hex}"
-
-
-IDEMPOTENCY_KEY = request_header(
-    "Idempotency-Key", "The same key with the same body returns the first response again, for at least 24 hours."
-)
-
-
-def idempotency_key(request: Request, body: bytes) -> IdempotencyKey | None:
-    """Return the request's idempotency key with a fingerprint of the request."""
-    key = header(request.scope, b"idempotency-key")
-    if key is None:
-        return None
-    if not 1 <= len(key) <= MAX_KEY_LENGTH:
-        raise InvalidParameter("invalid_value", f"Idempotency-Key has 1 to {MAX_KEY_LENGTH} characters")
-    fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
-    return IdempotencyKey(f"openai:{key}", fingerprint)
 
 
 PAGING = (

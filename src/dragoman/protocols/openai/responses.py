@@ -18,17 +18,16 @@ from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import endpoint, query, request_header
+from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery, session_headers
 from dragoman.protocols.openai.errors import InvalidParameter, ResponseNotFound
 from dragoman.protocols.openai.handlers import (
-    IDEMPOTENCY_KEY,
     PAGING,
     OpenAiHandlers,
     OpenAiOptions,
-    idempotency_key,
     page,
     restored_page,
 )
@@ -76,7 +75,7 @@ class ResponseHandlers(OpenAiHandlers):
         raw = await read_json_body(request, self._options.body_limit)
         parsed = decode_request(raw)
         fields, owner = parsed.fields, principal_of(request).user
-        async with self._runs.start(RunRequest(owner, parsed, idempotency_key(request, raw))) as handle:
+        async with self._runs.start(RunRequest(owner, parsed, idempotency_key(request, raw, "openai"))) as handle:
             headers = session_headers(handle.session)
             if not handle.first_seq:
                 events, frames = self._runs.acknowledge(handle)
