@@ -290,16 +290,12 @@ class SocketServer:
     async def start(self) -> None:
         await self.app_server.prepare()
         self._app = self.app_server.build()
-        self._listener = Listener(
-            uvicorn.Config(
-                self._app,
-                port=0,
-                log_config=None,
-                lifespan="on",
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._listener = Listener(self.configure(self._app))
         self.connection = await self._listener.start()
+
+    def configure(self, served: app.Application) -> uvicorn.Config:
+        """How uvicorn serves the app."""
+        return uvicorn.Config(served, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
 
     async def stop(self) -> None:
         """Stop as the program does: streams end before connections are closed."""

@@ -137,6 +137,11 @@ class Connection(HttpToolsProtocol):
         if self._has_head_bytes and self._head_timer is None:  # most heads arrive whole and need no timer
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
 
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to the WebSocket protocol. Called while the parser ends with the handshake."""
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # breaks the reference cycle between the two, as a lost connection
+
     def on_message_begin(self) -> None:
         """Note that a request's head has begun. Called by httptools."""
         super().on_message_begin()

@@ -94,14 +94,12 @@ class CallFrames:
         self._extra = b""
         self._last: bytes | None = None
         """The frames that end the stream, if it ends for another reason than a record."""
-        self._nudge: Callable[[], None] = lambda: None
+        self._nudge: Callable[[], None] = _do_nothing
         self._clock = asyncio.get_running_loop().time
         self._next_progress_at = 0.0
         self._skipped: asyncio.TimerHandle | None = None
         """Sends the newest progress after one that was skipped."""
-        self._timer = _RunTimer(
-            options.task_after_s if request.client.has_tasks else options.answer_within_s, self._on_late
-        )
+        self._timer = _RunTimer(options.task_after_s if request.client.has_tasks else options.answer_within_s)
 
     def attach(self, reader: Reader) -> None:
         """Use this reader to send what no record causes."""
@@ -110,6 +108,7 @@ class CallFrames:
     def release(self) -> None:
         """The stream is closed."""
         self._timer.stop()
+        self._nudge = _do_nothing
         if self._skipped is not None:
             self._skipped.cancel()
 
@@ -143,7 +142,7 @@ class CallFrames:
             return self._ask(cursor) if is_news or is_answered else b""
         if has_caught_up or before == "asking":
             self.open_form = None
-            self._timer.start()
+            self._timer.start(self._on_late)
         return self._progress(record, cursor) if self._progress_head else b""
 
     def close(self, error: Exception) -> bytes:
@@ -272,22 +271,26 @@ class CallFrames:
 class _RunTimer:
     """Measures how long runs take in sum; the time in which a person has a form before them does not count."""
 
-    def __init__(self, limit_s: float, on_late: Callable[[], None]) -> None:
-        """Begin stopped. `on_late` is called when runs have taken `limit_s`; 0 for never."""
+    def __init__(self, limit_s: float) -> None:
+        """Begin stopped, with the time that runs may take; 0 for any."""
         self._left_s = limit_s
-        self._on_late = on_late
         self._loop = asyncio.get_running_loop()
         self._handle: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
+    def start(self, on_late: Callable[[], None]) -> None:
+        """Go on, and call `on_late` when the time is over."""
         if self._left_s and self._handle is None:
-            self._handle = self._loop.call_later(self._left_s, self._on_late)
+            self._handle = self._loop.call_later(self._left_s, on_late)
 
     def stop(self) -> None:
         if self._handle is not None:
             self._left_s = max(0.001, self._handle.when() - self._loop.time())
             self._handle.cancel()
             self._handle = None
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _progress_head(token: wire.RequestId) -> bytes:

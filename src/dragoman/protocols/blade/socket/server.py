@@ -95,6 +95,10 @@ class _Json:
             raise ValueError("nested too deeply") from error
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class _EngineIOConnection(Protocol):
     """The part of an Engine.IO connection that is used here."""
 
@@ -114,9 +118,9 @@ class Socket:
         """The newest chats that this socket started."""
         self.on_drained: list[Callable[[], None]] = []
         """Callbacks for when a slow socket has caught up; each is called once."""
-        self.stop_watching_key: Callable[[], None] = lambda: None
-        self.disconnect: Callable[[], None] = lambda: None
-        self.release_slot: Callable[[], None] = lambda: None
+        self.stop_watching_key: Callable[[], None] = _do_nothing
+        self.disconnect: Callable[[], None] = _do_nothing
+        self.release_slot: Callable[[], None] = _do_nothing
         """Stops counting the connection against its user's limit."""
         self._connection = connection
         self._queued_sizes: deque[int] = deque()
@@ -170,6 +174,7 @@ class Socket:
         self.is_disconnected = True
         self.stop_watching_key()
         self.release_slot()
+        self.stop_watching_key = self.disconnect = self.release_slot = _do_nothing  # breaks their reference cycles
         self._connection.queue.put_nowait(None)
         if self._drain_check is not None:
             self._drain_check.cancel()
