@@ -17,6 +17,7 @@ from dragoman.engine.cluster import delta_relay as delta_relay_module
 from dragoman.engine.cluster import log_tailer as log_tailer_module
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.sessions import history as history_module
+from dragoman.engine.sessions import log_pages as log_pages_module
 from dragoman.engine.sessions import reader as reader_module
 from dragoman.engine.sessions import recent_messages as recent_messages_module
 from dragoman.engine.sessions import registry as registry_module
@@ -53,7 +54,8 @@ SMALL_LIMITS: dict[Any, dict[str, Any]] = {
     registry_module: {"MIN_RECENT_SESSIONS": 3},
     replay_buffer_module: {"MAX_RECORDS": 6},
     recent_messages_module: {"MAX_MESSAGES": 3},
-    reader_module: {"PAGE": 9},
+    log_pages_module: {"PAGE_EVENTS": 9, "PAGE_PIECES": 5},
+    reader_module: {"STEP_RECORDS": 4},
     history_module: {"BACK_PAGE": 4},
     world_module: {"DEADLINE_S": FAR_FUTURE_S},
     delta_relay_module: {"time": Time},

@@ -48,6 +48,7 @@ from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.kept_values import KeepLimits, KeptValues
 from dragoman.engine.sessions.live_session import to_live_session
+from dragoman.engine.sessions.log_pages import LogPages
 from dragoman.engine.sessions.lookup import FirstRequest, FoundSession, Lease, SessionLookup
 from dragoman.engine.sessions.reader import Reader, ReaderRegistry
 from dragoman.engine.sessions.registry import SessionRegistry
@@ -146,6 +147,7 @@ class Engine:
         )
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
+        self._log_pages = LogPages(self._log)
         self._run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs, budgets)
         self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, index, limits)
         self._deletion = Deletion(
@@ -486,7 +488,8 @@ class Engine:
         """
         if ends_on_drain:
             self._refuse_when_draining()
-        return Reader(to_live_session(session), self._log, after, readers=self._readers, ends_on_drain=ends_on_drain)
+        live = to_live_session(session)
+        return Reader(live, self._log_pages, after, readers=self._readers, ends_on_drain=ends_on_drain)
 
     async def rewind(self, session: SessionView, before_seq: int) -> None:
         """Continue from an earlier point: events from `before_seq` on leave the history, but not the log.

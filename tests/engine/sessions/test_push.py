@@ -90,7 +90,7 @@ class ReadyPipe:
 
 
 async def test_a_stream_that_has_ended_needs_no_garbage_collection(world: World) -> None:
-    world.scripts["go"] = [["one ", wait_until_durable, "two ", wait_until_durable, "three"]]
+    world.scripts["go"] = [[word for place in range(20) for word in (f"{place} ", wait_until_durable)]]
     engine = await world.start()
     live = await open_session(engine)
     pipe, sent = ReadyPipe(), list[bytes]()

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -13,6 +14,7 @@ from dragoman.core.history import messages_of
 from dragoman.core.ids import ROOT, SessionId
 from dragoman.core.refusals import SessionNotFound, ShuttingDown
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand
+from dragoman.engine.sessions import log_pages
 from dragoman.engine.sessions import reader as reader_module
 from dragoman.engine.sessions import replay_buffer as replay_buffer_module
 from dragoman.engine.sessions.live_session import LiveSession
@@ -109,7 +111,9 @@ async def test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_
 ) -> None:
     """A small ring and small pages, so that readers fall out of memory and back in again and again."""
     monkeypatch.setattr(replay_buffer_module, "MAX_RECORDS", 4)
-    monkeypatch.setattr(reader_module, "PAGE", 7)
+    monkeypatch.setattr(log_pages, "PAGE_EVENTS", 7)
+    monkeypatch.setattr(log_pages, "PAGE_PIECES", 1 + seed % 3)
+    monkeypatch.setattr(reader_module, "STEP_RECORDS", 3 + seed % 4)
     chance = random.Random(seed)
     log = FaultyLog(any_world.store)
     log.delay(chance.randrange(4))
@@ -174,6 +178,35 @@ async def test_readers_that_come_at_any_moment_and_position_see_the_tail_of_the_
     assert expand(await any_world.events(live.state.session_id)) == everything
 
 
+async def test_a_crowd_that_reads_an_old_session_at_once_delays_nobody_and_has_the_log_read_once(world: World) -> None:
+    world.scripts["go"] = [[word for place in range(250) for word in (f"{place} ", wait_until_durable)]]
+    engine = await world.start()
+    live = await open_session(engine)
+    await play(engine, live, "go")
+    await world.stop(engine)
+    log = FaultyLog(world.store)
+    live = await reload(engine := await world.start(log), live)
+    read_before, iterations, iteration_of_step = log.events_read, 0, list[int]()
+
+    async def join() -> list[Record]:
+        seen: list[Record] = []
+        with engine.follow(live, START) as reader:
+            while not any(map(is_stop, seen)):
+                seen += await reader.next()
+                iteration_of_step.append(iterations)
+        return seen
+
+    readings = [asyncio.create_task(join()) for _ in range(20)]
+    async with asyncio.timeout(DEADLINE_S):
+        while not all(each.done() for each in readings):
+            await asyncio.sleep(0)
+            iterations += 1
+    whole = expand(await world.events(live.state.session_id))
+    assert [await each for each in readings] == [whole] * 20
+    assert log.events_read - read_before == len(await world.events(live.state.session_id))
+    assert max(Counter(iteration_of_step).values()) == 1, "others have their turn after each step"
+
+
 async def test_a_reader_between_a_blocks_end_and_its_commit_gets_its_pieces(world: World) -> None:
     """The block has left the session's open ones, its end is not in the log yet: its pieces stand nowhere else."""
     log = FaultyLog(world.store)
@@ -208,7 +241,7 @@ async def test_a_page_that_ends_with_the_stop_of_a_queued_run_loses_no_piece(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A queued run ends in the middle of another one's words: no place where a replay may be cut."""
-    monkeypatch.setattr(reader_module, "PAGE", 8)
+    monkeypatch.setattr(log_pages, "PAGE_EVENTS", 8)
     gate = world.pausing_tool("gate")
     world.scripts["go"] = [["one ", wait_until_durable, gate, "two"], *[["more"]] * 6]
     engine = await world.start()

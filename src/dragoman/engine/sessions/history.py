@@ -293,7 +293,7 @@ class History:
 
     async def run_records(self, live: SessionView, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run, from its first event on."""
-        durable, pieces = live.durable_cursor, list(to_live_session(live).durable_pieces())
+        durable, (pieces, _) = live.durable_cursor, to_live_session(live).durable_pieces()
         found: list[LoggedEvent] = []
         while True:
             after = found[-1].seq if found else first_seq - 1

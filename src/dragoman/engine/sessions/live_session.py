@@ -5,13 +5,14 @@ which the committer empties; afterwards they are in the `ReplayBuffer`, from whi
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.content import StreamedBlockKind, Text, Thinking
 from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode, encode_plain
 from dragoman.core.ids import LoopId, MessageId, RunId, SessionId
 from dragoman.core.session import SessionState, apply, initial_state
-from dragoman.core.stream import Cursor, Piece, Record, cursor_of, expand, gather_cuts
+from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand, gather_cuts
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.outbox import OpenBlock, Outbox
 from dragoman.engine.sessions.recent_messages import RecentMessages
@@ -314,11 +315,14 @@ class LiveSession:
         """The position behind the last durable record."""
         return self.replay_buffer.cursor
 
-    def durable_pieces(self) -> Iterator[Piece]:
-        """The durable pieces of blocks whose end is not durable yet."""
-        buffer = self.replay_buffer
-        blocks = [*self.blocks.values(), *(block for _, block in buffer.closing_blocks)]
-        return (piece for block in blocks for piece in block.pieces if cursor_of(piece) <= buffer.cursor)
+    def durable_pieces(self, after: Cursor = START, limit: int | None = None) -> tuple[list[Piece], bool]:
+        """The durable pieces after a position of blocks whose end is not durable yet, and whether these are all."""
+        buffer, pieces = self.replay_buffer, list[Piece]()
+        for block in (*self.blocks.values(), *(block for _, block in buffer.closing_blocks)):
+            first = bisect_right(block.pieces, after, key=cursor_of)
+            pieces += block.pieces[first : None if limit is None else first + limit + 1]
+        pieces = sorted((piece for piece in pieces if cursor_of(piece) <= buffer.cursor), key=cursor_of)
+        return pieces[:limit], limit is None or len(pieces) <= limit
 
     async def until_durable(self, seq: int) -> None:
         """Wait until event `seq` is durable.

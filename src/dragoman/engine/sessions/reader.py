@@ -10,15 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 
-from dragoman.core.events import LoggedEvent, RunStopped
 from dragoman.core.internal_calls import without_internal_calls
-from dragoman.core.refusals import SessionNotFound
-from dragoman.core.stream import Cursor, Record, cursor_of, expand
+from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.ports.log import EventLog
+from dragoman.engine.sessions.log_pages import LogPage, LogPages
 
-PAGE = 500
-"""Events read from the log at a time. A page ends at the end of a run, where no block is open."""
+STEP_RECORDS = 100
+"""Records that a reader which is behind gets at a time: encoding them takes a few milliseconds."""
 SILENCE_CHECKS_PER_HEARTBEAT = 8
 """How often all readers are checked for silence within one heartbeat interval, with one timer."""
 FINAL_COMMIT_TIMEOUT_S = 5.0
@@ -36,6 +34,7 @@ class ReaderRegistry:
             SILENCE_CHECKS_PER_HEARTBEAT + 1
         )  # the first check may come at the moment at which the silence begins
         self._readers: set[Reader] = set()
+        self._turn = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._end_reason: Exception | None = None
 
@@ -59,6 +58,14 @@ class ReaderRegistry:
         if not self._readers and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def wait_for_turn(self) -> None:
+        """Let everybody else work before a reader that is behind gets its next records.
+
+        One such reader continues per iteration of the event loop, however many there are.
+        """
+        async with self._turn:
+            await asyncio.sleep(0)
 
     async def end(self, why: Exception) -> None:
         """End all readers after what has happened is durable: the end of a run is written after the run."""
@@ -84,7 +91,9 @@ class Reader:
         "_end_reason",
         "_index",
         "_is_heartbeat_due",
-        "_log",
+        "_offset",
+        "_page",
+        "_pages",
         "_readers",
         "_silent_checks",
         "_waiter",
@@ -95,7 +104,7 @@ class Reader:
     )
 
     def __init__(
-        self, live: LiveSession, log: EventLog, after: Cursor, *, readers: ReaderRegistry, ends_on_drain: bool
+        self, live: LiveSession, pages: LogPages, after: Cursor, *, readers: ReaderRegistry, ends_on_drain: bool
     ) -> None:
         self.live = live
         self.ends_on_drain = ends_on_drain
@@ -103,7 +112,10 @@ class Reader:
         """The position after the last record returned."""
         self.push: Push | None = None
         """Takes records that become durable while `next` waits, so that no task has to be woken."""
-        self._log = log
+        self._pages = pages
+        self._page: asyncio.Task[LogPage] | None = None
+        """The page of the log that is being returned, from record `_offset` on."""
+        self._offset = 0
         self._readers = readers
         self._end_reason: Exception | None = None
         self._buffer = live.replay_buffer
@@ -139,7 +151,7 @@ class Reader:
         self._silent_checks = 0
         while True:
             if self._index is None:
-                records = await self._read_log()
+                records = await self._next_from_log()
             else:
                 found = self._buffer.records_from(self._index)
                 if found is None:
@@ -225,33 +237,14 @@ class Reader:
             buffer.remove_follower(self)
             del waiter  # as in `receive`
 
-    async def _read_log(self) -> Sequence[Record]:
+    async def _next_from_log(self) -> Sequence[Record]:
         """Read the next records from the log. At its end the reader continues from memory without a gap."""
-        live, after = self.live, self.cursor
-        durable, end, open_pieces = self._buffer.cursor, self._buffer.end_index, list(live.durable_pieces())
-        events: list[LoggedEvent] = []
-        limit = PAGE
-        while True:
-            page = await self._log.events(live.state.session_id, after.seq, limit)
-            events = [logged for logged in page if logged.seq <= durable.seq]
-            if len(page) < limit and (page[-1].seq if page else after.seq) < durable.seq:
-                raise live.failure or SessionNotFound("the session was deleted")  # what follows would leave a gap
-            if len(page) < limit or len(events) < len(page):
-                self._index = end
-                return expand(events, [piece for piece in open_pieces if cursor_of(piece) <= durable], after)
-            whole = _count_to_last_stop(events)
-            if whole:
-                return expand(events[:whole], (), after)
-            limit *= 2
-
-
-def _count_to_last_stop(events: Sequence[LoggedEvent]) -> int:
-    """Count the events up to and including the last end of an active run.
-
-    The end of a run that was still queued does not count: another run's blocks may be open there.
-    """
-    for count in range(len(events), 0, -1):
-        logged = events[count - 1]
-        if isinstance(logged.event, RunStopped) and logged.run_id == logged.event.run_id:
-            return count
-    return 0
+        if self._page is None:
+            self._page, self._offset = await self._pages.read(self.live, self.cursor), 0
+        page, start = self._page.result(), self._offset
+        if len(page.records) > STEP_RECORDS:
+            await self._readers.wait_for_turn()
+        self._offset = end = start + STEP_RECORDS
+        if end >= len(page.records):
+            self._page, self._index = None, page.next_index
+        return page.records[start:end]
