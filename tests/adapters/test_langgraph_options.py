@@ -13,8 +13,9 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
@@ -311,6 +312,36 @@ async def test_a_workflow_answers_with_its_result_and_its_tasks_run_once(tmp_pat
             assert await session.choose(custom_text="yes") == "end_turn"
             assert (await lines_of(session))[-1] == f"assistant: {number}. An essay about {topic}: yes"
         assert ran == ["cats", "dogs"]
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["stateless", "previous"])
+async def test_a_workflow_that_takes_messages_gets_those_that_it_does_not_keep(tmp_path: Path, keeps: bool) -> None:
+    model = said(calls(("add", {"a": 1, "b": 2})), "3")
+
+    @task
+    def ask(messages: list[BaseMessage]) -> BaseMessage:
+        return model.invoke(messages)
+
+    @task
+    def run_tool(made: Any) -> ToolMessage:
+        return tool(add).invoke(made)
+
+    @entrypoint(checkpointer=InMemorySaver() if keeps else None)
+    def agent(messages: list[BaseMessage], *, previous: Any = None) -> list[BaseMessage]:
+        if keeps:
+            messages = [*(previous or []), *messages]
+        while (answer := ask(messages).result()).tool_calls:
+            messages = [*messages, answer, *(run_tool(each).result() for each in answer.tool_calls)]
+        return [*messages, answer]
+
+    async with agent_harness(tmp_path, LangGraphAgent(agent, name="agent")) as harness:
+        session = await harness.session()
+        for words in ("1 + 2", "again"):
+            assert await session.send_and_wait(words) == "end_turn"
+        shown = ['assistant: add({"a":1,"b":2})', "tool: 3", "assistant: 3"]
+        assert await lines_of(session) == ["user: 1 + 2", *shown, "user: again", *shown]
+    conversation = [each.content for each in model.asked[-1] if each.type == "human"]
+    assert conversation == ["1 + 2", "again"]
 
 
 async def test_a_graph_that_stops_after_a_node_asks_whether_to_go_on(tmp_path: Path) -> None:

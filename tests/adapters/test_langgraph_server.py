@@ -39,10 +39,10 @@ builder = StateGraph(State).add_node("n", lambda state: state).add_edge(START, "
 pipeline = builder.compile()
 """
 UNCOMPILED = TWO_FIELDS.replace("builder", "pipeline").replace("pipeline = pipeline.compile()", "")
-LIST_INPUT = """
+NUMBER_INPUT = """
 from langgraph.func import entrypoint
 @entrypoint()
-def pipeline(messages: list) -> str:
+def pipeline(number: int) -> str:
     return "done"
 """
 UNFINISHED = 'pipeline = StateGraph(MessagesState).add_node("n", lambda state: state)'
@@ -57,8 +57,8 @@ UNFINISHED = 'pipeline = StateGraph(MessagesState).add_node("n", lambda state: s
             r'py: pipeline takes \{topic, depth\}: wrap it, LangGraphAgent\(pipeline, name="pipeline", input=…\)',
         ),
         (
-            LIST_INPUT,
-            r'pipeline takes input of the type array: wrap it, LangGraphAgent\(pipeline, name="pipeline", inp',
+            NUMBER_INPUT,
+            r'pipeline takes input of the type integer: wrap it, LangGraphAgent\(pipeline, name="pipeline", inp',
         ),
         (UNFINISHED, "pipeline does not compile"),
     ],

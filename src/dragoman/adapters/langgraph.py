@@ -19,7 +19,7 @@ from dragoman.adapters.frameworks import LANGGRAPH, Framework, Refused, needs_ar
 from dragoman.adapters.langgraph_interrupts import may_go_on, resume_values, wait_for_answers, was_asked
 from dragoman.adapters.langgraph_messages import output_text, to_human, to_langchain
 from dragoman.adapters.langgraph_place import Place, Places
-from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver
+from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver, langchain_ids
 from dragoman.adapters.model_errors import end_of_run
 from dragoman.adapters.run_info import RunInfo, value_for
 from dragoman.core.agent import AgentError, Run
@@ -33,6 +33,10 @@ DEFAULT_NAME = "LangGraph"
 """The name of every graph that has none."""
 STREAM_MODES: Sequence[StreamMode] = ["messages", "updates", "custom", "tasks"]
 MESSAGES, STRUCTURED = "messages", "structured_response"
+MESSAGE_LIST = "[]"
+"""In place of a field's name: the input is a list of messages."""
+CONTEXT_MESSAGES = 1000
+"""How many messages a workflow gets that takes a list of them and keeps none."""
 
 Graph = Pregel[Any, Any, Any, Any]
 
@@ -102,6 +106,7 @@ class LangGraphAgent(FrameworkAgent):
             raise Refused(f"{self.name} has no checkpointer of its own: compile(checkpointer=…)")
         is_replaced = self._own_saver is None and isinstance(graph.checkpointer, BaseCheckpointSaver)
         self._replaced = type(graph.checkpointer).__name__ if is_replaced else None
+        self._is_stateless = graph.checkpointer is None
         self._tools: set[str] = set()
         self._saver = RunSaver()
         self._graph = _guarded(graph, self._tools)
@@ -124,6 +129,8 @@ class LangGraphAgent(FrameworkAgent):
             return str(required[0])
         if schema.get("type") == "string":
             return None
+        if schema.get("type") == "array":
+            return MESSAGE_LIST
         taken = f"{{{', '.join(fields)}}}" if fields else f"input of the type {schema.get('type', 'any')}"
         raise needs_argument(self.name, f"takes {taken}", "LangGraphAgent", "input")
 
@@ -172,7 +179,8 @@ class LangGraphAgent(FrameworkAgent):
         run = player.run
         info = RunInfo.of(run)
         places = Places(run, self._own_saver or self._saver)
-        place, before = await places.find(turn)
+        place, unknown = await places.find(turn)
+        before = unknown if self._field != MESSAGE_LIST else await self._before_workflow(player, turn, unknown)
         config: RunnableConfig = {
             "configurable": {**self._configurable(info), "thread_id": place.thread, "user_id": info.user}
         }
@@ -235,6 +243,15 @@ class LangGraphAgent(FrameworkAgent):
         shown = {option.name for option in self.spec.options if not isinstance(option, SecretOption)}
         return {name: value for name, value in info.options.items() if name in shown}
 
+    async def _before_workflow(
+        self, player: Player, turn: Sequence[Message], unknown: Sequence[Message]
+    ) -> Sequence[Message]:
+        """The messages that a workflow gets before those of the turn: all that are shown, if it keeps none itself."""
+        recent = await player.run.context(CONTEXT_MESSAGES)
+        shown = [each for each in recent if each.loop == player.run.loop and each not in turn]
+        player.known |= langchain_ids(shown)  # it returns them beside the new ones
+        return shown if self._is_stateless else unknown
+
     async def _given(
         self, turn: Sequence[Message], before: Iterable[Message], state: StateSnapshot, info: RunInfo
     ) -> Any:  # noqa: ANN401
@@ -245,6 +262,8 @@ class LangGraphAgent(FrameworkAgent):
             return await made if isinstance(made, Awaitable) else made
         if self._field == MESSAGES:
             return {MESSAGES: [*_closing(state), *to_langchain(before), *map(to_human, asked)]}
+        if self._field == MESSAGE_LIST:
+            return [*to_langchain(before), *map(to_human, asked)]
         text = "\n".join(text_of(each.content) for each in asked)
         return text if self._field is None else {self._field: text}
 
@@ -267,6 +286,9 @@ class LangGraphAgent(FrameworkAgent):
         return None
 
     def _output_text(self, values: Any) -> str:  # noqa: ANN401  # any graph's state
+        last = values[-1] if isinstance(values, list) and values else values
+        if isinstance(last, BaseMessage):
+            return str(last.text)
         if not isinstance(values, Mapping):
             return values if isinstance(values, str) else output_text(values)
         shown = {name: value for name, value in values.items() if name != self._field}

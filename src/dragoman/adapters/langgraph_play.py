@@ -86,11 +86,7 @@ class Player:
         self._pushed: dict[str, str] = {}
         """The nodes of tasks whose paths do not name them."""
         self._stage: str | None = None
-        self.known |= {
-            each.private["id"]
-            for each in turn
-            if isinstance(each, AssistantMessage) and isinstance(each.private, dict) and "id" in each.private
-        }
+        self.known |= langchain_ids(turn)
 
     # --- the stream -----------------------------------------------------------------------------------------------
 
@@ -249,6 +245,13 @@ class Player:
                 self.calls.record(tool.name, visible, call["id"])
                 await self.run.end_step()
         return await self.calls.run_tool(tool, call, config, options)
+
+
+def langchain_ids(messages: Iterable[Message]) -> set[str]:
+    """The ids under which a graph knows messages of the log: its own, or ours if it was given them."""
+    answers = [each for each in messages if isinstance(each, AssistantMessage)]
+    own = {each.private["id"] for each in answers if isinstance(each.private, dict) and "id" in each.private}
+    return own.union(each.id for each in answers)
 
 
 def _without(values: Mapping[str, Any] | None, names: Container[str]) -> dict[str, Any]:
