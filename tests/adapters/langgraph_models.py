@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -33,6 +34,8 @@ class ScriptedChatModel(BaseChatModel):
     script: Script
     asked: list[list[BaseMessage]] = []  # noqa: RUF012  # pydantic copies it
     streams: bool = True
+    names_messages: bool = False
+    """Whether the first chunk of an answer, and no other, has the provider's id, as with OpenAI's Responses."""
 
     @property
     def _llm_type(self) -> str:
@@ -68,7 +71,8 @@ class ScriptedChatModel(BaseChatModel):
         if not self.streams:
             yield ChatGenerationChunk(message=AIMessageChunk(**answer.model_dump(exclude={"type", "id"})))
             return
-        for chunk in chunks_of(answer):
+        first = ChatGenerationChunk(message=AIMessageChunk(content="", id=f"resp_{len(self.asked)}"))
+        for chunk in chain((first,) if self.names_messages else (), chunks_of(answer)):
             if run_manager is not None:
                 await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
             yield chunk

@@ -13,7 +13,7 @@ pytest.importorskip("langchain", reason="langchain is not installed")
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -28,9 +28,11 @@ from dragoman.adapters.run_info import RunInfo
 from dragoman.core.content import AssistantMessage, Image, Text
 from dragoman.core.events import CallSettled
 from dragoman.core.inputs import Choice, Decision
+from dragoman.core.stream import START as BEGINNING
 from dragoman.core.tools import SecretOption, TextOption
 from tests.adapters.langgraph_models import ScriptedChatModel, calls, in_turn
 from tests.agents.agent_harness import Session, agent_harness
+from tests.asgi_client import DEADLINE_S
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -74,6 +76,21 @@ def greeting() -> StateGraph[Any, Any, Any, Any]:
         return {"messages": [AIMessage(f"Dear {runtime.context.user}, {runtime.context.tone}")]}
 
     return StateGraph(MessagesState, context_schema=Caller).add_node("greet", greet).add_edge(START, "greet")
+
+
+async def test_a_context_whose_fields_have_defaults_needs_no_wrapper(tmp_path: Path) -> None:
+    @dataclass
+    class Tone:
+        tone: str = "plain"
+
+    def greet(state: MessagesState, runtime: Runtime[Tone]) -> Any:
+        return {"messages": [AIMessage(f"Dear you, {runtime.context.tone}")]}
+
+    graph = StateGraph(MessagesState, context_schema=Tone).add_node(greet).add_edge(START, "greet").compile()
+    async with agent_harness(tmp_path, LangGraphAgent(graph, name="greeting")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("hello") == "end_turn"
+        assert (await lines_of(session))[-1] == "assistant: Dear you, plain"
 
 
 @pytest.mark.parametrize("kind", ["value", "function", "async function"])
@@ -168,6 +185,62 @@ async def test_branches_that_speak_at_once_are_whole_messages_one_after_the_othe
         spoken = [f"assistant: {name} one two" for name in ("left", "middle", "right")]
         assert (lines[0], sorted(lines[1:4]), lines[4], sorted(lines[5:])) == ("user: go", spoken, "user: go", spoken)
         assert [len(each) for each in heard] == [4, 8]
+
+
+async def test_an_answer_is_streamed_once_if_only_its_first_chunk_has_the_id_of_the_provider(tmp_path: Path) -> None:
+    was_seen = asyncio.Event()
+
+    class Waiting(ScriptedChatModel):
+        async def _astream(self, *given: Any, **options: Any) -> Any:
+            async for chunk in super()._astream(*given, **options):
+                yield chunk
+                if chunk.text == "Yes, ":
+                    await was_seen.wait()
+
+    script = in_turn(calls(("add", {"a": 1, "b": 2}), text="Let me see."), AIMessage("Yes, three."))
+    model = Waiting(script=script, names_messages=True)
+    async with agent_harness(tmp_path, LangGraphAgent(create_agent(model, [add]), name="agent")) as harness:
+        session = await harness.session()
+        await session.send("1 + 2")
+        seen: list[Any] = []
+        async with asyncio.timeout(DEADLINE_S):
+            with harness.engine.follow(await session.live(), BEGINNING) as reader:
+                while "Yes, " not in str(seen):
+                    seen += await reader.next()
+        was_seen.set()
+        assert await session.wait_for_end() == "end_turn"
+        shown = ['assistant: Let me see. add({"a":1,"b":2})', "tool: 3", "assistant: Yes, three."]
+        assert await lines_of(session) == ["user: 1 + 2", *shown]
+
+
+@pytest.mark.parametrize("form", [tuple, dict, AIMessage])
+@pytest.mark.parametrize("speaks", [False, True], ids=["whole", "streamed"])
+async def test_what_nodes_return_in_any_form_is_said_once(tmp_path: Path, form: Any, speaks: bool) -> None:
+    """LangGraph's documentation returns messages as pairs and as objects, also those that a model has spoken."""
+    model = said("It is noon.")
+
+    async def answer(state: MessagesState) -> Any:
+        text = (await model.ainvoke(state["messages"])).text if speaks else "It is noon."
+        made = {tuple: ("assistant", text), dict: {"role": "assistant", "content": text}, AIMessage: AIMessage(text)}
+        return {"messages": [made[form]]}
+
+    graph = StateGraph(MessagesState).add_node(answer).add_edge(START, "answer").compile()
+    async with agent_harness(tmp_path, LangGraphAgent(graph, name="clock")) as harness:
+        session = await harness.session()
+        for _ in range(2):
+            assert await session.send_and_wait("What time is it?") == "end_turn"
+        assert await lines_of(session) == 2 * ["user: What time is it?", "assistant: It is noon."]
+
+
+async def test_a_graph_that_rewrites_its_input_answers_with_it(tmp_path: Path) -> None:
+    def shout(state: Topic) -> Any:
+        return {"topic": state["topic"].upper()}
+
+    graph = StateGraph(Topic).add_node(shout).add_edge(START, "shout").compile()
+    async with agent_harness(tmp_path, LangGraphAgent(graph, name="shout")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("hello") == "end_turn"
+        assert (await lines_of(session))[-1] == "assistant: HELLO"
 
 
 async def test_pictures_reach_the_model_and_pictures_of_the_model_are_shown(tmp_path: Path) -> None:
@@ -319,11 +392,11 @@ async def test_a_workflow_that_takes_messages_gets_those_that_it_does_not_keep(t
     model = said(calls(("add", {"a": 1, "b": 2})), "3")
 
     @task
-    def ask(messages: list[BaseMessage]) -> BaseMessage:
+    def ask(messages: list[BaseMessage]) -> AIMessage:
         return model.invoke(messages)
 
     @task
-    def run_tool(made: Any) -> ToolMessage:
+    def run_tool(made: Any) -> Any:
         return tool(add).invoke(made)
 
     @entrypoint(checkpointer=InMemorySaver() if keeps else None)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from pydantic_ai import (
     UsageLimits,
 )
 from pydantic_ai.agent import WrapperAgent
+from pydantic_ai.capabilities import SelectModel
 from pydantic_ai.exceptions import ModelHTTPError, ToolFailed
 from pydantic_ai.messages import (
     BinaryContent,
@@ -54,6 +56,7 @@ from dragoman.core.events import (
 from dragoman.core.inputs import Choice, Decision, Result, Submit, UserInput
 from dragoman.core.tools import ToolGrant, ToolSpec
 from dragoman.engine.sessions.live_session import LiveSession
+from tests.agents.agent_harness import agent_harness
 from tests.engine.world import World, answer_request, open_session, play, send
 
 Step = str | list[Any]
@@ -504,6 +507,14 @@ def test_an_agent_is_recognized_with_its_tools() -> None:
         ("balance", False),
     ]
     assert as_agent("no agent", "x") is None
+
+
+async def test_a_capability_can_select_the_model(tmp_path: Path) -> None:
+    agent = FrameworkAgent(capabilities=[SelectModel(lambda context: TestModel(custom_output_text="Selected."))])
+    async with agent_harness(tmp_path, PydanticAIAgent(agent, name="support")) as harness:
+        session = await harness.session()
+        assert await session.send_and_wait("hello") == "end_turn"
+        assert await session.summary_lines() == ["user: hello", "assistant: Selected."]
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,12 @@ class LangGraphAgent(FrameworkAgent):
         if self._own_saver is None:
             self._graph.checkpointer = self._saver
         self._field = self._input_field(graph)
-        if context is None and (needed := _schema(graph, "context").get("required")):
-            raise needs_argument(self.name, f"needs a context with {', '.join(needed)}", "LangGraphAgent", "context")
+        if context is None and graph.context_schema is not None:
+            if needed := _schema(graph, "context").get("required"):
+                raise needs_argument(
+                    self.name, f"needs a context with {', '.join(needed)}", "LangGraphAgent", "context"
+                )
+            self._context = {}  # a context of defaults, which nodes find in place of None
 
     def _input_field(self, graph: Graph) -> str | None:
         """The input's field for the user's words; None if the input is made by `input`, or is no object."""
@@ -122,7 +126,7 @@ class LangGraphAgent(FrameworkAgent):
             return None
         schema = _schema(graph, "input")
         fields = schema.get("properties", {})
-        if MESSAGES in fields:
+        if MESSAGES in fields and fields[MESSAGES].get("items", {}).get("type") != "object":  # of a type of its own
             return MESSAGES
         required = schema.get("required") or list(fields)
         if len(required) == 1 and fields[required[0]].get("type") == "string":
@@ -202,6 +206,7 @@ class LangGraphAgent(FrameworkAgent):
                     return None
                 given = Command(resume=answers)
             elif not state.tasks:  # `next` leaves out tasks whose writes are stored, but in no checkpoint yet
+                await player.take_rest(_messages(state))
                 return await self._finish(player, places, place, state, structured)
             elif was_asked(player.calls, state):
                 goes_on = await may_go_on(player.calls, state)
@@ -226,6 +231,7 @@ class LangGraphAgent(FrameworkAgent):
             await player.end()
             config["configurable"].pop("checkpoint_id", None)
             state = await self._graph.aget_state(config)
+            await player.take_rest(_messages(state))
             if not (state.interrupts or state.next):
                 return await self._finish(player, places, place, state, structured)
             await wait_for_answers(run, player.calls, state)
@@ -291,9 +297,10 @@ class LangGraphAgent(FrameworkAgent):
             return str(last.text)
         if not isinstance(values, Mapping):
             return values if isinstance(values, str) else output_text(values)
-        shown = {name: value for name, value in values.items() if name != self._field}
         names = _schema(self._graph, "output").get("properties", {})
-        shown = {name: value for name, value in shown.items() if name in names} or shown
+        shown = {name: value for name, value in values.items() if name in names} or dict(values)
+        if len(shown) > 1:
+            shown.pop(self._field or "", None)
         texts = [value for value in shown.values() if isinstance(value, str)]
         return texts[0] if len(texts) == len(shown) == 1 else output_text(shown)
 

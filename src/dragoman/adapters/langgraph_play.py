@@ -5,15 +5,18 @@ in one commit with the writes of that task (`RunSaver`), so the log and the grap
 """
 
 import asyncio
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages import ToolMessage as LangChainResult
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
+from langchain_core.utils.utils import LC_ID_PREFIX
 from langgraph.checkpoint.base import CheckpointMetadata
 
 from dragoman.adapters.langgraph_calls import Calls, Rules
@@ -75,6 +78,8 @@ class Player:
         self.calls = Calls(run, rules, turn)
         self._open: str | None = None
         """The LangChain message whose words are streamed now."""
+        self._open_call: str | None = None
+        """LangChain's id of the model call that makes the open message, if its chunks have that id."""
         self._task = ""
         self._spoken: list[str] = []
         self._chunks: list[AIMessageChunk] = []
@@ -127,6 +132,9 @@ class Player:
             return False
         if self._open is None:
             self._open, self._task, self._spoken, self._chunks = chunk.id, task, [], []
+            self._open_call = None
+        elif self._goes_on(chunk, task):
+            self._open_call = chunk.id
         elif self._open != chunk.id:
             self._buffered.setdefault(chunk.id or "", []).append((chunk, task))
             return False
@@ -140,6 +148,23 @@ class Player:
             else:
                 must_drain = self.run.think(text)
         return must_drain
+
+    def _goes_on(self, chunk: AIMessageChunk, task: str) -> bool:
+        """Whether a chunk goes on with the open message under LangChain's id of the model call: providers that give
+        their messages an id, such as OpenAI's Responses, send it with the first chunk only.
+        """
+        if self._open_call is not None or self._open is None:
+            return self._open_call == chunk.id
+        return (
+            task == self._task
+            and not self._spoken
+            and _is_call_id(chunk.id)
+            and not _is_call_id(self._open)
+            and not any(task == each for _, each in self._all_buffered())
+        )
+
+    def _all_buffered(self) -> Iterator[tuple[AIMessageChunk, str]]:
+        return chain.from_iterable(self._buffered.values())
 
     async def _on_task(self, namespace: Sequence[str], data: dict[str, Any]) -> None:
         if "result" not in data:
@@ -169,13 +194,26 @@ class Player:
         speaks = self._speaks(nodes)
         for message in messages:
             if isinstance(message, AIMessage) and message.id not in self.known:
-                if self._open not in (None, message.id):
+                if message.id is None:
+                    message.id = str(uuid4())  # as the graph's reducer would do next
+                if self._open not in (None, message.id) and not self._repeats_open(message):
                     self._deferred.append((message, speaks))
                 else:
                     await self._complete(message, speaks=speaks)
         for message in messages:
             if isinstance(message, LangChainResult):
                 await self.calls.settle(message.tool_call_id, message)
+
+    async def take_rest(self, messages: Sequence[BaseMessage]) -> None:
+        """Say what only a graph's state has: messages that its nodes returned as tuples or dicts."""
+        async with self.lock:
+            for message in messages:
+                if isinstance(message, AIMessage) and not (message.text and message.text == self.last_text):
+                    await self.take([message], set())
+
+    def _repeats_open(self, message: AIMessage) -> bool:
+        """Whether a node returned the words of the open message in a message of its own."""
+        return bool(self._spoken) and not message.tool_calls and "".join(self._spoken) == message.text
 
     async def _complete(self, message: AIMessage, *, speaks: bool) -> None:
         """End the open message, or say one whole if its node speaks; its calls are noted in any case."""
@@ -186,6 +224,8 @@ class Player:
             self._buffered.pop(message.id, None)
         is_open = self._open is not None
         spoken, whole = "".join(self._spoken), "".join(text for kind, text in words_of(message) if kind == "text")
+        self._forget_call(whole)
+        self.known.add(self._open or "")
         self._open, self._spoken = None, []
         says = is_open
         if is_open:
@@ -209,6 +249,21 @@ class Player:
                 usage=usage_of(message), model=model if isinstance(model, str) else None, private={"id": message.id}
             )
         await self._next_speaker()
+
+    def _forget_call(self, whole: str) -> None:
+        """Drop the chunks of the message that is complete now, if they came under LangChain's id of the call."""
+        call = self._open_call
+        if call is None:
+            texts = {
+                key: "".join(text for chunk, _ in chunks for kind, text in words_of(chunk) if kind == "text")
+                for key, chunks in self._buffered.items()
+                if _is_call_id(key)
+            }
+            call = next((key for key, text in texts.items() if text and text == whole), None)
+        if call is not None:
+            self.known.add(call)
+            self._buffered.pop(call, None)
+        self._open_call = None
 
     async def _next_speaker(self) -> None:
         deferred, self._deferred = self._deferred, []
@@ -245,6 +300,10 @@ class Player:
                 self.calls.record(tool.name, visible, call["id"])
                 await self.run.end_step()
         return await self.calls.run_tool(tool, call, config, options)
+
+
+def _is_call_id(message_id: str | None) -> bool:
+    return message_id is not None and message_id.startswith(LC_ID_PREFIX)
 
 
 def langchain_ids(messages: Iterable[Message]) -> set[str]:

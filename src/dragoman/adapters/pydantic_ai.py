@@ -76,7 +76,7 @@ class PydanticAIAgent(FrameworkAgent):
         )
         if type(agent).__module__.startswith(_OWN_RUNTIME):
             raise own_runtime(self.name)
-        if agent.model is None:
+        if agent.model is None and agent.root_capability.get_model() is None:
             raise no_model(self.name, 'Agent("openai:gpt-5-mini", …)')
         if deps is _NO_DEPS and agent.deps_type not in (type(None), object):
             needs = f"needs deps of type {agent.deps_type.__name__}"
