@@ -61,6 +61,7 @@ REQUIREMENTS = (
         ("session:branch", "An earlier response begins a branch; naming a hidden one switches back"),
         ("session:references", "Item references, ids and call ids of a resent history lead to its session"),
         ("session:past", "A history without known items is the past of a new session"),
+        ("session:whole", "A whole history that is in no single session of its agent is the past of a new one"),
         ("session:conversation", "A conversation object gets its agent from its first response"),
         ("session:answers", "Answers are taken one by one, each once; others are refused and store nothing"),
         ("session:unlisted", "A single response is in no list; with a second one its session is"),

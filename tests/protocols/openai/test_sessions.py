@@ -64,10 +64,41 @@ async def test_a_resent_history_is_recognised_by_references_ids_and_call_ids(ali
         "input[0]",
     )
     other = await alice.respond("other")
-    mixed = {"input": [one["output"][0], other["output"][0], said]}
+    mixed = {"input": [{"id": each["output"][0]["id"]} for each in (one, other)] + [said]}
     assert await alice.refused("POST", "/responses", mixed) == (400, "mixed_history", "input")
     only_known = {"input": [said, one["output"][0]]}
     assert await alice.refused("POST", "/responses", only_known) == (400, "nothing_new", "input")
+
+
+@requirement("openai:session:whole")
+async def test_a_whole_history_that_is_in_no_single_session_is_the_past_of_a_new_one(alice: OpenAiClient) -> None:
+    """Without the ids of messages, over the models of several agents, or out of a conversation that a client fills."""
+    asked = script(call("pick", n=1), {"say": "got {result}"})
+    sent: list[Json] = [{"role": "user", "content": asked}]
+    tools = [function("pick")]
+    made = (await alice.respond(sent, tools=tools))["output"][0]
+    called = {name: made[name] for name in ("type", "call_id", "name", "arguments")}
+    sent += [called, output(made["call_id"], "it")]
+    answer = await alice.respond(sent)
+    assert text_of(answer) == "got it"
+    stripped = [*sent, {"role": "assistant", "content": "got it"}]
+    with_ids = [*sent, answer["output"][0]]
+    conversation = await alice.post("/conversations", {"items": stripped})
+    copied = (await alice.get(f"/conversations/{conversation['id']}/items?order=asc"))["data"]
+    past = [["UserMessage", asked], ["AssistantMessage", ""], ["ToolMessage", "it"], ["AssistantMessage", "got it"]]
+    answers: list[Json] = []
+    for whole in (stripped, with_ids, copied):
+        answers.append(await alice.respond([*whole, {"role": "user", "content": "history"}], model="mirror"))
+        assert json.loads(text_of(answers[-1])) == [*past, ["UserMessage", "history"]]
+    of_two_agents = [*with_ids, answers[1]["output"][0]]
+    for whole in (stripped, of_two_agents):
+        body = {"model": "rehearsal", "input": [*whole, {"role": "user", "content": "hello"}]}
+        session = (await alice.request("POST", "/responses", body)).headers["x-dragoman-session"]
+        items = await alice.get(f"/conversations/conv_{session.replace('-', '')}/items?order=asc")
+        types = [each["type"] for each in items["data"]]
+        assert types == [each.get("type", "message") for each in (*whole, *(2 * [{}]))]
+    added = {"items": [{"role": "user", "content": "more"}]}
+    await alice.post(f"/conversations/{conversation['id']}/items", added)
 
 
 @requirement("openai:session:past", "openai:abuse:forged")

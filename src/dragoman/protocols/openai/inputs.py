@@ -4,7 +4,7 @@ What a client claims that an agent said or called is the past of a new session a
 """
 
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -209,6 +209,17 @@ def _block(part: requests.Part, path: str) -> core.InputBlock:
             return core.File(url, media_type=url[5:].partition(";")[0], name=name)
         case _:
             raise InvalidParameter("missing_required_parameter", "a URL or the data was expected", path)
+
+
+def answers_any(items: Sequence[InputItem], calls: Collection[CallId]) -> bool:
+    """Whether a history answers one of these calls."""
+    answers = (_answer(item, "input") for item in items) if calls else ()
+    return any(answer is not None and answer.call_id in calls for answer in answers)
+
+
+def has_agent_items(items: Sequence[InputItem]) -> bool:
+    """Whether there are messages or calls of an agent."""
+    return any(_role(item) == "assistant" or isinstance(item, requests.FunctionCall) for item in items)
 
 
 def run_named_by(item: InputItem) -> RunId | None:

@@ -313,8 +313,8 @@ def parse_items(value: Json, path: str = "input") -> tuple[InputItem, ...]:
 def _item(value: Json, path: str) -> InputItem:
     if not isinstance(value, dict):
         raise InvalidParameter("invalid_type", "an item is an object", path)
-    if len(value) == 2 and (role := value.get("role")) in _ROLES and isinstance(text := value.get("content"), str):
-        return Message(role=role, content=text)  # long histories consist of these
+    if len(value) == 2 and value.get("role") in _ROLES and isinstance(text := value.get("content"), str):
+        return Message(role=value["role"], content=text)  # long histories consist of these
     kind = value.get("type") or ("message" if "role" in value else "item_reference")
     decoded = _ITEMS.get(kind) if isinstance(kind, str) else None
     if decoded is None:

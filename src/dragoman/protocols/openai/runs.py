@@ -301,7 +301,7 @@ class Runs:
                     return _Place(unstored.session, unstored if unstored.first_seq else None)
             handle = await self.find_previous(owner, fields.previous_response_id)
             return _Place(handle.session, handle if handle.first_seq else None)
-        return await self._recognise(owner, request.parsed.items)
+        return await self._recognise(owner, fields.model, request.parsed.items)
 
     async def find_conversation(self, owner: UserId, conversation_id: str) -> SessionView:
         """The session of a conversation. Raises SessionNotFound."""
@@ -311,22 +311,36 @@ class Runs:
             raise SessionNotFound("there is no such conversation")
         return session
 
-    async def _recognise(self, owner: UserId, items: Sequence[InputItem]) -> _Place | None:
-        """Where a resent history continues: behind the last item that this server made."""
+    async def _recognise(self, owner: UserId, model: str | None, items: Sequence[InputItem]) -> _Place | None:
+        """Where a resent history continues: behind the last item that this server made.
+
+        A history that is there in full, but not in one session, is the past of a new one.
+        """
         named = {index: run_id for index, item in enumerate(items) if (run_id := inputs.run_named_by(item)) is not None}
         newest = list(dict.fromkeys(reversed(named.values())))[:MAX_CHECKED_RUNS]
         found = {run_id: handle for run_id in newest if (handle := await self.find_run(owner, run_id)) is not None}
+        is_whole = True
         for index, item in enumerate(items):
             run_id = named.get(index)
-            if isinstance(item, ItemReference) and (run_id is None or (run_id in newest and run_id not in found)):
-                raise ItemNotFound(f"input[{index}]")
-        if len({handle.session.state.session_id for handle in found.values()}) > 1:
+            if isinstance(item, ItemReference):
+                is_whole = False
+                if run_id is None or (run_id in newest and run_id not in found):
+                    raise ItemNotFound(f"input[{index}]")
+        if is_whole:  # the items of a draft are copies, which its client adds and reads
+            found = {run_id: handle for run_id, handle in found.items() if not is_draft(handle.session)}
+        is_mixed = len({handle.session.state.session_id for handle in found.values()}) > 1
+        if is_mixed and not is_whole:
             raise InvalidParameter("mixed_history", "these items belong to several conversations", "input")
         last = max((index for index, run_id in named.items() if run_id in found), default=None)
         if last is None:
             return None
         behind = found[named[last]]
-        return _Place(behind.session, behind if behind.first_seq else None, last + 1)
+        place = _Place(behind.session, behind if behind.first_seq else None, last + 1)
+        if not is_whole or inputs.answers_any(items, behind.session.state.answerable_calls()):
+            return place
+        spec = None if model is None else self._engine.find_spec(model)
+        is_other_agent = spec is not None and spec.name != behind.session.state.agent
+        return None if is_mixed or is_other_agent or inputs.has_agent_items(items[last + 1 :]) else place
 
 
 def _is_newest(handle: RunHandle) -> bool:
