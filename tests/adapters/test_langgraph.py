@@ -196,7 +196,7 @@ async def test_an_interrupt_is_a_question_whose_answer_resumes_the_node_from_its
         assert await session.send_and_wait("go") == "tool_use"
         live = await session.live()
         asked = list(live.state.waiting_calls())
-        assert [call.asked().input["questions"][0]["question"] for call in asked] == [
+        assert [call.shown().input["questions"][0]["question"] for call in asked] == [
             "Which way?",
             "Your name?",
             '{"any": ["json"]}',

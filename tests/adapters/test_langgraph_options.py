@@ -424,7 +424,7 @@ async def test_a_graph_that_stops_after_a_node_asks_whether_to_go_on(tmp_path: P
         assert await session.send_and_wait("1 + 2") == "tool_use"
         live = await session.live()
         (asked,) = live.state.waiting_calls()
-        assert asked.asked().input["questions"][0]["question"] == "Go on with model?"
+        assert asked.shown().input["questions"][0]["question"] == "Go on with model?"
         assert (await lines_of(session))[2] == "tool: 3"
         await harness.restart()
         assert await session.choose(0) == "end_turn"

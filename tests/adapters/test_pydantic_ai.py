@@ -325,7 +325,7 @@ async def test_a_question_of_a_deferred_call_is_asked_with_its_choices(world: Wo
     engine, live, log = await talk(world, agent)
     assert log[-2:] == ["waits for question", "tool_use"]
     (waiting,) = live.state.waiting_calls()
-    assert waiting.asked().input == {
+    assert waiting.shown().input == {
         "questions": [{"question": "Which colour?", "options": [{"label": "red"}, {"label": "blue"}]}]
     }
     log = await answer(world, engine, live, lambda call_id: Choice(call_id=call_id, selections={"0": [1]}))

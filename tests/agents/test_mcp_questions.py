@@ -127,7 +127,7 @@ async def asked(harness: AgentHarness, tool: str) -> Session:
 
 async def questions(session: Session) -> list[str]:
     (call,) = (await session.live()).state.waiting_calls()
-    return [each["question"] for each in call.asked().input["questions"]]
+    return [each["question"] for each in call.shown().input["questions"]]
 
 
 async def last_line(session: Session) -> str:

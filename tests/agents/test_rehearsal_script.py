@@ -30,7 +30,7 @@ def echo(text: str) -> Script:
     return (Segment((BlockStep("text", f"You said: {text}"),)),)
 
 
-def asked_call(name: str, **arguments: Json) -> End:
+def shown_call(name: str, **arguments: Json) -> End:
     return End((RequestedCall(name, arguments),))
 
 
@@ -114,13 +114,13 @@ def test_a_script_is_divided_into_model_steps_and_ends_at_a_stop() -> None:
         Segment((Recall("system"),), stop="refusal"),
     )
     failing = script({"call": {"name": "x", "input": {}}}, {"fail": {"code": "c", "message": "m"}}, {"step": True})
-    assert parse_script(failing) == (Segment((), asked_call("x")), Segment((Fail("c", "m"),)))
+    assert parse_script(failing) == (Segment((), shown_call("x")), Segment((Fail("c", "m"),)))
 
 
 @pytest.mark.parametrize(
     ("step", "end"),
     [
-        ({"call": {"name": "x", "input": {"a": [None]}}}, asked_call("x", a=[None])),
+        ({"call": {"name": "x", "input": {"a": [None]}}}, shown_call("x", a=[None])),
         (
             {"tool": {"name": "x", "input": {"a": 1}, "output": {"b": 2}}},
             End((RequestedCall("x", {"a": 1}, {"b": 2}),)),
@@ -130,10 +130,10 @@ def test_a_script_is_divided_into_model_steps_and_ends_at_a_stop() -> None:
             {"mcp": {"server": "maps", "name": "x", "input": {}, "output": "o"}},
             End((RequestedCall("x", {}, "o", "maps"),)),
         ),
-        ({"ask": {"questions": [WHICH]}}, asked_call("AskUserQuestion", questions=[WHICH])),
+        ({"ask": {"questions": [WHICH]}}, shown_call("AskUserQuestion", questions=[WHICH])),
         (
             {"fork": {"description": "d", "script": [{"say": "x", "every_ms": 5}]}},
-            asked_call("Agent", description="d", script=[{"say": "x", "every_ms": 5}]),
+            shown_call("Agent", description="d", script=[{"say": "x", "every_ms": 5}]),
         ),
         ({"step": True}, End()),
     ],

@@ -212,7 +212,7 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
         InvalidAnswer: a selected option does not exist.
     """
     text = text_of(content)
-    questions = {str(index): each for index, each in enumerate(questions_of(call.asked().input).questions)}
+    questions = {str(index): each for index, each in enumerate(questions_of(call.shown().input).questions)}
     try:
         value = msgspec.json.decode(text) if text.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
@@ -267,7 +267,7 @@ def settle_choice(
         InvalidAnswer: a question has no answer, an index is out of range, or there are several choices for one.
     """
     answers = []
-    for number, question in enumerate(questions_of(call.asked().input).questions):
+    for number, question in enumerate(questions_of(call.shown().input).questions):
         chosen = choice.selections.get(str(number), [])
         custom = choice.custom.get(str(number)) or None
         if not chosen and custom is None:

@@ -43,7 +43,7 @@ def answers_from_text(
         return ()
     text = content if isinstance(content, str) else "".join(each.text for each in content if isinstance(each, Text))
     declined = (Decision(call_id=call.call.call_id, granted=False) for call in calls if call is not asked)
-    return (choice_from_text(asked.asked(), text), *declined)
+    return (choice_from_text(asked.shown(), text), *declined)
 
 
 def choice_of_labels(call: Call, labels: Sequence[str]) -> Choice:

@@ -94,9 +94,9 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether the application has to act on it."""
         return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
 
-    def asked(self) -> Call:
+    def shown(self) -> Call:
         """The call as the application sees it while it waits."""
-        return asked_call(self.call, self.kind, self.note)
+        return shown_call(self.call, self.kind, self.note)
 
 
 def is_sleep(call: OpenCall) -> bool:
@@ -104,7 +104,7 @@ def is_sleep(call: OpenCall) -> bool:
     return call.internal and call.call.name == SLEEP
 
 
-def asked_call(call: Call, kind: CallKind | None, note: Json) -> Call:
+def shown_call(call: Call, kind: CallKind | None, note: Json) -> Call:
     """A call as the application sees it while it waits: a question in a note replaces the call's own arguments."""
     if kind == "question" and isinstance(note, dict):
         return Call(call_id=call.call_id, name=ASK_USER_QUESTION, input=note)

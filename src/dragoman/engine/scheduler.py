@@ -527,7 +527,7 @@ def _unattended_answer(call: OpenCall) -> Answer:
     call_id = call.call.call_id
     if call.parked or call.kind == "permission":
         return Decision(call_id=call_id, granted=True)
-    questions = call.asked().input.get("questions")
+    questions = call.shown().input.get("questions")
     if call.kind == "question" and isinstance(questions, list) and questions:
         return Choice(call_id=call_id, custom={str(index): NO_USER_ANSWER for index in range(len(questions))})
     return Result(call_id=call_id, content=NO_USER_ANSWER, is_error=call.kind == "client")

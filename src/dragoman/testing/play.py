@@ -305,7 +305,7 @@ _EXPECTED: Mapping[WaitKind, str] = {
 
 
 def _to_pending(call: OpenCall) -> Pending:
-    asked = call.asked()
+    asked = call.shown()
     kind: WaitKind = call.kind if not call.parked and call.kind in ("question", "client") else "permission"
     return Pending(kind, asked.name, asked.input)
 
@@ -323,9 +323,9 @@ def _to_answer(call: OpenCall, answer: UserAnswer) -> Answer:
         case "permission", bool():
             return Decision(call_id=call_id, granted=answer)
         case "question", str():
-            return choice_from_text(call.asked(), answer)
+            return choice_from_text(call.shown(), answer)
         case "question", list() | tuple():
-            return choice_of_labels(call.asked(), answer)
+            return choice_of_labels(call.shown(), answer)
         case "client", str():
             return Result(call_id=call_id, content=answer)
     asked = f"{pending.name}({compact_json(pending.arguments)})"

@@ -243,7 +243,7 @@ async def test_a_question_of_a_recorded_call_takes_its_own_choices_only(world: W
     live = await open_session(engine)
     await play(engine, live, "go")
     (call,) = live.state.waiting_calls()
-    assert (call.asked().name, call.asked().input) == ("AskUserQuestion", QUESTION)
+    assert (call.shown().name, call.shown().input) == ("AskUserQuestion", QUESTION)
     with pytest.raises(InvalidAnswer, match="question 0 has 2 options"):
         await send(engine, live, answer_request(Choice(call_id=call.call.call_id, selections={"0": [2]})))
     with pytest.raises(InvalidAnswer, match="it can be answered or denied, not granted"):

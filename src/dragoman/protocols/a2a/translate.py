@@ -494,7 +494,7 @@ def _pending_call(call: OpenCall) -> wire.PendingCall:
     kind: Literal["question", "approval", "client"] = "question" if call.kind == "question" else "client"
     if is_approval(call):
         kind = "approval"
-    asked = call.asked()
+    asked = call.shown()
     return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
 
 

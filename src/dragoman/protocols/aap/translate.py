@@ -39,7 +39,7 @@ from dragoman.core.refusals import (
     StoreUnavailable,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, SessionState, asked_call
+from dragoman.core.session import OpenCall, SessionState, shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
@@ -255,8 +255,8 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
             else tuple(
                 wire.PendingCall(
                     tool_call_id=call.call.call_id,
-                    name=call.asked().name,
-                    input=call.asked().input,
+                    name=call.shown().name,
+                    input=call.shown().input,
                     kind=_pending_kind(call),
                 )
                 for call in state.waiting_calls()
@@ -373,7 +373,10 @@ class _ParkedCalls:
     def pending(self) -> tuple[wire.PendingCall, ...]:
         """What they wait for. The name of a call that an earlier run made is not known here."""
         asked = (
-            (each, asked_call(self._opened.get(each.call_id, core.Call(each.call_id, "", {})), each.kind, each.note))
+            (
+                each,
+                shown_call(self._opened.get(each.call_id, core.Call(each.call_id, "", {})), each.kind, each.note),
+            )
             for each in self._parked
         )
         return tuple(

@@ -36,7 +36,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import asked_call
+from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import WRITE_MEMORY
 from dragoman.protocols.agentscope import errors, wire
@@ -177,7 +177,7 @@ class ResponseEvents:
                 self._close_step(closed)
             case CallParked(call_id=call_id, kind=kind, note=note) if call_id in self._calls:
                 opened = self._calls[call_id]
-                asked = asked_call(opened.call, kind, note)
+                asked = shown_call(opened.call, kind, note)
                 request = msgspec.structs.replace(opened, kind=kind or "permission", call=asked)
                 self._emit_interleaved(f"{self._run_id}_{logged.seq}", _type_of(request), _payload_of(request))
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:

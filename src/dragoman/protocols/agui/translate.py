@@ -43,7 +43,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
-from dragoman.core.session import SessionState, asked_call
+from dragoman.core.session import SessionState, shown_call
 from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import ASK_USER_QUESTION, FORK
 from dragoman.protocols.agui import events as wire
@@ -495,7 +495,7 @@ def _parked(known: PendingCall | None, parked: CallParked) -> PendingCall:
         return pending._replace(is_parked=True)
     call = pending.call
     if parked.kind == "question":
-        call = asked_call(call or core.Call(parked.call_id, ASK_USER_QUESTION, {}), parked.kind, parked.note)
+        call = shown_call(call or core.Call(parked.call_id, ASK_USER_QUESTION, {}), parked.kind, parked.note)
     return pending._replace(kind=parked.kind, call=call, is_parked=False)
 
 
@@ -505,7 +505,7 @@ def _parked(known: PendingCall | None, parked: CallParked) -> PendingCall:
 def pending_calls(state: SessionState) -> tuple[PendingCall, ...]:
     """The session's calls that wait for the application, in order."""
     return tuple(
-        PendingCall(each.call.call_id, each.kind, each.loop, each.asked(), each.parked)
+        PendingCall(each.call.call_id, each.kind, each.loop, each.shown(), each.parked)
         for each in state.waiting_calls()
     )
 

@@ -202,7 +202,7 @@ def last_call_of(messages: Sequence[UIMessage]) -> CallId | None:
 
 def _part_id(call: OpenCall) -> str:
     """The id of the part in which a waiting call is answered."""
-    is_asked_by_tool = call.loop == ROOT and call.asked() is not call.call
+    is_asked_by_tool = call.loop == ROOT and call.shown() is not call.call
     return question_id(call.call.call_id, call.answered_seq) if is_asked_by_tool else call.call.call_id
 
 

@@ -36,7 +36,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
-from dragoman.core.session import asked_call
+from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.aisdk.wire import Chunk, Dialect, question_id
@@ -306,13 +306,13 @@ class TurnChunks:
         """A call that waits although it was opened as one that does not. A question gets a part of its own."""
         call_id, kind = parked.call_id, parked.kind or "permission"
         if (opened := self._inner.get(call_id)) is not None:
-            asked = asked_call(opened.call, kind, parked.note)
+            asked = shown_call(opened.call, kind, parked.note)
             self._inner[call_id] = msgspec.structs.replace(opened, kind=kind, call=asked)
             return []
         known = self._calls.get(call_id)
         if known is None:
             return []
-        asked = asked_call(known.call, kind, parked.note)
+        asked = shown_call(known.call, kind, parked.note)
         if asked is not known.call:
             part_id = question_id(call_id, known.answered_seq)
             self._calls[call_id] = known._replace(question=part_id)

@@ -55,8 +55,8 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
             "required": ["decision"],
         }
     else:
-        questions = questions_of(call.asked().input).questions
-        headers = _headers_of(call.asked().input)
+        questions = questions_of(call.shown().input).questions
+        headers = _headers_of(call.shown().input)
         message = "\n".join(each.question for each in questions) or f"{agent} asks a question"
         properties: JsonObject = {}
         for place, question in enumerate(questions):
@@ -123,7 +123,7 @@ def answer_from(call: OpenCall, result: wire.ElicitResult, approvals: Approvals)
 def _choice_from(call: OpenCall, content: dict[str, Json]) -> FormAnswer:
     selections: dict[str, list[int]] = {}
     custom: dict[str, str] = {}
-    questions = questions_of(call.asked().input).questions
+    questions = questions_of(call.shown().input).questions
     for place, question in enumerate(questions):
         chosen, own = content.get(f"answer_{place}"), content.get(f"custom_{place}")
         if isinstance(own, str) and own.strip():

@@ -247,7 +247,7 @@ def pending_call(call: OpenCall) -> wire.PendingCall:
     kind: Literal["question", "approval", "client"] = "approval"
     if not call.parked and call.kind in ("question", "client"):
         kind = "question" if call.kind == "question" else "client"
-    asked = call.asked()
+    asked = call.shown()
     return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
 
 

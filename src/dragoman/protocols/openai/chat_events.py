@@ -26,7 +26,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
-from dragoman.core.session import asked_call
+from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire
@@ -88,7 +88,7 @@ class ShownRun:
                 return self._ask(kind, call, record)
             case CallParked(call_id=call_id, kind=parked_kind, note=note) if call_id in self._calls:
                 kind = parked_kind or "permission"
-                return self._ask(kind, asked_call(self._calls[call_id], kind, note), record)
+                return self._ask(kind, shown_call(self._calls[call_id], kind, note), record)
         return None
 
     def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> Words | ToolCall | None:

@@ -33,7 +33,7 @@ from dragoman.core.history import EarlierCall
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
 from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
-from dragoman.core.session import asked_call
+from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
@@ -176,7 +176,7 @@ class ResponseEvents:
             case CallParked(call_id=call_id) as parked if call_id in self._calls:
                 self._calls[call_id] = self._calls[call_id].parked(parked)
                 opened = self._calls[call_id].opened
-                call = asked_call(opened.call, parked.kind, parked.note)
+                call = shown_call(opened.call, parked.kind, parked.note)
                 asked = msgspec.structs.replace(opened, call=call, kind=parked.kind or "permission")
                 self._open_call(asked, logged)
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:

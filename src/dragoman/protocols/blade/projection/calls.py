@@ -69,7 +69,7 @@ class CallList:
             pending = self._pending[call.call.call_id]
             pending.question_count += 1
             question_id = chat.question_id(call.call.call_id, pending.question_count)
-            pending.question, arguments = blocks.question_call(question_id, call.asked().input)
+            pending.question, arguments = blocks.question_call(question_id, call.shown().input)
             pending.turn.add_call(pending.question, arguments)
         elif call.kind != "client" or call.parked:
             self.request_permission(call.call.call_id)
@@ -89,7 +89,7 @@ class CallList:
         if pending.question is not None and pending.unanswered() is pending.question:
             raw = None if answer.result is None else answer.result.raw
             given = raw.get("answers", []) if isinstance(raw, dict) else []
-            return blocks.answer_block(pending.question.id, asked.asked().input, given)
+            return blocks.answer_block(pending.question.id, asked.shown().input, given)
         call = pending.call
         question, arguments = blocks.permission_call(call)
         label = blocks.PERMISSION_OPTIONS[(1 if call.name in trusted_tools else 0) if answer.granted else 2]
