@@ -13,6 +13,7 @@ from bench.frameworks.row import frameworks
 from bench.gateway import gateway
 from bench.openai import chat, openai
 from bench.protocol_streams import protocol_streams
+from bench.rejoin import rejoin
 from bench.subjects import Workspace
 
 Row = Callable[[Workspace, Effort], Coroutine[None, None, list[Figure]]]
@@ -29,6 +30,7 @@ ROWS: Mapping[str, Row] = {
     "sustained_streams": streams.sustained_streams,
     "protocol_streams": protocol_streams,
     "fan_out": fan_out,
+    "rejoin": rejoin,
     "start_storm": start_storm,
     "noisy_neighbor": streams.noisy_neighbor,
     "idle_memory": sessions.idle_memory,
