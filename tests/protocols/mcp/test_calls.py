@@ -433,24 +433,30 @@ async def test_an_event_that_is_not_the_callers_cannot_be_resumed(app_server: Ap
     assert (await alice.resume(stream.ids[0])).stream.status == 400
 
 
-@requirement("mcp:resume:restart")
+@requirement("mcp:resume:restart", "mcp:resources:read")
 async def test_a_call_survives_a_server_that_is_killed(tmp_path: Path) -> None:
-    counting = script({"say": "one "}, {"step": True}, {"wait_ms": 500}, {"say": "two"})
+    counting = script({"say": "one"}, {"step": True}, {"say": "two "}, {"wait_ms": 700}, {"say": "three"})
     async with server_process(tmp_path) as server:
         alice = McpClient(server.connection, server.key("alice"))
         await alice.initialize()
         stream = await alice.open(counting, token=1)
-        while not any("one" in each["message"] for each in stream.progress()):
+        while "two " not in [each["message"] for each in stream.progress()]:  # not with the words before them
             await stream.next()
         await server.crash()
         alice.connection = server.connection
         result = await (await alice.resume(stream.ids[-1])).result()
         assert (result["structuredContent"]["status"], result["structuredContent"]["text"]) == (
             "completed",
-            "one \n\ntwo",
+            "one\n\ntwo three",
         )
         session_id = result["structuredContent"]["session_id"]
         assert await alice.call("", session_id=session_id) == result
+        read = await alice.request("resources/read", {"uri": f"dragoman://sessions/{session_id}"})
+        _, _, answers = read["contents"][0]["text"].partition("**assistant**\n\none\n\n")
+        assert answers == (
+            "**assistant**\n\ntwo \n\n*(cut off by a restart of the server; the next message repeats it)*\n\n"
+            "**assistant**\n\ntwo three\n"
+        )
 
 
 @requirement("mcp:cancel:request")
@@ -569,6 +575,9 @@ async def test_conversations_are_resources(app_server: AppServer, alice: McpClie
     assert content["text"].startswith("**user**\n\nhello\n\n**assistant**\n\nHello! I am the rehearsal agent.\n")
     assert content["text"].endswith("*called add*\n\n**assistant**\n\n3\n")
     assert "hidden" not in content["text"].replace('"hidden"', "")
+    await alice.said(script({"say": "half"}, {"fail": "internal"}), session_id=session_id)
+    (content,) = (await alice.request("resources/read", {"uri": uri}))["contents"]
+    assert content["text"].endswith("**assistant**\n\nhalf\n\n*(failed before its end)*\n")
     bob = McpClient(app_server.connection, app_server.key("bob"))
     await bob.initialize()
     for wrong in (uri + "0", "dragoman://sessions/", "file:///etc/passwd", 7, None):

@@ -174,7 +174,9 @@ class TurnSummary:
         self.images: list[core.Image | core.File] = []
         self.data: list[JsonObject] = []
         self.said = ""
-        """What the agent said last."""
+        """What the agent said last: in its newest message with words."""
+        self._is_said = False
+        """Whether that message is closed. After a crash, another one repeats its words."""
         self.called = ""
         """The tool that it called since."""
         self.began_at: datetime | None = None
@@ -187,13 +189,14 @@ class TurnSummary:
             return
         if type(record) is Piece:
             if record.loop == ROOT and record.kind == "text":
-                self.said = (self.said + record.text)[-SAID_CHARS:]
-                self.called = ""
+                self.said = ("" if self._is_said else self.said) + record.text
+                self.said, self.called, self._is_said = self.said[-SAID_CHARS:], "", False
             return
         assert isinstance(record, LoggedEvent), "a record is a piece or an event"
         self.began_at, self.changed_at = self.began_at or record.at, record.at
         message = self._assembler.feed(record)
-        if isinstance(message, core.AssistantMessage) and message.loop == ROOT and message.status != "cut":
+        if isinstance(message, core.AssistantMessage) and message.loop == ROOT:
+            self._is_said = True
             self._add(message)
         match record.event:
             case RunStarted(run_id=run_id, inputs=inputs):
@@ -218,6 +221,8 @@ class TurnSummary:
         self.phase, self.stopped, self.active = "over", stopped, None
 
     def _add(self, message: core.AssistantMessage) -> None:
+        if message.status == "cut":  # another message repeats it
+            return
         if text := core.text_of(message.content):
             self.texts.append(text)
         for block in () if isinstance(message.content, str) else message.content:
@@ -368,8 +373,18 @@ def _how_to_answer(calls: Iterable[wire.PendingCall], approve_at: str) -> str:
 # --- conversations as resources ---------------------------------------------------------------------------------------
 
 
+ENDINGS: dict[core.MessageStatus, str] = {
+    "completed": "",
+    "interrupted": "*(stopped before its end)*",
+    "failed": "*(failed before its end)*",
+    "cut": "*(cut off by a restart of the server; the next message repeats it)*",
+}
+
+
 def markdown_of(messages: Iterable[core.Message]) -> str:
-    """A conversation as Markdown: texts, and the names of calls. The oldest of a long one is cut."""
+    """A conversation as Markdown: texts, the names of calls, and which answers have no end. The oldest of a long one
+    is left out.
+    """
     paragraphs = []
     for message in messages:
         if is_empty(message) or not isinstance(message, core.UserMessage | core.AssistantMessage):
@@ -377,7 +392,7 @@ def markdown_of(messages: Iterable[core.Message]) -> str:
         role = "user" if isinstance(message, core.UserMessage) else "assistant"
         lines = [core.text_of(message.content)]
         if isinstance(message, core.AssistantMessage):
-            lines += [f"*called {call.name}*" for call in message.calls()]
+            lines += [*(f"*called {call.name}*" for call in message.calls()), ENDINGS[message.status]]
         shown = "\n\n".join(filter(None, lines))
         if shown:
             paragraphs.append(f"**{role}**\n\n{shown}\n")
