@@ -15,7 +15,7 @@ from tests.client.driver import FEATURES, OBSERVABLE, TIMEOUTS
 from tests.conversations import ObservedThinking, script
 from tests.servers import COMMAND, server_process
 
-PROTOCOLS: list[ClientProtocol] = [each for each in FEATURES if ObservedThinking in OBSERVABLE[each]]
+PROTOCOLS: list[ClientProtocol] = list(FEATURES)
 STORY = script(
     {"say": "First. "},
     {"step": True},
@@ -43,18 +43,19 @@ async def test_the_words_that_a_kill_cut_off_are_not_part_of_the_answer(
                 if isinstance(event, Text) and said(events) == "First. Once upon ":
                     await server.crash()
                     proxy.target = server.connection.url
+        thinking = "Hm. " if ObservedThinking in OBSERVABLE[protocol] else ""
         reply = Reply(events=tuple(events))
-        assert reply.text == "First. Once upon a time."
-        assert reply.thinking == "Hm. "
+        assert (reply.text, reply.thinking) == ("First. Once upon a time.", thinking)
         cut = [each for each in events if isinstance(each, Restarted)]
-        assert cut == [Restarted(text="Once upon ", thinking="Hm. ")]
+        assert cut == [Restarted(text="Once upon ", thinking=thinking)]
         place = events.index(cut[0])
         assert said(events[:place]) == "First. Once upon "
         assert said(events[place:]) == "Once upon a time."
 
         replayed = await session.resume().reply()
         assert replayed.text == reply.text
-        assert [each for each in replayed.events if isinstance(each, Restarted)] == cut
+        if protocol != "a2a":  # a task that is over is its answer
+            assert [each for each in replayed.events if isinstance(each, Restarted)] == cut
         if "history" in FEATURES[protocol]:
             history = [(each.text, each.interrupted, each.cut) for each in await session.history() if is_spoken(each)]
             assert history == [
