@@ -179,6 +179,7 @@ async def press_sign(console_page: ConsolePage, sign: str) -> None:
 async def test_the_palette_finds_commands_pages_and_conversations_by_their_words(console_page: ConsolePage) -> None:
     session = await start_conversation(console_page, "a heron on the river")
     await console_page.until(DONE)
+    assert await console_page.run(LABEL) == "Message"
     await press_control(console_page, "k")
     await console_page.until("document.querySelectorAll('[role=option]').length > 10")
     assert await serious_violations(console_page) == []
@@ -194,6 +195,7 @@ async def test_the_palette_finds_commands_pages_and_conversations_by_their_words
     await console_page.until(f"{SELECTED} === 'Go to: Server health'")
     await console_page.page.press("Enter")
     await console_page.until("location.hash === '#/health'")
+    await console_page.until("document.activeElement.id === 'main'")  # the next Tab is on the page
     await press_control(console_page, "k")
     await console_page.until("document.querySelector('dialog[open]')")
     await console_page.page.type("heron")

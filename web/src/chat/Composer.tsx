@@ -55,7 +55,7 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         field.style.height = `${Math.min(field.scrollHeight, window.innerHeight * 0.4)}px`;
     }, [text.value]);
     useEffect(() => {
-        if (matchMedia("(pointer: fine)").matches) area.current?.focus(); // it would open a phone's keyboard
+        if (!matchMedia("(pointer: coarse)").matches) area.current?.focus(); // it would open a phone's keyboard
     }, []);
 
     const send = async (): Promise<void> => {

@@ -1,4 +1,4 @@
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { Confirmation } from "../components/Dialog";
 import { Toasts } from "../components/Toast";
 import { t } from "../i18n";
@@ -26,7 +26,13 @@ export function App() {
     const Part = PARTS[place];
     const name = t(`nav.${place}`);
     useEffect(keepPageOnDrop, []);
+    const isFirst = useRef(true);
     useEffect(() => void (document.title = `${name} · Dragoman`), [name, id]);
+    useEffect(() => {
+        // What had the focus may be gone with the previous page; Tab would begin at the navigation again.
+        if (!isFirst.current && document.activeElement === document.body) focusMain();
+        isFirst.current = false;
+    }, [place, id]);
     return (
         <>
             <a class="skip" href="#main" onClick={skip}>
@@ -56,5 +62,7 @@ export function App() {
 /** The address after `#` selects the page, so this link only moves the focus. */
 function skip(event: Event): void {
     event.preventDefault();
-    document.getElementById("main")?.focus();
+    focusMain();
 }
+
+const focusMain = (): void => document.getElementById("main")?.focus();
