@@ -47,7 +47,7 @@ BATCH = 500
 SEARCHES_AT_ONCE = 4
 OTHER_TARGET_MS = 20
 _PROGRAM = [sys.executable, "-m", "dragoman"]
-_POSTGRES_DEFAULTS = {"shared_buffers": "128MB", "autovacuum": "on", "max_connections": "100"}
+POSTGRES_DEFAULTS = {"shared_buffers": "128MB", "autovacuum": "on", "max_connections": "100"}
 _SYLLABLES = [first + vowel for first in "bcdfghklmnprstvz" for vowel in "aeiou"]
 
 
@@ -237,7 +237,7 @@ def main() -> int:
         if given.store != "sqlite":
             database = given.database
             if database is None:
-                started = stack.enter_context(postgres.server(fsync=True, settings=_POSTGRES_DEFAULTS))
+                started = stack.enter_context(postgres.server(fsync=True, settings=POSTGRES_DEFAULTS))
                 database = started.url("postgres")
             shared = folder / "postgres"
             shared.mkdir(exist_ok=True)

@@ -47,6 +47,7 @@ from dragoman.core.run_metadata import NO_METADATA, RunMetadata, effective_time_
 from dragoman.core.tools import AgentSpec, ServerTool, ToolPolicy, ToolSpec, is_trusted
 from dragoman.core.ui_schema import check_card
 from dragoman.engine.runs.calls import CallRunner, LeaseCheck
+from dragoman.engine.runs.fair_turns import FairTurns
 from dragoman.engine.runs.recorded_calls import RecordedCall, has_waiting, settle_unfinished, unread_denials
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.token_budgets import RunBudget
@@ -100,6 +101,7 @@ class LoopRun:
         "_server_calls",
         "_step_calls",
         "_steps",
+        "_turns",
         "_wait_for_valid_lease",
         "after_crash",
         "agent",
@@ -134,6 +136,7 @@ class LoopRun:
         ids: Ids,
         wait_for_valid_lease: LeaseCheck,
         kept_values: KeptValues,
+        turns: FairTurns,
         root: Agent | None = None,
         after_crash: bool = False,
         is_parking: Callable[[], bool] = lambda: False,
@@ -166,6 +169,7 @@ class LoopRun:
         self._attachments = attachments
         self._ids = ids
         self._wait_for_valid_lease = wait_for_valid_lease
+        self._turns = turns
         self._message: MessageId | None = None
         self._is_internal = False
         """Whether no client sees the open message."""
@@ -247,8 +251,7 @@ class LoopRun:
         block = self._block
         if block is not None and sum(map(len, block.pending_deltas)) > DRAIN_AFTER // 2:
             await self.live.next_commit()
-        else:
-            await asyncio.sleep(0)
+        await self._turns.take(self.user)
 
     def repeat_step(self) -> None:
         """Close the open message as `cut`, because another one repeats its step."""

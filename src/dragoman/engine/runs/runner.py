@@ -43,6 +43,7 @@ from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, R
 from dragoman.engine.instrumentation.tracing import run_span
 from dragoman.engine.runs.calls import CallingLoop, CallRunner, LeaseCheck
 from dragoman.engine.runs.error_text import describe_error
+from dragoman.engine.runs.fair_turns import FairTurns
 from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
 from dragoman.engine.services.attachments import Attachments
@@ -109,6 +110,7 @@ class Runner:
         self._timed_out_tasks: set[asyncio.Task[None]] = set()
         """The tasks that were cancelled by their time limit."""
         self._is_parking = False
+        self._turns = FairTurns()
 
     # --- control --------------------------------------------------------------------------------------------------
 
@@ -257,6 +259,7 @@ class Runner:
             ids=self._ids,
             wait_for_valid_lease=self._wait_for_valid_lease,
             kept_values=self._kept_values(live),
+            turns=self._turns,
             after_crash=after_crash,
             is_parking=self.is_parking,
         )
@@ -362,6 +365,7 @@ class Runner:
             ids=self._ids,
             wait_for_valid_lease=self._wait_for_valid_lease,
             kept_values=parent.kept_values,
+            turns=self._turns,
             root=parent.root,
             after_crash=after_crash,
             is_parking=self.is_parking,

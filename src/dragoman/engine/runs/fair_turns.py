@@ -1,0 +1,37 @@
+"""The event loop's time, shared fairly between users whose runs have more to do than to wait for."""
+
+import asyncio
+from collections import deque
+
+from dragoman.core.ids import UserId
+
+
+class FairTurns:
+    """In each iteration of the event loop one of a user's busy runs goes on, in the order in which they asked."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[UserId, deque[asyncio.Future[None]]] = {}
+        """The users with a run that goes on in the next iteration, each with those that come after it."""
+
+    async def take(self, user: UserId) -> None:
+        """Yield to all other tasks, until it is this run's turn."""
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.get(user)
+        if waiting is None:
+            self._waiting[user] = deque()
+            loop.call_soon(self._wake_next, user)
+            await asyncio.sleep(0)
+        else:
+            turn = loop.create_future()
+            waiting.append(turn)
+            await turn
+
+    def _wake_next(self, user: UserId) -> None:
+        waiting = self._waiting[user]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():  # else its run was cancelled
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._wake_next, user)
+                return
+        del self._waiting[user]
