@@ -1,8 +1,9 @@
 """`python -m bench.noisy_users`: what a user notices while another one floods the server.
 
 One user sends lists and short turns, one after the other. Another one sends searches, large bodies, runs or streams, as
-many at a time as its connections allow. Prints one line for each flood: how long the first user's requests took, next
-to those without a flood, and what became of the requests of the second one. The limits per user have their defaults.
+many at a time as its connections allow. Prints one line for each flood: how long the first user's requests took, how
+much CPU time the server used meanwhile, and what became of the requests of the second one. The limits per user have
+their defaults.
 """
 
 import argparse
@@ -52,11 +53,14 @@ FLOODS = (
 )
 
 
-class Latencies(NamedTuple):
-    """What the other user's requests took, in ms."""
+class Waits(NamedTuple):
+    """The other user's requests: how long each took, and how much CPU time the server used meanwhile, in ms.
 
-    lists: list[float]
-    turns: list[float]
+    Other programs on the machine make a request take longer, but hardly change the CPU time.
+    """
+
+    lists: list[tuple[float, float]]
+    turns: list[tuple[float, float]]
 
 
 @asynccontextmanager
@@ -89,18 +93,20 @@ async def flooding(flood: Flood, blade: Client, aap: Client) -> AsyncIterator[Co
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def measure(blade: Client, aap: Client, seconds: float) -> Latencies:
+async def measure(blade: Client, aap: Client, seconds: float) -> Waits:
     """Send lists and turns in turn, each after the response to the one before."""
     [session] = await aap.create("rehearsal", 1)
     [connection] = await aap.connect(1)
     list_request, turn_request = blade.request("GET", "/sessions?limit=20"), aap.turn(session, emit(3, "abcd "))
-    taken = Latencies([], [])
+    taken = Waits([], [])
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        for request, latencies in ((list_request, taken.lists), (turn_request, taken.turns)):
+        for request, waits in ((list_request, taken.lists), (turn_request, taken.turns)):
+            cpu_s = aap.server.cpu_s()
             exchange = await connection.exchange(request)
+            cpu_s = aap.server.cpu_s() - cpu_s
             wire.body(exchange) if request is list_request else wire.events(exchange)
-            latencies.append((exchange.times[-1] - exchange.sent) * 1e3)
+            waits.append(((exchange.times[-1] - exchange.sent) * 1e3, cpu_s * 1e3))
     connection.close()
     return taken
 
@@ -113,7 +119,12 @@ async def report(server: process.Server, keys: Mapping[UserId, str], seconds: fl
         async with flooding(flood, noisy[0], noisy[1]) as statuses:
             await asyncio.sleep(1 if flood.connections else 0)
             taken = await measure(quiet[0], quiet[1], seconds)
-        figures = " | ".join(f"{quantile(latencies, at):.1f}" for latencies in taken for at in (0.5, 0.99))
+        figures = " | ".join(
+            f"{quantile([wait[kind] for wait in waits], at):.1f}"
+            for waits in taken
+            for kind in (0, 1)
+            for at in (0.5, 0.99)
+        )
         became = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items()))
         print(f"| {flood.name} | {len(taken.lists)} | {figures} | {became} |", flush=True)
     return 0
@@ -130,10 +141,11 @@ def run(location: str, folder: Path, seconds: float) -> int:
     """Measure on one store."""
     uvloop.run(prepare(location))
     print(f"\n{'PostgreSQL' if is_database_url(location) else 'SQLite'}\n")
-    print(
-        "| flood of another user | lists and turns | list p50 ms | p99 | turn p50 ms | p99 | responses to the flood |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    columns = [
+        f"{request} {kind} {at}" for request in ("list", "turn") for kind in ("ms", "CPU ms") for at in ("p50", "p99")
+    ]
+    print(" | ".join(["| flood", "requests", *columns, "responses to the flood |"]))
+    print("|---" * (len(columns) + 3) + "|")
     server, keys = serve(location, folder)
     try:
         return uvloop.run(report(server, keys, seconds))
