@@ -1,4 +1,4 @@
-"""Where in a graph's checkpoints a session continues: at the head of a thread, before it in a branch, or anew.
+"""Where in a graph's checkpoints a session continues: at a thread's head, before it in a branch, or at the beginning.
 
 lg-run/LOOP/now          the newest run: its first message, its thread and the thread's head when it began
 lg-run/LOOP/at/MESSAGE   the checkpoint in which the conversation up to that message is

@@ -1,4 +1,4 @@
-"""What sits in Pydantic AI's loop for one run: at the model step, at the tool call, and in the stream of events.
+"""Hooks into Pydantic AI's loop for one run: the model step, the tool call, and the stream of events.
 
 A step is in the log, with its calls, before a tool runs. A call runs once: if the log has its result, the framework
 gets that result and the tool is not called.

@@ -1,4 +1,4 @@
-"""A session's messages as Pydantic AI's: the exact ones that were kept with each step, else made from what is visible.
+"""A session's messages as Pydantic AI's: those stored with each step, or others made from what is visible.
 
 With each step the messages since the step before are kept as a private value. A user's content is a reference in it,
 so that no picture is stored twice. Calls are found again by `Call.origin`, the framework's own id.

@@ -1,4 +1,4 @@
-"""`dragoman dev`: serves agents, and serves them anew when their files are saved.
+"""`dragoman dev`: serves agents, and reloads them when their files are saved.
 
     this process: socket, watcher ──spawns──► server: imports the files, opens the stores, serves on the socket
 

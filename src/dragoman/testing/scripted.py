@@ -1,4 +1,4 @@
-"""A language model that gives the answers of a script, and keeps what it was asked."""
+"""A language model that gives the answers of a script, and records the requests that it gets."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""API keys in memory: by digest and by id, with who is to be notified when a key is gone, and when keys were used.
+"""API keys in memory: found by digest and by id, with callbacks for their revocation and the times of their last use.
 
 A key that is used and has a digest without the current pepper is noted, because only now its new digest can be made.
 """

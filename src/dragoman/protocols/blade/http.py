@@ -1,4 +1,4 @@
-"""Blade put together: REST on the protocol kit, and the Socket.IO server. Each area of REST has its own module."""
+"""Assembles Blade: REST on the protocol kit, and the Socket.IO server. Each area of REST has its own module."""
 
 from collections.abc import Sequence
 

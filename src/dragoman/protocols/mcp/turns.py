@@ -1,4 +1,4 @@
-"""Turns as MCP works on them: found by the run that began them, answered, and stopped."""
+"""Finds the turns of sessions by the run that began them, answers what they wait for, and stops them."""
 
 from contextlib import AsyncExitStack
 from typing import NamedTuple

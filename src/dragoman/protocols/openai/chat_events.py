@@ -1,4 +1,4 @@
-"""What Chat Completions shows of a run: its words, its reasoning, and the calls of the application's tools. Pure.
+"""What Chat Completions shows of a run: its text, its reasoning, and the calls of the application's tools. Pure.
 
     first chunk ─► reasoning, content, tool calls ─► last chunk ─► usage ─► [DONE]
 

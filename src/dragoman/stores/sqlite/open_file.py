@@ -1,4 +1,4 @@
-"""The database's file as this process has it open, even after it was deleted, and the keys beside it."""
+"""The database's file, and the keys next to it, as this process has them open, even after they were deleted."""
 
 import os
 from contextlib import suppress
