@@ -111,9 +111,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers and tell the exchange in progress that its client disconnected."""
         self._stop_timer()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        self.stop_idle_timer()
         exchange = cast("Exchange | None", self.cycle)
         super().connection_lost(exc)
         self.cycle = None  # type: ignore[assignment]  # breaks the reference cycle between the two
@@ -209,6 +207,12 @@ class Connection(HttpToolsProtocol):
         self._bytes_to_discard = MAX_LINGER_BYTES
         self.flow.resume_reading()
         self._head_timer = self.loop.call_later(LINGER_TIMEOUT_S, self.transport.close)
+
+    def stop_idle_timer(self) -> None:
+        """Drop the timer of idle periods: the connection is closed, or its response is an open stream."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     def _check_idle(self) -> None:
         self._idle_timer = None
@@ -342,7 +346,8 @@ class Exchange:
         return not self.more_body
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
-        """Call `callback` if the client disconnects before the response has ended."""
+        """Call `callback` if the client disconnects before the response has ended, which may take long."""
+        self._connection.stop_idle_timer()
         self.disconnect_callback = callback
         if self.disconnected:
             callback()

@@ -34,6 +34,8 @@ from dragoman.core.tools import FORK
 
 _EVENTS = frozenset({BlockClosed, MessageClosed, RunStarted, RunStopped, CallOpened, CallSettled, CallParked})
 
+_NO_CALLS: frozenset[CallId] = frozenset()
+
 
 class FlatCalls:
     """Rewrites the events of a log, from the start of any run on. The same events always give the same."""
@@ -45,7 +47,7 @@ class FlatCalls:
         """The open step of the conversation, from its first call on."""
         self._unshown: dict[CallId, CallOpened] = {}
         """The open calls that were not shown."""
-        self._parked: frozenset[CallId] = frozenset()
+        self._parked = _NO_CALLS
         self._is_running = True
         """Whether the event belongs to a run; what waits is cancelled between two."""
         self._end_of_step: LoggedEvent | None = None
@@ -116,7 +118,7 @@ class FlatCalls:
         }
         for call_id in waiting:
             del self._unshown[call_id]
-        self._parked = frozenset()
+        self._parked = _NO_CALLS
         return self._show(logged, [opened.call for opened in waiting.values()]) if waiting else self.end()
 
     def _show(self, logged: LoggedEvent, calls: Sequence[Call]) -> Sequence[LoggedEvent]:

@@ -65,6 +65,9 @@ DELTA_COST = 64
 """The cost of a delta besides its characters: 500 short deltas, or 32,000 characters, use up the budget."""
 
 
+_NO_DENIALS: frozenset[tuple[CallId, int]] = frozenset()
+
+
 class RequestedCall(NamedTuple):
     """A call of the open step. `tool` came with the call; `recorded`: the agent runs it itself."""
 
@@ -178,7 +181,7 @@ class LoopRun:
         self._pending_deltas: list[str] | None = None
         """The deltas of the open text block since the last commit started."""
         self._step_calls: list[RequestedCall] = []
-        self._seen_denials: frozenset[tuple[CallId, int]] = frozenset()
+        self._seen_denials = _NO_DENIALS
         self._steps = 0
         self._server_calls = 0
         """The calls of this loop that the server executes and clients see."""

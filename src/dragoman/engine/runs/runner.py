@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 
 import structlog
@@ -46,6 +45,7 @@ from dragoman.engine.runs.error_text import describe_error
 from dragoman.engine.runs.fair_turns import FairTurns
 from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
+from dragoman.engine.runs.time_limits import TimeLimits
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.memories import MemoryService, MemoryTool
 from dragoman.engine.services.token_budgets import TokenBudgets
@@ -103,12 +103,12 @@ class Runner:
         )
         self._live_by_owner: dict[UserId, dict[asyncio.Task[None], LiveSession]] = {}
         """The sessions whose runs are executed here."""
-        self._tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
-        """Each with the timer that cancels it, and later ends the run without it."""
+        self._tasks: dict[asyncio.Task[None], LiveSession] = {}
+        self._time_limits = TimeLimits(timeout_s, self._on_timeout)
         self._cancelled_tasks: set[asyncio.Task[None]] = set()
         """The tasks that were cancelled by a stop."""
-        self._timed_out_tasks: set[asyncio.Task[None]] = set()
-        """The tasks that were cancelled by their time limit."""
+        self._timed_out_tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
+        """The tasks that were cancelled by their time limit, each with the timer that ends its run without it."""
         self._is_parking = False
         self._turns = FairTurns()
 
@@ -123,8 +123,9 @@ class Runner:
         task = asyncio.create_task(self._execute(live, run_id, after_crash=after_crash))
         live.run_task = task
         self._live_by_owner.setdefault(live.state.owner, {})[task] = live
-        self._tasks[task] = asyncio.get_running_loop().call_later(self._timeout_s, self._on_timeout, live, run_id, task)
-        task.add_done_callback(partial(self._on_task_done, live))
+        self._tasks[task] = live
+        self._time_limits.start(task)
+        task.add_done_callback(self._on_task_done)
 
     def count_unfinished_runs(self, owner: UserId) -> int:
         """The owner's runs that are executed here, and those queued behind them."""
@@ -196,6 +197,7 @@ class Runner:
             self._cancel(task)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
+        self._time_limits.close()
 
     def _cancel(self, task: asyncio.Task[None]) -> None:
         self._cancelled_tasks.add(task)
@@ -397,14 +399,16 @@ class Runner:
 
     # --- ending ---------------------------------------------------------------------------------------------------
 
-    def _on_task_done(self, live: LiveSession, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task).cancel()
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        live = self._tasks.pop(task)
+        self._time_limits.stop(task)
         sessions = self._live_by_owner[live.state.owner]
         del sessions[task]
         if not sessions:
             del self._live_by_owner[live.state.owner]
         self._cancelled_tasks.discard(task)
-        self._timed_out_tasks.discard(task)
+        if (timer := self._timed_out_tasks.pop(task, None)) is not None:
+            timer.cancel()
         RUNS_ACTIVE.dec()
         if live.run_task is task:
             live.run_task = None
@@ -441,23 +445,25 @@ class Runner:
             live.append(admission.cancel_open_calls(live.state, CANCELLED_BY_FAILED_RUN, self._ids.new), run_id)
         self._write_run_stopped(live, run_id, reason, code, message)
 
-    def _on_timeout(self, live: LiveSession, run_id: RunId, task: asyncio.Task[None]) -> None:
+    def _on_timeout(self, task: asyncio.Task[None]) -> None:
         """Cancel a run, unless it sleeps; it has a few seconds to end."""
-        if live.state.is_sleeping():
-            self._restart_time_limit(live)
+        live = self._tasks[task]
+        run = live.state.run
+        if live.run_task is not task or run is None:
+            task.cancel()  # its run was ended without it
             return
-        self._timed_out_tasks.add(task)
+        if live.state.is_sleeping():
+            self._time_limits.start(task)
+            return
+        loop = asyncio.get_running_loop()
+        self._timed_out_tasks[task] = loop.call_later(STOP_TIMEOUT_S, self._end_overdue, live, run.run_id)
         task.cancel()
-        later = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, self._end_overdue, live, run_id)
-        self._tasks[task] = later
 
     def _restart_time_limit(self, live: LiveSession) -> None:
         """Begin to count a run's time anew: the time for which it sleeps does not count."""
-        task, run = live.run_task, live.state.run
-        if task is not None and task in self._tasks and task not in self._timed_out_tasks and run is not None:
-            self._tasks[task].cancel()
-            later = asyncio.get_running_loop().call_later(self._timeout_s, self._on_timeout, live, run.run_id, task)
-            self._tasks[task] = later
+        task = live.run_task
+        if task in self._tasks and task not in self._timed_out_tasks and live.state.run is not None:
+            self._time_limits.start(task)
 
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
         """End a run after its time limit without an agent that ignored its cancellation."""

@@ -281,6 +281,8 @@ class Translator:
 
     def _on_event(self, logged: LoggedEvent, at: int) -> list[wire.Event]:
         match logged.event:
+            case MessageAdded(message=message):
+                return self._on_input(message, at) if self._shows_input else []
             case MessageOpened(message_id=message_id, loop=loop):
                 self._steps[loop] = _Step(message_id, at)
                 return self._start_subagent(loop, at)
@@ -300,14 +302,18 @@ class Translator:
                 return self._on_side_content(update, at)
             case StageChanged(stage=stage, loop=loop):
                 return [*self._start_subagent(loop, at), *self._change_stage(loop, stage, at)]
-            case MessageAdded(message=core.UserMessage() as message) if self._shows_input:
-                own = message.client_id or message.id
-                return [
-                    wire.TextMessageStart(timestamp=at, message_id=own, role="user"),
-                    wire.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
-                    wire.TextMessageEnd(timestamp=at, message_id=own),
-                ]
         return []
+
+    def _on_input(self, message: core.Message, at: int) -> list[wire.Event]:
+        """What the application sent, as texts."""
+        if not isinstance(message, core.UserMessage):
+            return []
+        own = message.client_id or message.id
+        return [
+            wire.TextMessageStart(timestamp=at, message_id=own, role="user"),
+            wire.TextMessageContent(timestamp=at, message_id=own, delta=core.text_of(message.content)),
+            wire.TextMessageEnd(timestamp=at, message_id=own),
+        ]
 
     def _on_side_content(self, update: PlanUpdated | CardUpdated | SharedStateReplaced, at: int) -> list[wire.Event]:
         """What stands beside the text: a plan, the state, a card. A card that is not valid is left out."""
