@@ -282,6 +282,7 @@ async def test_tasks_are_listed_newest_status_first_in_pages(app_server: AppServ
     assert await http.list(pageSize=3, includeArtifacts=True) == page
     for wrong in ({"pageSize": 0}, {"pageSize": 10**9}, {"pageToken": "x"}, {"status": "DONE"}, {"historyLength": -1}):
         assert (await admin.error("ListTasks", wrong))[0] == -32602
+    assert b"pageSize: Expected `int` >= 1" in (await http.request("ListTasks", {"pageSize": 0})).body
     await admin.cancel(working["id"])
 
 

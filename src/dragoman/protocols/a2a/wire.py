@@ -4,7 +4,6 @@ Members that are null, or unknown, count as absent. Version 0.3 has other names 
 Source: the A2A specification 1.0 and its `a2a.proto`.
 """
 
-from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
 from dragoman.protocols.kit.decoding import convert_value, decode_body
-from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.protocols.kit.errors import InvalidBody, parse_validation_error
 
 T = TypeVar("T")
 State = Literal[
@@ -204,9 +203,12 @@ def convert_request(value: Json, kind: type[T], *, is_query: bool = False) -> T:
     if is_too_deep(value):
         raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
     value = _without_nulls(value)
-    with suppress(msgspec.ValidationError):  # then it is said below what is wrong
-        return msgspec.convert(value, kind, strict=not is_query)
-    return convert_value(value, kind)
+    if not is_query:
+        return convert_value(value, kind)
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidBody(*parse_validation_error(str(error))) from error
 
 
 def _without_nulls(value: Json) -> Json:
