@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,12 @@ def test_a_choice_of_tools_is_sent_only_with_tools() -> None:
     parameters = {"tool_choice": "required", "parallel_tool_calls": False}
     assert sent(a_request("Hi", tools=[ADD], parameters=parameters))["tool_choice"] == "required"
     assert not sent(a_request("Hi", parameters=parameters)).keys() & parameters.keys()
+
+
+def test_a_strict_tool_is_sent_as_such() -> None:
+    tools = [msgspec.structs.replace(ADD, strict=strict) for strict in (None, True, False)]
+    functions = [each["function"] for each in sent(a_request("Hi", tools=tools))["tools"]]
+    assert [each.get("strict") for each in functions] == [None, True, False]
 
 
 def test_a_request_is_complete() -> None:

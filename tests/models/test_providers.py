@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic_ai import messages as theirs
 from pydantic_ai.exceptions import (
@@ -146,6 +147,9 @@ def test_a_choice_of_tools_is_a_list_of_names_and_sent_only_with_tools() -> None
 def test_tools_keep_their_schema() -> None:
     (tool,) = to_provider_parameters(a_request("Hi", tools=[ADD])).function_tools
     assert (tool.name, tool.description, tool.parameters_json_schema) == ("add", ADD.description, ADD.parameters)
+    tools = [msgspec.structs.replace(ADD, strict=strict) for strict in (None, True)]
+    found = to_provider_parameters(a_request("Hi", tools=tools)).function_tools
+    assert [each.strict for each in found] == [None, True]
 
 
 def their_response(*parts: theirs.ModelResponsePart, **more: Any) -> theirs.ModelResponse:

@@ -10,12 +10,16 @@ from dragoman.core.refusals import Invalid
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool as its caller sees it. `parameters` is a JSON Schema of an object."""
+    """A tool as its caller sees it. `parameters` is a JSON Schema of an object.
+
+    `strict`: whether the model has to match it exactly, as OpenAI calls it; None: as the provider does by default.
+    """
 
     name: str
     description: str
     parameters: JsonObject
     title: str | None = None
+    strict: bool | None = None
 
 
 OnRestart = Literal["repeat", "fail", "ask"]

@@ -204,7 +204,9 @@ def _wire_result(message: ToolMessage, dialect: Dialect) -> tuple[str, list[Json
 
 
 def _wire_tool(tool: ToolSpec) -> JsonObject:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    function: JsonObject = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
     return {"type": "function", "function": function}
 
 

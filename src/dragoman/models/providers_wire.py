@@ -134,7 +134,9 @@ def to_provider_settings(request: ModelRequest) -> ModelSettings:
 def to_provider_parameters(request: ModelRequest) -> ModelRequestParameters:
     """The tools as Pydantic AI's request parameters."""
     tools = [
-        ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
+        ToolDefinition(
+            name=tool.name, description=tool.description, parameters_json_schema=tool.parameters, strict=tool.strict
+        )
         for tool in request.tools
     ]
     return ModelRequestParameters(function_tools=tools)

@@ -1,5 +1,7 @@
 """Agents for what the rehearsal agent does not show: what a request contained, and every kind of content."""
 
+from typing import Any
+
 from dragoman import Run as FunctionRun
 from dragoman import agent
 from dragoman.core.agent import Agent, Run, RunnableTool
@@ -20,6 +22,9 @@ class ContentMirror(MirrorAgent):
     """Has content of every kind."""
 
     media = MEDIA
+
+    def tools(self, run: Run) -> Any:
+        return [f"{tool.name}, strict" if tool.strict else tool.name for tool in run.offered_tools()]
 
 
 @agent(name="weather", client_tools=True)

@@ -121,6 +121,8 @@ async def test_parameters_reach_the_model_of_their_run_only(alice: OpenAiClient)
 
 @requirement("openai:request:tool-choice", "openai:request:tools")
 async def test_a_choice_of_tools_keeps_others_from_the_model(alice: OpenAiClient) -> None:
+    strict = {**function("a"), "strict": True}
+    assert await mirrored(alice, "tools", tools=[strict, function("b")]) == ["a, strict", "b"]
     tools = [function("a"), function("b")]
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "b"}]}
     assert await mirrored(alice, "tools", tools=tools) == ["a", "b"]

@@ -275,6 +275,7 @@ def _offered_tools(fields: CreateResponse) -> tuple[ToolSpec, ...]:
             name=tool.name,
             description=tool.description or "",
             parameters=tool.parameters or {"type": "object", "properties": {}},
+            strict=tool.strict,
         )
         for tool in fields.tools
         if tool.name in allowed and not (tool.name == ASK_USER_QUESTION and tool.parameters is None)
