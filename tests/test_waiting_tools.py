@@ -4,7 +4,12 @@ from pathlib import Path
 
 from dragoman.agents.loading import load
 from dragoman.client import AsyncClient, Choice, Question
+from dragoman.core.agent import Run
+from dragoman.core.content import JsonObject, ToolMessage, text_of
+from dragoman.core.events import StopReason
+from dragoman.core.tools import ASK_USER_QUESTION
 from tests.client.driver import FEATURES
+from tests.engine.world import ScriptedAgent
 from tests.protocols.a2a.client import said
 from tests.protocols.agui.endpoint import an_input
 from tests.servers import running_socket_server
@@ -27,6 +32,24 @@ def seat(train: str, context: ToolContext) -> str:
 async def clerk(run: Run):
     yield await run.call(seat, train="R7")
 '''
+
+QUESTION: JsonObject = {"questions": [{"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}]}]}
+
+
+class AskingAgent(ScriptedAgent):
+    """Asks with a call that it runs itself."""
+
+    async def play(self, run: Run) -> StopReason | None:
+        asked = run.recorded()
+        if not asked:
+            call = run.record(ASK_USER_QUESTION, QUESTION, origin="call_1")
+            await run.end_step()
+            call.wait("question", note=QUESTION)
+        elif isinstance(asked[0].answer, ToolMessage):
+            await asked[0].done(text_of(asked[0].answer.content))
+            run.emit("So be it.")
+            await run.end_step()
+        return None
 
 
 async def test_every_protocol_shows_the_question_that_a_tool_asks_and_goes_on_with_the_answer(tmp_path: Path) -> None:
@@ -117,3 +140,17 @@ async def test_over_aap_the_end_of_a_turn_has_the_question_of_a_tool(tmp_path: P
         question = {"question": "Where?", "options": [{"label": "window"}, {"label": "aisle"}]}
         shown = {"toolCallId": "", "name": "AskUserQuestion", "input": {"questions": [question]}, "kind": "question"}
         assert pending == [[shown]] * 3
+
+
+async def test_the_client_library_reads_a_question_of_another_framework_once_over_every_protocol(
+    tmp_path: Path,
+) -> None:
+    """Their questions are calls that the agent runs itself, and that wait with what they ask."""
+    async with running_socket_server(tmp_path, agents=[AskingAgent({}, {})], rehearsal=False) as server:
+        for protocol in FEATURES:
+            async with AsyncClient(server.connection.url, key=server.key("alice"), protocol=protocol) as client:
+                session = await client.create("player")
+                await session.ask("a seat")
+                assert [type(each) for each in session.pending] == [Question], protocol
+                answered = await session.answer(Choice.of("aisle")).reply()
+                assert answered.text == "So be it.", protocol

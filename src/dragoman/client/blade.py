@@ -374,11 +374,21 @@ class BladeTurn:
         arguments = parse_arguments(call.get("arguments"))
         question = parse_question(call_id, arguments, loop) if name == ASK_USER_QUESTION else None
         if question is not None:
+            if self._is_asked_already(question):
+                return ()
             self._pending[call_id] = question
         if call_id in self._emitted_calls:
             return ()
         self._emitted_calls.add(call_id)
         return (question or ToolCall(id=call_id, name=name, arguments=arguments, loop=loop),)
+
+    def _is_asked_already(self, question: Question) -> bool:
+        """Whether a question is that of a call that waits with it itself, as questions of other frameworks do."""
+        call_id = question.call_id
+        asking = (
+            self._pending.get(chat.public_call_id(chat.parse_call_id(call_id))) if chat.is_about_call(call_id) else None
+        )
+        return isinstance(asking, Question) and asking.questions == question.questions
 
     def _on_tool_result(self, call_id: str, result: Json, loop: str) -> Sequence[Event]:
         if call_id in self._finished_calls:
