@@ -22,6 +22,7 @@ openai = pytest.importorskip("openai", reason="the package openai is not install
         (pydantic_ai.UsageLimitExceeded("the total_tokens_limit of 1"), "max_tokens"),
         (pydantic_ai.OutputTokenLimitExceeded("cut"), "max_tokens"),
         (pydantic_ai.ContentFilterError("filtered"), "refusal"),
+        (pydantic_ai.RunCancelled("The agent run was cancelled."), "agent_cancelled"),
         (sdk.ModelBehaviorError("no such tool"), "model_error"),
         (pydantic_ai.UnexpectedModelBehavior("no output"), "model_error"),
         (pydantic_ai.ModelHTTPError(401, "m", body="key sk-1"), "model_error"),

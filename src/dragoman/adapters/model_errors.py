@@ -25,6 +25,7 @@ _ENDINGS: Mapping[str, StopReason | tuple[str, str]] = {
     "OutputGuardrailTripwireTriggered": "refusal",
     "ToolInputGuardrailTripwireTriggered": "refusal",
     "ToolOutputGuardrailTripwireTriggered": "refusal",
+    "RunCancelled": ("agent_cancelled", "The agent has cancelled its run"),
     "ModelBehaviorError": _NO_USABLE_ANSWER,
     "UnexpectedModelBehavior": _NO_USABLE_ANSWER,
     # models and provider packages
