@@ -10,6 +10,8 @@ import structlog
 from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 
+from tests.extent import extent
+
 # The thousands of objects that a test run imports and collects stay until its end: looking through them for garbage,
 # again and again, takes a tenth of the time.
 gc.disable()
@@ -24,7 +26,13 @@ def pytest_collection_finish() -> None:
 # Shells start what runs in the background with SIGINT ignored, and programs that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["dragoman.testing.fixtures", "tests.buses.nats_server", "tests.stores.postgres", "tests.stores.s3"]
+pytest_plugins = [
+    "dragoman.testing.fixtures",
+    "tests.browser",
+    "tests.buses.nats_server",
+    "tests.stores.postgres",
+    "tests.stores.s3",
+]
 
 # What compares on behalf of tests tells what differed, as tests do.
 pytest.register_assert_rewrite(
@@ -47,6 +55,7 @@ pytest.register_assert_rewrite(
 settings.register_profile(
     "dragoman",
     deadline=None,
+    max_examples=extent(100, 50),
     print_blob=True,
     derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
