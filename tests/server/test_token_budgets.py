@@ -17,7 +17,7 @@ from dragoman.core.content import Usage
 from dragoman.core.ids import UserId
 from dragoman.core.refusals import TokenBudgetUsedUp
 from dragoman.core.token_budgets import TokenLimits
-from dragoman.engine.services.token_budgets import TokenBudgets
+from dragoman.engine.services.token_budgets import RunBudget, TokenBudgets
 from dragoman.server.clock_and_ids import SystemClock
 from dragoman.stores.postgres.database import Database as Postgres
 from dragoman.stores.postgres.token_usage import PostgresTokenUsage
@@ -167,17 +167,17 @@ async def test_servers_share_a_budget_and_exceed_it_by_one_step_of_each_run_at_m
             for database in (one, other)
         ]
 
-        async def run_until_used_up(budgets: TokenBudgets) -> None:
-            run = await budgets.for_run(ann, None)
+        async def run_until_used_up(run: RunBudget | None) -> None:
             assert run is not None
             with suppress(AgentError):
                 while True:
                     run.require()
                     await run.count(Usage(input_tokens=10))
 
+        runs = [await servers[number % 2].for_run(ann, None) for number in range(6)]
         async with asyncio.TaskGroup() as group:
-            for number in range(6):
-                group.create_task(run_until_used_up(servers[number % 2]))
+            for run in runs:
+                group.create_task(run_until_used_up(run))
         for budgets in servers:
             (budget,) = await budgets.current(ann, None)
             assert 100 <= budget.used <= 160

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import structlog
 
-from dragoman.core.refusals import Forbidden, Invalid, LimitReached, Refused, Unauthenticated, Unavailable
+from dragoman.core.refusals import Forbidden, Invalid, LimitReached, NotFound, Refused, Unauthenticated, Unavailable
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.engine.services.authentication import is_token
 from dragoman.protocols.kit.body import first_headers
@@ -63,6 +63,7 @@ REFUSAL_STATUSES: tuple[tuple[type[Exception], int, str], ...] = (
     (Forbidden, 403, "forbidden"),
     (LimitReached, 429, "rate_limited"),
     (Unavailable, 503, "unavailable"),
+    (NotFound, 404, "not_found"),
     (Invalid, 400, "invalid_request"),
     (Refused, 400, "invalid_request"),
 )

@@ -17,8 +17,9 @@ from starlette.routing import BaseRoute, Route, Router
 
 from dragoman.agents import serving
 from dragoman.agents.base import ModelResolver
-from dragoman.asgi import ops_endpoints
+from dragoman.asgi import key_endpoints, ops_endpoints
 from dragoman.asgi.console import WebConsole
+from dragoman.asgi.key_endpoints import KeyEndpoints
 from dragoman.asgi.ops_endpoints import OpsEndpoints
 from dragoman.asgi.routing import PathRouter
 from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
@@ -327,7 +328,11 @@ class Application:
             if (protocol := factory(context)) is not None:
                 self._protocols.append(protocol)
                 stack.push_async_callback(protocol.close)
-        documented = [*ops_endpoints.ROUTES, *(route for each in self._protocols for route in each.openapi_routes)]
+        documented = [
+            *ops_endpoints.ROUTES,
+            *key_endpoints.ROUTES,
+            *(route for each in self._protocols for route in each.openapi_routes),
+        ]
         ops = OpsEndpoints(
             readiness=readiness.check,
             authenticator=access.authenticator,
@@ -341,7 +346,8 @@ class Application:
         routes = [route for protocol in self._protocols for route in protocol.routes]
         if settings.console:
             routes = _with_console(routes, settings.cors_origins, ProviderLogin.from_settings(settings, self._issuer))
-        self._path_router.set_routes([*routes, *ops.routes()])
+        of_keys = KeyEndpoints(self.keys, access.authenticator)
+        self._path_router.set_routes([*routes, *ops.routes(), *of_keys.routes()])
 
     def _extra_status(self, reason: str | None) -> Mapping[str, str]:
         """Why the store is unavailable, runs that wait for an agent, and the states of the bus and remote agents."""

@@ -303,7 +303,8 @@ class KeyRing:
             await self._store.limit(cached.key.key_id, limits)
             cached.key = msgspec.structs.replace(cached.key, token_limits=limits)
         self._bus.publish(KEYS_CHANGED_SUBJECT, cached.key.key_id)
-        await self._record("key.limited", cached.key)
+        detail = f"{cached.key.name}, of {cached.key.user}: tokens {limits.per_day} a day, {limits.per_month} a month"
+        await self._record("key.limited", cached.key, detail)
         return cached.key
 
     # --- inside ---------------------------------------------------------------------------------------------------
@@ -316,10 +317,10 @@ class KeyRing:
         log.info("key revoked", key_id=key.key_id, user=key.user, name=key.name)
         await self._record("key.revoked", key)
 
-    async def _record(self, action: Action, key: ApiKey) -> None:
+    async def _record(self, action: Action, key: ApiKey, detail: str | None = None) -> None:
         if self._audit is not None:
-            detail = f"{key.name}, of {key.user}: {' '.join(sorted(key.scopes))}"
-            await self._audit.record(action, target=key.key_id, detail=detail)
+            scopes = f"{key.name}, of {key.user}: {' '.join(sorted(key.scopes))}"
+            await self._audit.record(action, target=key.key_id, detail=detail or scopes)
 
     def _on_change(self, _: str) -> None:
         self._is_stale.set()
