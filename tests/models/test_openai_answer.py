@@ -1,5 +1,7 @@
 """Parsing the answers of OpenAI-compatible servers."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,8 +59,11 @@ def test_text_thinking_usage_and_end_are_in_order() -> None:
 
 def test_cached_and_reasoning_tokens_are_parts_of_the_usage() -> None:
     counts = {"prompt_tokens": 7, "completion_tokens": 5}
-    parts = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 3}}
-    unknown = {"prompt_tokens_details": None, "completion_tokens_details": {"reasoning_tokens": None}}
+    parts: dict[str, Any] = {
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    unknown: dict[str, Any] = {"prompt_tokens_details": None, "completion_tokens_details": {"reasoning_tokens": None}}
     for details, (cached, reasoning) in [(parts, (4, 3)), (unknown, (0, 0))]:
         assert read(chunk({"content": "x"}, "stop"), chunk(usage={**counts, **details}), DONE)[-1] == Finished(
             stop="end_turn",
