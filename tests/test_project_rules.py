@@ -438,9 +438,7 @@ PRIVATE_ACCESS = {
     "tests/upgrades/test_rolling.py": "writes an event that only a later release has",
 }
 """The tests that use private names of the program or of a library, and what for. All others use public names only."""
-
-PUBLIC_UNDERSCORES = {"_asdict", "_exit", "_fields", "_replace"}
-"""Of named tuples and of `os`: public, in spite of the name."""
+PUBLIC_UNDERSCORES = {"_asdict", "_exit", "_fields", "_replace"}  # of named tuples and of `os`: public, too
 
 
 def private_names_of(path: Path) -> set[str]:
