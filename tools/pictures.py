@@ -1,13 +1,14 @@
 """Make the pictures of README and documentation from the running product, for `make pictures`.
 
-A real server and a headless Chromium: screenshots of the console and the protocol lens, and a recording of an answer
-whose server is killed while it streams. Every picture exists for light and dark pages.
+A real server and a headless Chromium: screenshots of the console, the protocol lens and the examples' pages, and a
+recording of an answer whose server is killed while it streams. Every picture exists for light and dark pages.
 """
 
 import asyncio
 import base64
 import io
 import itertools
+import os
 import signal
 import socket
 import sys
@@ -28,6 +29,9 @@ PICTURES = PROJECT_ROOT / "docs" / "pictures"
 AGENT = "tools/pictures_agent.py"
 THEMES = ("light", "dark")
 SIZE = (1280, 920)
+EXAMPLES = ("ag-ui-web", "assistant-ui", "copilotkit")
+EXAMPLE_URL = "http://127.0.0.1:8080"  # where `npm start` serves each of them
+EXAMPLE_SIZE = (960, 760)
 CONSOLE_SIZE, LENS_SIZE = (500, 640), (860, 640)
 MAX_RECORDING_BYTES = 1_000_000
 QUESTION = "Which trains go to Vienna on Friday?"
@@ -118,6 +122,62 @@ async def take_screenshots(chromium: Browser) -> None:
             await window.until("document.querySelectorAll('.lens-row').length > 4")
             await save(window.page, f"lens-{theme}")
             await window.close()
+
+
+async def take_pictures_of_examples(chromium: Browser) -> None:
+    """The pages of `examples/`, started as their README pages say, with the answer of an agent."""
+    async with running_server() as server:
+        for name in EXAMPLES:
+            folder = PROJECT_ROOT / "examples" / name
+            if not (folder / "node_modules").is_dir():
+                install = ("npm", "install", "--no-audit", "--no-fund")
+                await (await asyncio.create_subprocess_exec(*install, cwd=folder)).wait()
+            async with running_example(folder, server):
+                page = await chromium.page()
+                await page.resize(*EXAMPLE_SIZE)
+                await page.go(EXAMPLE_URL, "!!document.querySelector('[name=key], textarea')")
+                if await page.run("!!document.querySelector('[name=key]')"):
+                    for field, value in (("server", server.url), ("agent", "travel"), ("key", server.key)):
+                        await page.run(f"document.querySelector('[name={field}]').value = '{value}'")
+                    await page.run("document.querySelector('[name=key]').form.requestSubmit()")
+                await page.until("!!document.querySelector('textarea, #text')")
+                await page.run("document.querySelector('textarea, #text').focus()")
+                await page.type(QUESTION)
+                while await page.run("document.querySelector('textarea, #text').value !== ''"):
+                    await page.press("Enter")  # again, if the page was not ready
+                    await asyncio.sleep(1)
+                await page.until(f"document.body.innerText.includes('{SEEN_AT_THE_END}')")
+                for theme in THEMES:
+                    features = [{"name": "prefers-color-scheme", "value": theme}]
+                    await page.send_command("Emulation.setEmulatedMedia", features=features)
+                    await page.run(f"document.documentElement.classList.toggle('dark', {str(theme == 'dark').lower()})")
+                    await save(page, f"example-{name}-{theme}")
+                await page.close()
+
+
+@asynccontextmanager
+async def running_example(folder: Path, server: ServerProcess) -> AsyncIterator[None]:
+    """A page that its folder's `npm start` serves."""
+    environ = {"DRAGOMAN_URL": server.url, "DRAGOMAN_KEY": server.key, "DRAGOMAN_AGENT": "travel"}
+    process = await asyncio.create_subprocess_exec(
+        "npm", "start", cwd=folder, env={**os.environ, **environ}, stdin=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    try:
+        await until_example_is(served=True)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)  # npm does not end what it started
+        await process.wait()
+        await until_example_is(served=False)
+
+
+async def until_example_is(*, served: bool) -> None:
+    """Wait until something accepts connections at the address of the examples, or nothing does."""
+    while True:
+        with socket.socket() as probe:
+            if (probe.connect_ex(("127.0.0.1", 8080)) == 0) == served:
+                return
+        await asyncio.sleep(0.2)
 
 
 async def save(page: Page, name: str) -> None:
@@ -235,12 +295,14 @@ async def record(chromiums: Sequence[Browser], theme: str) -> None:
 async def main() -> None:
     """Make all pictures, or those whose names begin with an argument."""
     PICTURES.mkdir(exist_ok=True)
-    wanted = sys.argv[1:] or ["screenshots", "recording"]
+    wanted = sys.argv[1:] or ["screenshots", "examples", "recording"]
     async with AsyncExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
         chromiums = [await stack.enter_async_context(browser(folder)) for folder in folders]
         if "screenshots" in wanted:
             await take_screenshots(chromiums[0])
+        if "examples" in wanted:
+            await take_pictures_of_examples(chromiums[0])
         if "recording" in wanted:
             for theme in THEMES:
                 await record(chromiums, theme)

@@ -68,5 +68,6 @@ travel = Agent(
     tools=[find_trains, book],
     instructions="You plan journeys by train.",
     history=True,
+    client_tools=True,
     starters=["Which trains go to Vienna on Friday?"],
 )

@@ -113,7 +113,8 @@ def tools_of_run(
 
 def _require_client_tools(spec: AgentSpec, tools: Sequence[ToolSpec]) -> None:
     if tools and not spec.capabilities.client_tools:
-        raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's", path="tools")
+        hint = "Agent(…, client_tools=True) allows them"
+        raise ClientToolsUnsupported(f"agent {spec.name!r} takes no tools of the application's: {hint}", path="tools")
 
 
 def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: InputLimits) -> None:
