@@ -146,6 +146,8 @@ async def main(url: str, key: str, agent: str = "assistant") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python examples/chat_bot.py URL KEY [AGENT]")
     try:
         asyncio.run(main(*sys.argv[1:]))
     except* ClientError as errors:  # an invalid key, an unknown agent, no connection, ...
