@@ -477,12 +477,12 @@ _ENCODER = msgspec.json.Encoder()
 _TOLERANT_ENCODER = msgspec.json.Encoder(enc_hook=to_plain_value)
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _TYPE_DECODER = msgspec.json.Decoder(_EventType)
-_EVENT_TYPES = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
+_EVENT_TYPES: dict[type[Event], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Event)}
 
 
 def type_of(event: Event) -> str:
     """The name of an event's type, as the log's column holds it."""
-    return event.event_type if type(event) is UnknownEvent else str(event.__struct_config__.tag)
+    return event.event_type if type(event) is UnknownEvent else _EVENT_TYPES[type(event)]
 
 
 def encode(event: Event) -> bytes:
@@ -509,6 +509,6 @@ def decode(payload: bytes | str) -> Event:
         return _DECODER.decode(payload)
     except msgspec.ValidationError:
         event_type = _TYPE_DECODER.decode(payload).type
-        if event_type in _EVENT_TYPES:
+        if event_type in _EVENT_TYPES.values():
             raise
         return UnknownEvent(event_type=event_type, payload=payload.encode() if isinstance(payload, str) else payload)
