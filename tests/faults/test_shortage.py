@@ -13,13 +13,14 @@ import httpx2
 import psutil
 import pytest
 
+from dragoman.protocols.kit import body
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from tests.extent import extent
 from tests.faults.exhaustion import CAN_LIMIT_THREADS, SHORTAGES, campaign
 from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
-from tests.servers import ServerProcess, server_process
+from tests.servers import ServerProcess, running_server, server_process
 
 DEADLINE_S = 60.0
 SPARE_BYTES = 24 * 1024 * 1024
@@ -102,3 +103,19 @@ async def test_a_busy_event_loop_does_not_lose_its_lease(postgres_url: str) -> N
         assert nodes.lease_remaining_s() > 0
         assert not nodes.is_lease_expired
         await nodes.leave()
+
+
+@requirement("faults:50:memory")
+async def test_a_large_message_without_room_to_decode_it_is_refused_with_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "HEADROOM", 10**13)
+    async with running_server(tmp_path) as server:
+        session = await AapClient(server.connection, server.key("alice")).create()
+        content = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}], "stream": "none"}).encode()
+        headers = [("authorization", f"Bearer {server.key('alice')}"), ("content-type", "application/json")]
+        path = f"/aap/v3/sessions/{session.id}/turns"
+        refused = await server.connection.open("POST", path, headers=headers, body=content)
+        assert (refused.status, json.loads(await refused.read())["code"]) == (503, "unavailable")
+        assert (await session.run("small ones fit")).stop == "end_turn"
+        assert len([each for each in await session.history() if each["role"] == "user"]) == 1

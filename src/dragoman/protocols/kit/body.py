@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from dragoman.core.principal import Principal
-from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
+from dragoman.core.refusals import Unavailable
+from dragoman.engine.services.limits import REQUEST_MEMORY, SMALL_REQUEST_BYTES, MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from dragoman.protocols.kit.sse import PUSH_EXTENSION, FrameEncoder, ResponsePipe, read_to_end
@@ -19,6 +20,8 @@ from dragoman.protocols.kit.sse import PUSH_EXTENSION, FrameEncoder, ResponsePip
 T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
+HEADROOM = 8
+"""A large body is accepted if so many times its size is free: msgspec ends the process if it finds no memory."""
 
 
 def first_headers(scope: Scope) -> Mapping[bytes, bytes]:
@@ -101,7 +104,12 @@ async def _receive_body(request: Request, limit: int) -> bytes:
         reservation.grow(len(part))
         parts.append(part)
         if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            try:
+                if size > SMALL_REQUEST_BYTES:
+                    bytes(HEADROOM * size)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            except MemoryError as error:
+                raise Unavailable("there is no memory for this request now") from error
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
