@@ -298,7 +298,7 @@ async def test_a_refusal_outside_of_any_protocol_has_its_status(
 
 
 def test_every_refusal_has_an_answer() -> None:
-    assert {status_and_code(kind.__new__(kind))[0] for kind in all_refusals()} <= {400, 401, 403, 429, 503}
+    assert {status_and_code(kind.__new__(kind))[0] for kind in all_refusals()} <= {400, 401, 403, 404, 429, 503}
 
 
 async def test_a_websocket_from_a_foreign_page_is_closed_before_it_opens() -> None:

@@ -386,10 +386,15 @@ async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(data
 async def test_users_take_turns_when_they_read() -> None:
     """A user's reads that wait are executed one by one between those of the others."""
     threads: FairThreads[None] = FairThreads(1, "test", connect=lambda: None, run=lambda _, work, __: work())
-    release = threading.Event()
+    started, release = threading.Event(), threading.Event()
     order: list[str] = []
-    reads = [asyncio.create_task(threads.read(partial(release.wait, DEADLINE_S)))]
-    await asyncio.sleep(0)
+
+    def keep_busy(_: None) -> None:
+        started.set()
+        release.wait(DEADLINE_S)
+
+    reads = [asyncio.create_task(threads.read(keep_busy))]
+    await asyncio.to_thread(started.wait, DEADLINE_S)
     for user in ("ann", "ann", "ann", "bob", "bob", "carl"):
         CALLER.set(UserId(user))
         reads.append(asyncio.create_task(threads.read(partial(order.append, user))))  # type: ignore[arg-type]
