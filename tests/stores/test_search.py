@@ -389,7 +389,7 @@ async def test_users_take_turns_when_they_read() -> None:
     started, release = threading.Event(), threading.Event()
     order: list[str] = []
 
-    def keep_busy(_: None) -> None:
+    def keep_busy() -> None:
         started.set()
         release.wait(DEADLINE_S)
 
