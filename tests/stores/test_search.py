@@ -397,7 +397,7 @@ async def test_users_take_turns_when_they_read() -> None:
     await asyncio.to_thread(started.wait, DEADLINE_S)
     for user in ("ann", "ann", "ann", "bob", "bob", "carl"):
         CALLER.set(UserId(user))
-        reads.append(asyncio.create_task(threads.read(partial(order.append, user))))  # type: ignore[arg-type]
+        reads.append(asyncio.create_task(threads.read(partial(order.append, user))))
     await asyncio.sleep(0)
     release.set()
     async with asyncio.timeout(DEADLINE_S):
