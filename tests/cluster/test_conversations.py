@@ -51,8 +51,8 @@ PROTOCOL_DRIVERS: Mapping[str, Callable[[OfficialClients], Driver]] = for_every_
     }
 )
 NAMES = list(PROTOCOL_DRIVERS)
-STRIDES = {"openai": 6, "a2a": 6}
-"""How many conversations there are for each one that is played unasked, where it is not every fourth one."""
+STRIDES = {"openai": 12, "a2a": 12}
+"""How many conversations there are for each one that is played unasked, where it is not every eighth one."""
 
 
 def sampled_cases() -> list[Any]:
@@ -60,7 +60,7 @@ def sampled_cases() -> list[Any]:
     cases = [
         (protocol, each, "database", False)
         for protocol in NAMES
-        for each in playable(protocol)[:: STRIDES.get(protocol, 4)]
+        for each in playable(protocol)[:: STRIDES.get(protocol, 8)]
     ]
     played: Counter[str] = Counter()
     for each in WITHOUT_CRASHES:

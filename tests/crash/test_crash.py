@@ -84,7 +84,7 @@ GONE = (
     [
         ("acknowledge-first", GONE),
         ("repeat-tools", "was started 2 times"),
-        ("leave-runs", "had not gone on"),
+        *([("leave-runs", "had not gone on")] if IS_FULL else []),  # takes longest to be found
     ],
 )
 async def test_a_server_that_breaks_a_promise_is_found(way: str, fault: str, tmp_path: Path) -> None:
