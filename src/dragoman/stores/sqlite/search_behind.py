@@ -14,7 +14,8 @@ _NOTED = (
     f"SELECT {_COLUMNS} FROM ("  # noqa: S608  # ours
     " SELECT session AS noted FROM search_behind WHERE user = (SELECT number FROM search_users WHERE user = :owner)"
     " UNION"
-    " SELECT number FROM sessions LEFT JOIN search_sessions ON session = number"
+    " SELECT number FROM sessions INDEXED BY sessions_running"  # newer releases of SQLite would read all sessions
+    " LEFT JOIN search_sessions ON session = number"
     " WHERE is_running = 1 AND owner = :owner AND sessions.seq > ifnull(search_sessions.seq, 0) + :lead"
     ") CROSS JOIN sessions ON number = noted LEFT JOIN search_sessions ON session = number"
     " WHERE owner = :owner ORDER BY updated_at DESC LIMIT :limit"
