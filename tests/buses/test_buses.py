@@ -18,6 +18,7 @@ from dragoman.buses.nats import HintCounts, NatsBus, parse_urls
 from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX, MAX_HINT_BYTES, Bus
 from tests.buses.contract import DEADLINE_S, BusContract, RecordingSubscriber
 from tests.buses.nats_server import Nats, server
+from tests.client.cutting_proxy import cutting_proxy
 from tests.requirements import requirement
 
 
@@ -130,6 +131,12 @@ async def test_words_are_heard_with_the_same_key_alone_and_nats_sees_none_of_the
     assert far.received == ["made up"], "what it said itself"
     assert not [data for data in seen if b"probe" in data or b"said" in data]
     assert [data for data in seen if len(data) > 100_000], "and it was sent"
+
+
+async def test_a_bus_is_connected_when_nats_has_confirmed_that_it_listens(nats: Nats) -> None:
+    """NATS executes commands in order, so that the answer to a PING confirms what was sent before it."""
+    async with cutting_proxy(nats.url, lambda: None) as proxy, server_bus(proxy.url.replace("http", "nats")):
+        assert b"SUB dragoman.*" in bytes(proxy.sent).rpartition(b"PING\r\n")[0]
 
 
 async def test_a_bus_finds_back_by_itself_and_reports_once(nats: Nats) -> None:

@@ -30,6 +30,8 @@ class CuttingProxy:
         self.target = target
         self.plan = plan
         self.cut_count = 0
+        self.sent = bytearray()
+        """What clients have sent."""
         self.url: str
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -45,7 +47,7 @@ class CuttingProxy:
             writer.transport.abort()
             self._tasks.discard(task)
             return
-        forwarding = asyncio.create_task(_forward(reader, server))
+        forwarding = asyncio.create_task(self._forward(reader, server))
         try:
             while chunk := await upstream.read(65536):
                 if limit is not None and len(chunk) > limit:
@@ -67,17 +69,17 @@ class CuttingProxy:
                 await forwarding
             self._tasks.discard(task)
 
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while chunk := await reader.read(65536):
+                self.sent += chunk
+                writer.write(chunk)
+                await writer.drain()
+
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while chunk := await reader.read(65536):
-            writer.write(chunk)
-            await writer.drain()
 
 
 @asynccontextmanager

@@ -188,7 +188,7 @@ class NatsBus:
         await client.subscribe(f"{self._subject}.*", cb=self._receive, pending_msgs_limit=MAX_QUEUED_HINTS)
         self._subscribed_subjects = set()
         await self._subscribe_new_subjects(client)
-        await client.flush(CONNECT_TIMEOUT_S)  # the subscriptions are active now
+        await _confirm(client)  # the subscriptions are active now
 
     async def _subscribe_new_subjects(self, client: Client) -> None:
         """Subscribe to the delta subjects that were added meanwhile."""
@@ -251,6 +251,16 @@ class NatsBus:
 
     async def _wake(self) -> None:
         self._wake_event.set()
+
+
+async def _confirm(client: Client) -> None:
+    """Wait until NATS has received everything so far.
+
+    The driver writes the PING of a flush at once, and what it has queued, such as a SUB, only after it. When the first
+    PONG arrives, the queue has been written, so that the second one confirms it.
+    """
+    for _ in range(2):
+        await client.flush(CONNECT_TIMEOUT_S)
 
 
 def _is_deltas_subject(subject: str) -> bool:
