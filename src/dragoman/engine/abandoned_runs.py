@@ -38,12 +38,12 @@ class AbandonedRuns:
         self._on_stopped = on_stopped
         self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
 
-    def stop(self, live: SessionView, run_id: RunId) -> None:
+    def stop(self, session: SessionView, run_id: RunId) -> None:
         """Stop a run that nobody reads, in a task of its own: the request's task is being cancelled."""
-        if live.reader_count:
+        if session.reader_count:
             return
-        session_id, lease = live.state.session_id, ExitStack()
-        lease.enter_context(self._engine.lease(live))
+        session_id, lease = session.state.session_id, ExitStack()
+        lease.enter_context(self._engine.lease(session))
 
         def done(task: asyncio.Task[bool]) -> None:
             lease.close()
@@ -51,28 +51,30 @@ class AbandonedRuns:
                 del self._stopping[session_id]
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.warning("failed to stop an abandoned run", session_id=session_id, exc_info=error)
-            self._on_stopped(live)
+            self._on_stopped(session)
 
-        task = asyncio.create_task(self._engine.stop_run(live, run_id, only_if_unwatched=True), name=f"stop {run_id}")
+        task = asyncio.create_task(
+            self._engine.stop_run(session, run_id, only_if_unwatched=True), name=f"stop {run_id}"
+        )
         self._stopping[session_id] = task
         task.add_done_callback(done)
 
-    def on_close(self, live: SessionView, run_id: RunId) -> Callable[[bool], None]:
+    def on_close(self, session: SessionView, run_id: RunId) -> Callable[[bool], None]:
         """What to call when the answer to the client that started a run closes: it stops the run if the client left."""
 
         def close(has_disconnected: bool) -> None:
             if has_disconnected:
-                self.stop(live, run_id)
+                self.stop(session, run_id)
 
         return close
 
-    async def until_stopped(self, live: SessionView) -> None:
+    async def until_stopped(self, session: SessionView) -> None:
         """Wait for the end of a run that is being stopped because its client disconnected."""
-        stopping = self._stopping.get(live.state.session_id)
+        stopping = self._stopping.get(session.state.session_id)
         if stopping is not None:
             await asyncio.wait([stopping])
 
-    async def stop_active(self, live: SessionView) -> None:
+    async def stop_active(self, session: SessionView) -> None:
         """Stop the active run if a client of this protocol started it and nobody reads it any more.
 
         Raises:
@@ -81,11 +83,11 @@ class AbandonedRuns:
         clock = asyncio.get_running_loop().time
         deadline = clock() + DISCONNECT_GRACE_S
         while True:
-            await self.until_stopped(live)
-            active = live.state.run
-            if active is None and not live.state.queue:
+            await self.until_stopped(session)
+            active = session.state.run
+            if active is None and not session.state.queue:
                 return
-            if active is None or active.protocol != self._protocol or live.state.queue or clock() > deadline:
+            if active is None or active.protocol != self._protocol or session.state.queue or clock() > deadline:
                 raise SessionBusy("a run of this session is active")
-            if not await self._engine.stop_run(live, active.run_id, only_if_unwatched=True):
+            if not await self._engine.stop_run(session, active.run_id, only_if_unwatched=True):
                 await asyncio.sleep(POLL_INTERVAL_S)

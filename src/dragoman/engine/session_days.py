@@ -17,22 +17,22 @@ class SessionDay(NamedTuple):
     entries: Sequence[HistoryEntry]
 
 
-async def newest_day(engine: Engine, live: SessionView, before: date | None, zone: tzinfo = UTC) -> SessionDay:
+async def newest_day(engine: Engine, session: SessionView, before: date | None, zone: tzinfo = UTC) -> SessionDay:
     """Read the newest day with messages, or the newest before another day.
 
     Days are those of the zone. References to uploaded objects stay in the messages; what else is stored beside the log
     is put in.
     """
-    state, history = live.state, engine.history
+    state, history = session.state, engine.history
     finder = DayFinder(state.message_count, before, state.is_visible, zone)
     seq = state.seq
-    await live.until_durable(seq)
-    async for page in history.newest_events(live, seq + 1):
+    await session.until_durable(seq)
+    async for page in history.newest_events(session, seq + 1):
         if finder.feed(page):
             break
     first = finder.first
     row = None if first is None or first.run_id is None else await engine.index.find_run(first.run_id)
-    started = None if row is None else await history.run_start(live, row.first_seq)
+    started = None if row is None else await history.run_start(session, row.first_seq)
     entries = finder.messages(started)
     messages = [each.message for each in entries]
     restored = await engine.attachments.restore(state.session_id, messages, with_uploads=False)

@@ -120,16 +120,16 @@ class Replays:
             ),
         )
 
-    async def next_turn(self, live: SessionView) -> RecordedTurn | None:
+    async def next_turn(self, session: SessionView) -> RecordedTurn | None:
         """The next turn of a replay, with its attachments restored; None at the end.
 
         Raises:
             SessionNotFound: the recorded session is gone.
         """
-        replay = live.state.settings.replay
+        replay = session.state.settings.replay
         if replay is None or replay.position >= replay.total:
             return None
-        await self._find_session(live.state.owner, replay.source)  # its id may belong to another owner by now
+        await self._find_session(session.state.owner, replay.source)  # its id may belong to another owner by now
         async with aclosing(self._turns(replay)) as turns:
             turn = await anext(turns, None)
         if turn is None:

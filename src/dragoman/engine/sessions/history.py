@@ -168,25 +168,25 @@ class History:
         row = await self._index.find_run(run_id)
         return row if row is not None and row.owner == owner else None
 
-    async def events(self, live: SessionView, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
+    async def events(self, session: SessionView, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
         """The durable events after event `after` up to event `up_to`, oldest first."""
         found: list[LoggedEvent] = []
         while True:
             limit = PAGE if up_to is None else min(PAGE, up_to - after)
-            page = visible_events(await self._log.events(live.state.session_id, after, limit))
+            page = visible_events(await self._log.events(session.state.session_id, after, limit))
             found += page if up_to is None else [logged for logged in page if logged.seq <= up_to]
             if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
                 return found
             after = page[-1].seq
 
-    async def event(self, live: SessionView, seq: int) -> LoggedEvent:
+    async def event(self, session: SessionView, seq: int) -> LoggedEvent:
         """One event, once it is durable."""
-        await live.until_durable(seq)
-        return (await self.events(live, seq - 1, seq))[0]
+        await session.until_durable(seq)
+        return (await self.events(session, seq - 1, seq))[0]
 
-    async def run_start(self, live: SessionView, seq: int) -> RunStarted | None:
+    async def run_start(self, session: SessionView, seq: int) -> RunStarted | None:
         """The event `seq`, if it starts a run."""
-        event = (await self.event(live, seq)).event if seq else None
+        event = (await self.event(session, seq)).event if seq else None
         return event if isinstance(event, RunStarted) else None
 
     async def shared_state(self, live: LiveSession) -> Json:
@@ -197,11 +197,13 @@ class History:
             return None if given is msgspec.UNSET else given
         return shared_state_in((await self.event(live, seq)).event)
 
-    async def newest_events(self, live: SessionView, before: int | None = None) -> AsyncIterator[Sequence[LoggedEvent]]:
+    async def newest_events(
+        self, session: SessionView, before: int | None = None
+    ) -> AsyncIterator[Sequence[LoggedEvent]]:
         """The durable events before event `before` in pages, newest page first; each page is oldest first."""
-        end = live.durable_cursor.seq + 1 if before is None else before
+        end = session.durable_cursor.seq + 1 if before is None else before
         while end > 1:
-            page = await self._log.events_before(live.state.session_id, end, BACK_PAGE)
+            page = await self._log.events_before(session.state.session_id, end, BACK_PAGE)
             if not page:
                 return
             yield visible_events(page)
@@ -209,7 +211,7 @@ class History:
 
     async def messages(
         self,
-        live: SessionView,
+        session: SessionView,
         after: int = 0,
         *,
         arrange: Callable[[Sequence[LoggedEvent]], Sequence[LoggedEvent]] | None = None,
@@ -218,26 +220,28 @@ class History:
 
         `arrange` changes the events before they become messages.
         """
-        events = await self.events(live, after)
-        shown = [each for each in events if live.state.is_visible(each.seq)] if live.state.hidden_ranges else events
+        events = await self.events(session, after)
+        shown = (
+            [each for each in events if session.state.is_visible(each.seq)] if session.state.hidden_ranges else events
+        )
         return await self._attachments.restore(
-            live.state.session_id, messages_of(shown if arrange is None else arrange(shown))
+            session.state.session_id, messages_of(shown if arrange is None else arrange(shown))
         )
 
-    async def find_message_ids(self, live: SessionView, ids: Collection[str]) -> dict[str, int]:
+    async def find_message_ids(self, session: SessionView, ids: Collection[str]) -> dict[str, int]:
         """Return those of a client's message ids that the session's log contains, with the event that completed each.
 
         The log contains the server's ids, and the client's ids of user messages.
         """
-        return await self._index.find_messages(live.state.session_id, ids)
+        return await self._index.find_messages(session.state.session_id, ids)
 
-    async def answered_calls(self, live: SessionView, first_seq: int) -> Mapping[CallId, EarlierCall]:
+    async def answered_calls(self, session: SessionView, first_seq: int) -> Mapping[CallId, EarlierCall]:
         """The calls of earlier runs that the run from event `first_seq` on begins to answer.
 
         They include the calls of the sub-agents that they belong to.
         """
-        await live.until_durable(first_seq)  # the answers become durable together with this event
-        leading = await self.events(live, first_seq, first_seq + MAX_LEADING_ANSWERS)
+        await session.until_durable(first_seq)  # the answers become durable together with this event
+        leading = await self.events(session, first_seq, first_seq + MAX_LEADING_ANSWERS)
         answers = takewhile(lambda logged: isinstance(logged.event, AnswerGiven | CallSettled), leading)
         missing = {logged.event.call_id for logged in answers if isinstance(logged.event, AnswerGiven)}
         if not missing:
@@ -245,7 +249,7 @@ class History:
         settled: set[CallId] = set()
         parked: dict[CallId, CallParked] = {}
         calls: dict[CallId, EarlierCall] = {}
-        async for page in self.newest_events(live, first_seq):
+        async for page in self.newest_events(session, first_seq):
             for logged in reversed(page):
                 event = logged.event
                 if isinstance(event, CallSettled):
@@ -263,12 +267,12 @@ class History:
                 break
         return calls
 
-    async def run_start_before(self, live: SessionView, seq: int, *, only_active: bool = False) -> int:
+    async def run_start_before(self, session: SessionView, seq: int, *, only_active: bool = False) -> int:
         """The event that started the newest run up to event `seq`.
 
         0 if there is none, or with `only_active` if that run has ended by then.
         """
-        async for page in self.newest_events(live, seq + 1):
+        async for page in self.newest_events(session, seq + 1):
             for logged in reversed(page):
                 match logged.event:
                     case RunStarted():
@@ -277,10 +281,10 @@ class History:
                         return 0
         return 0
 
-    async def calls_before(self, live: SessionView, seq: int) -> Mapping[CallId, CallOpened]:
+    async def calls_before(self, session: SessionView, seq: int) -> Mapping[CallId, CallOpened]:
         """The calls of the run before event `seq`, if that run has left some of them open."""
         calls: dict[CallId, CallOpened] = {}
-        async for page in self.newest_events(live, seq):
+        async for page in self.newest_events(session, seq):
             for logged in reversed(page):
                 match logged.event:
                     case RunStarted():
@@ -291,13 +295,13 @@ class History:
                         calls[opened.call.call_id] = opened
         return calls
 
-    async def run_records(self, live: SessionView, run_id: RunId, first_seq: int) -> Sequence[Record]:
+    async def run_records(self, session: SessionView, run_id: RunId, first_seq: int) -> Sequence[Record]:
         """The durable records of one run, from its first event on."""
-        durable, (pieces, _) = live.durable_cursor, to_live_session(live).durable_pieces()
+        durable, (pieces, _) = session.durable_cursor, to_live_session(session).durable_pieces()
         found: list[LoggedEvent] = []
         while True:
             after = found[-1].seq if found else first_seq - 1
-            page = visible_events(await self._log.events(live.state.session_id, after, RUN_PAGE))
+            page = visible_events(await self._log.events(session.state.session_id, after, RUN_PAGE))
             for logged in page:
                 if logged.seq > durable.seq:  # it became durable during the read; `pieces` replaces it
                     return expand(found, pieces, Cursor(first_seq - 1))
@@ -307,15 +311,15 @@ class History:
             if len(page) < RUN_PAGE:
                 return expand(found, pieces, Cursor(first_seq - 1))
 
-    async def turn_at(self, live: SessionView, seq: int) -> Turn | None:
+    async def turn_at(self, session: SessionView, seq: int) -> Turn | None:
         """The turn of the run that event `seq` starts, with all its runs so far; None if the event starts none.
 
         Reads the log from the turn's beginning to its end.
         """
-        await live.until_durable(seq)
+        await session.until_durable(seq)
         events: list[LoggedEvent] = []
         while True:
-            page = await self._log.events(live.state.session_id, events[-1].seq if events else seq - 1, RUN_PAGE)
+            page = await self._log.events(session.state.session_id, events[-1].seq if events else seq - 1, RUN_PAGE)
             events += page
             turns = turns_of(events)
             if len(page) < RUN_PAGE or len(turns) > 1:
@@ -323,7 +327,7 @@ class History:
         if not turns or turns[0].first.first_seq != seq or turns[0].first.has_message:
             return turns[0] if turns and turns[0].first.first_seq == seq else None
         run_id = turns[0].first.run_id
-        async for earlier in self.newest_events(live, seq):
+        async for earlier in self.newest_events(session, seq):
             events[:0] = earlier
             turn = turn_with(turns_of(events), run_id)
             if turn is None or turn.first.has_message:

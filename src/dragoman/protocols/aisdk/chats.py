@@ -51,17 +51,17 @@ class Chats:
         try:
             if chat_id is None:
                 raise SessionNotFound("a new chat")
-            live = await self.find(request.principal, request.agent, chat_id)
+            session = await self.find(request.principal, request.agent, chat_id)
         except SessionNotFound:
             try:
-                live, is_new = await self._create(request), True
+                session, is_new = await self._create(request), True
             except IdTaken:  # another request was faster, or it is another user's
-                live = await self.find(request.principal, request.agent, chat_id or "")
-        async with self._engine.first_request(live, is_new=is_new):
+                session = await self.find(request.principal, request.agent, chat_id or "")
+        async with self._engine.first_request(session, is_new=is_new):
             try:
-                return await self._answer(request, live)
+                return await self._answer(request, session)
             except (UnknownCall, CallAlreadySettled):  # another request was faster: see what it did
-                return await self._answer(request, live)
+                return await self._answer(request, session)
 
     async def _create(self, request: PostedRequest) -> SessionView:
         """A new chat that begins with the past that the page sends."""
@@ -85,15 +85,15 @@ class Chats:
         )
         return await self._engine.create(request.principal.user, create)
 
-    async def _answer(self, request: PostedRequest, live: SessionView) -> Response:
-        await self._abandoned.until_stopped(live)
-        decided = await self._decisions.decide(request, live)
-        while isinstance(decided, StartRun) and is_busy(live.state):
-            await self._abandoned.stop_active(live)
-            decided = await self._decisions.decide(request, live)
+    async def _answer(self, request: PostedRequest, session: SessionView) -> Response:
+        await self._abandoned.until_stopped(session)
+        decided = await self._decisions.decide(request, session)
+        while isinstance(decided, StartRun) and is_busy(session.state):
+            await self._abandoned.stop_active(session)
+            decided = await self._decisions.decide(request, session)
         if isinstance(decided, StreamRun):
-            return await self._join(request, live, decided)
-        answers = requests.answers_of(request.messages, live.state, request.dialect)
+            return await self._join(request, session, decided)
+        answers = requests.answers_of(request.messages, session.state, request.dialect)
         submit = Submit(
             protocol=PROTOCOL,
             messages=decided.messages,
@@ -103,46 +103,48 @@ class Chats:
         )
         try:
             submitted = await self._engine.start_run(
-                live, submit, by=request.principal.user, before_seq=decided.before_seq
+                session, submit, by=request.principal.user, before_seq=decided.before_seq
             )
         except SessionBusy:  # the same request on another connection was faster
-            decided = await self._decisions.decide(request, live)
+            decided = await self._decisions.decide(request, session)
             if isinstance(decided, StreamRun):
-                return await self._join(request, live, decided)
+                return await self._join(request, session, decided)
             raise
         if submitted.run_id is None:
-            await live.until_durable(submitted.seq)
-            return await self._still_waiting(live, request.dialect)
+            await session.until_durable(submitted.seq)
+            return await self._still_waiting(session, request.dialect)
         run = StreamRun(submitted.run_id, submitted.seq)
-        chunks = await self._chunks_of(live, run, request.dialect, is_first=bool(decided.messages))
-        return await self._stream_run(request, live, run, chunks, is_new=True)
+        chunks = await self._chunks_of(session, run, request.dialect, is_first=bool(decided.messages))
+        return await self._stream_run(request, session, run, chunks, is_new=True)
 
     # --- streams --------------------------------------------------------------------------------------------------
 
-    async def _join(self, request: PostedRequest, live: SessionView, run: StreamRun) -> Response:
+    async def _join(self, request: PostedRequest, session: SessionView, run: StreamRun) -> Response:
         """Stream a run that an earlier request started."""
-        chunks = await self._chunks_of(live, run, request.dialect)
-        return await self._stream_run(request, live, run, chunks, is_new=False)
+        chunks = await self._chunks_of(session, run, request.dialect)
+        return await self._stream_run(request, session, run, chunks, is_new=False)
 
     async def _stream_run(
-        self, request: PostedRequest, live: SessionView, run: StreamRun, chunks: TurnChunks, *, is_new: bool
+        self, request: PostedRequest, session: SessionView, run: StreamRun, chunks: TurnChunks, *, is_new: bool
     ) -> Response:
         """Stream a run from its start."""
-        on_close = self._abandoned.on_close(live, run.run_id) if is_new and request.policy == "cancel" else None
+        on_close = self._abandoned.on_close(session, run.run_id) if is_new and request.policy == "cancel" else None
         after, frames = Cursor(run.first_seq - 1), ChunkFrames(chunks)
-        stream = await self._streams.open(request.principal, live, after, frames, is_new_run=is_new, on_close=on_close)
-        return _with_headers(stream, run.run_id, live)
+        stream = await self._streams.open(
+            request.principal, session, after, frames, is_new_run=is_new, on_close=on_close
+        )
+        return _with_headers(stream, run.run_id, session)
 
-    async def _still_waiting(self, live: SessionView, dialect: Dialect) -> Response:
+    async def _still_waiting(self, session: SessionView, dialect: Dialect) -> Response:
         """The stream of a request whose answers were taken while other calls wait."""
-        turn = await self._decisions.newest_turn(live)
+        turn = await self._decisions.newest_turn(session)
         if turn is None:
             raise NothingToAnswer
-        chunks = TurnChunks(live.state.session_id, only=RunId(""), dialect=dialect)
-        for logged in await self._engine.history.events(live, turn.first.first_seq - 1):
+        chunks = TurnChunks(session.state.session_id, only=RunId(""), dialect=dialect)
+        for logged in await self._engine.history.events(session, turn.first.first_seq - 1):
             chunks.feed(logged)
         body = complete_stream(chunks.start(), chunks.finish("tool-calls"))
-        return _with_headers(fixed_stream(body), turn.newest.run_id, live)
+        return _with_headers(fixed_stream(body), turn.newest.run_id, session)
 
     async def stream(
         self,
@@ -165,55 +167,57 @@ class Chats:
         """
         nothing = Response(status_code=204) if position is None else fixed_stream(NOTHING)
         try:
-            live = await self.find(principal, agent, chat_id)
+            session = await self.find(principal, agent, chat_id)
         except (SessionNotFound, AgentNotChangeable):
             row = await self._engine.history.run_row(principal.user, RunId(chat_id))
             if row is None:
                 return nothing
-            live = await self._engine.find_session(principal.user, row.session_id)
-            with self._engine.lease(live):
-                return await self._resume(principal, live, StreamRun(row.run_id, row.first_seq), dialect, position or 0)
-        with self._engine.lease(live):
-            state = live.state
-            turn = await self._decisions.newest_turn(live) if state.is_visible(state.last_run_seq + 1) else None
+            session = await self._engine.find_session(principal.user, row.session_id)
+            with self._engine.lease(session):
+                return await self._resume(
+                    principal, session, StreamRun(row.run_id, row.first_seq), dialect, position or 0
+                )
+        with self._engine.lease(session):
+            state = session.state
+            turn = await self._decisions.newest_turn(session) if state.is_visible(state.last_run_seq + 1) else None
             is_missed = after is not None and turn is not None and after != turn.first.run_id
             if turn is None or not (state.run is not None or position is not None or is_missed):
                 return nothing
             run = StreamRun(turn.newest.run_id, turn.first.first_seq, is_turn=True)
-            return await self._resume(principal, live, run, dialect, position or 0)
+            return await self._resume(principal, session, run, dialect, position or 0)
 
     async def _resume(
-        self, principal: Principal, live: SessionView, run: StreamRun, dialect: Dialect, start: int
+        self, principal: Principal, session: SessionView, run: StreamRun, dialect: Dialect, start: int
     ) -> Response:
         """Stream a turn, or one run, from a chunk on."""
         headers: dict[str, str] = {}
         if start < 0:
-            count = await self._count_chunks(live, run, dialect)
+            count = await self._count_chunks(session, run, dialect)
             start, headers = max(0, count + start), {"x-workflow-stream-tail-index": str(count - 1)}
-        frames = ChunkFrames(await self._chunks_of(live, run, dialect), start)
-        stream = await self._streams.resume(principal, live, Cursor(run.first_seq - 1), frames)
-        return _with_headers(stream, run.run_id, live, **headers)
+        frames = ChunkFrames(await self._chunks_of(session, run, dialect), start)
+        stream = await self._streams.resume(principal, session, Cursor(run.first_seq - 1), frames)
+        return _with_headers(stream, run.run_id, session, **headers)
 
-    async def _count_chunks(self, live: SessionView, run: StreamRun, dialect: Dialect) -> int:
+    async def _count_chunks(self, session: SessionView, run: StreamRun, dialect: Dialect) -> int:
         """How many chunks there are as of now."""
-        frames, end = ChunkFrames(await self._chunks_of(live, run, dialect)), live.durable_cursor
-        with self._engine.follow(live, Cursor(run.first_seq - 1)) as reader:
+        frames, end = ChunkFrames(await self._chunks_of(session, run, dialect)), session.durable_cursor
+        with self._engine.follow(session, Cursor(run.first_seq - 1)) as reader:
             while reader.cursor < end and not frames.is_over:
                 for record in await reader.next():
                     frames.feed(record)
         return frames.count
 
     async def _chunks_of(
-        self, live: SessionView, run: StreamRun, dialect: Dialect, *, is_first: bool = False
+        self, session: SessionView, run: StreamRun, dialect: Dialect, *, is_first: bool = False
     ) -> TurnChunks:
         """The chunks of a turn; those of a run know the earlier runs of its turn, unless it is the first."""
-        session_id, history = live.state.session_id, self._engine.history
+        session_id, history = session.state.session_id, self._engine.history
         if run.is_turn:
             return TurnChunks(session_id, newest=run.run_id, dialect=dialect)
         chunks = TurnChunks(session_id, only=run.run_id, dialect=dialect)
-        turn = None if is_first else await history.turn_at(live, run.first_seq)
+        turn = None if is_first else await history.turn_at(session, run.first_seq)
         if turn is not None and turn.first.first_seq < run.first_seq:
-            for logged in await history.events(live, turn.first.first_seq - 1, run.first_seq - 1):
+            for logged in await history.events(session, turn.first.first_seq - 1, run.first_seq - 1):
                 chunks.feed(logged)
         return chunks
 
@@ -228,13 +232,13 @@ class Chats:
         return await find_of_agent(self._engine, principal.user, chat_id, agent, noun="chat")
 
 
-def _with_headers(response: Response, run_id: RunId, live: SessionView, **more: str) -> Response:
+def _with_headers(response: Response, run_id: RunId, session: SessionView, **more: str) -> Response:
     response.headers.update(
         {
             "x-vercel-ai-ui-message-stream": "v1",
             "x-workflow-run-id": run_id,
             "x-dragoman-run": run_id,
-            "x-dragoman-session": live.state.session_id,
+            "x-dragoman-session": session.state.session_id,
             **more,
         }
     )

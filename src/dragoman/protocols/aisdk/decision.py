@@ -81,7 +81,7 @@ class Decisions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def decide(self, request: PostedRequest, live: SessionView) -> StartRun | StreamRun:
+    async def decide(self, request: PostedRequest, session: SessionView) -> StartRun | StreamRun:
         """Decide about a request.
 
         Raises:
@@ -90,129 +90,129 @@ class Decisions:
             InputAltered, InvalidAnswer, InvalidBody: it is wrong.
         """
         messages = request.messages
-        await live.until_durable(live.state.seq)
-        known_ids, visible = await self._known_messages(request, live)
+        await session.until_durable(session.state.seq)
+        known_ids, visible = await self._known_messages(request, session)
         if request.chat.trigger == "regenerate-message":
-            return await self._regenerate(request, live, visible)
+            return await self._regenerate(request, session, visible)
         if not messages:
             raise InvalidBody("at least one message was expected", "messages")
         last, path = messages[-1], f"messages[{len(messages) - 1}]"
         if last.role != "user":
-            return await self._continue(request, live)
-        known = await self._user_message(live, visible.get(last.id))
+            return await self._continue(request, session)
+        known = await self._user_message(session, visible.get(last.id))
         if known is None:
             return StartRun(_unsent(messages, known_ids, visible))
         if not requests.has_content(last, known.message, path):
             return StartRun((requests.user_input(last, path),), known.logged.seq)
-        run_id, state = known.logged.run_id, live.state
+        run_id, state = known.logged.run_id, session.state
         row = None if run_id is None else await self._engine.history.run_row(state.owner, run_id)
         if row is None or row.session_id != state.session_id:
             return _ask_again(known)  # it was sent when the chat began, and not answered
-        is_running = state.run is not None and await self._is_in_newest_turn(live, row.first_seq)
+        is_running = state.run is not None and await self._is_in_newest_turn(session, row.first_seq)
         if not is_running:
             is_named = request.chat.message_id == last.id
-            if is_named or (has_failed(state) and await self._is_in_newest_turn(live, row.first_seq)):
+            if is_named or (has_failed(state) and await self._is_in_newest_turn(session, row.first_seq)):
                 return _ask_again(known)
         return StreamRun(row.run_id, row.first_seq)
 
     async def _known_messages(
-        self, request: PostedRequest, live: SessionView
+        self, request: PostedRequest, session: SessionView
     ) -> tuple[Collection[str], dict[str, int]]:
         """Those ids of the request's user messages that the log has, and the events of those in the active branch."""
         ids = [each.id for each in request.messages if each.role == "user"]
         if request.chat.message_id is not None:
             ids.append(request.chat.message_id)
-        known = await self._engine.history.find_message_ids(live, ids) if ids else {}
-        visible = {own: seq for own, seq in known.items() if live.state.is_visible(seq)}
+        known = await self._engine.history.find_message_ids(session, ids) if ids else {}
+        visible = {own: seq for own, seq in known.items() if session.state.is_visible(seq)}
         if len(visible) < len(known):  # the newest message with an id may be hidden, and an older one not
             hidden = [SentMessage(own, is_user=True) for own in known.keys() - visible.keys()]
-            for stored in (await self._engine.history.compare(live, hidden, known)).stored:
+            for stored in (await self._engine.history.compare(session, hidden, known)).stored:
                 if stored.is_visible:
                     visible |= {each.id: stored.seq for each in hidden if stored.has_id(each.id)}
         return known.keys(), visible
 
-    async def _regenerate(self, request: PostedRequest, live: SessionView, visible: dict[str, int]) -> StartRun:
+    async def _regenerate(self, request: PostedRequest, session: SessionView, visible: dict[str, int]) -> StartRun:
         """Repeat the user message that precedes the answer to replace."""
         messages, wanted = request.messages, request.chat.message_id
         place = next((index for index, each in enumerate(messages) if each.id == wanted), None)
         before = messages if place is None else messages[: place + 1]
         if place is None and wanted is not None:
-            row = await self._engine.history.run_row(live.state.owner, RunId(wanted))
-            if row is not None and row.session_id == live.state.session_id:
-                known = await self._message_of_run(live, row.first_seq)
+            row = await self._engine.history.run_row(session.state.owner, RunId(wanted))
+            if row is not None and row.session_id == session.state.session_id:
+                known = await self._message_of_run(session, row.first_seq)
                 if known is not None:
                     return _ask_again(known)
-            if (known := await self._user_message(live, visible.get(wanted))) is not None:
+            if (known := await self._user_message(session, visible.get(wanted))) is not None:
                 return _ask_again(known)
         for index in range(len(before) - 1, -1, -1):
             message = before[index]
-            known = await self._user_message(live, visible.get(message.id)) if message.role == "user" else None
+            known = await self._user_message(session, visible.get(message.id)) if message.role == "user" else None
             if known is not None:
                 path = f"messages[{index}]"
                 if requests.has_content(message, known.message, path):
                     return _ask_again(known)
                 return StartRun((requests.user_input(message, path),), known.logged.seq)
-        turn = await self.newest_turn(live)
-        known = None if turn is None else await self._message_of_run(live, turn.first.first_seq)
+        turn = await self.newest_turn(session)
+        known = None if turn is None else await self._message_of_run(session, turn.first.first_seq)
         if known is None:
             raise NothingToRegenerate
         return _ask_again(known)
 
-    async def _continue(self, request: PostedRequest, live: SessionView) -> StartRun | StreamRun:
+    async def _continue(self, request: PostedRequest, session: SessionView) -> StartRun | StreamRun:
         """Take the answers of a page; if another request was faster, stream what it led to."""
-        if not is_busy(live.state) and requests.answers_of(request.messages, live.state, request.dialect):
+        if not is_busy(session.state) and requests.answers_of(request.messages, session.state, request.dialect):
             return StartRun(())
-        call_id, turn = requests.last_call_of(request.messages), await self.newest_turn(live)
+        call_id, turn = requests.last_call_of(request.messages), await self.newest_turn(session)
         if call_id is not None and turn is not None and len(turn.runs) > 1:
-            asking = await self._run_of_call(live, turn, call_id)
+            asking = await self._run_of_call(session, turn, call_id)
             following = None if asking is None else turn.runs[asking + 1 : asking + 2]
             if following:
                 return StreamRun(following[0].run_id, following[0].first_seq)
-        if is_busy(live.state):
+        if is_busy(session.state):
             raise SessionBusy("a run of this session is active")
         raise NothingToAnswer
 
-    async def _run_of_call(self, live: SessionView, turn: Turn, call_id: CallId) -> int | None:
+    async def _run_of_call(self, session: SessionView, turn: Turn, call_id: CallId) -> int | None:
         """The place in the turn of the run that made a call."""
-        for logged in await self._engine.history.events(live, turn.first.first_seq - 1):
+        for logged in await self._engine.history.events(session, turn.first.first_seq - 1):
             if isinstance(logged.event, CallOpened) and logged.event.call.call_id == call_id:
                 return next((place for place, run in enumerate(turn.runs) if run.run_id == logged.run_id), None)
         return None
 
-    async def _user_message(self, live: SessionView, seq: int | None) -> _UserMessage | None:
+    async def _user_message(self, session: SessionView, seq: int | None) -> _UserMessage | None:
         """The user message that an event added, with its attachments; None if the event is another."""
         if seq is None:
             return None
-        logged = await self._engine.history.event(live, seq)
-        logged = await self._engine.attachments.restore_event(live.state.session_id, logged)
+        logged = await self._engine.history.event(session, seq)
+        logged = await self._engine.attachments.restore_event(session.state.session_id, logged)
         message = logged.event.message if isinstance(logged.event, MessageAdded) else None
         return _UserMessage(logged, message) if isinstance(message, core.UserMessage) and message.loop == ROOT else None
 
-    async def _message_of_run(self, live: SessionView, first_seq: int) -> _UserMessage | None:
+    async def _message_of_run(self, session: SessionView, first_seq: int) -> _UserMessage | None:
         """The last user message with which the turn of a run began, if it is in the active branch."""
-        turn = await self._engine.history.turn_at(live, first_seq)
+        turn = await self._engine.history.turn_at(session, first_seq)
         if turn is None:
             return None
-        added = [each.seq for each in await self._beginning(live, turn.first.first_seq) if _adds_message(each)]
-        return await self._user_message(live, added[-1]) if added and live.state.is_visible(added[-1]) else None
+        added = [each.seq for each in await self._beginning(session, turn.first.first_seq) if _adds_message(each)]
+        return await self._user_message(session, added[-1]) if added and session.state.is_visible(added[-1]) else None
 
-    async def _beginning(self, live: SessionView, first_seq: int) -> list[LoggedEvent]:
+    async def _beginning(self, session: SessionView, first_seq: int) -> list[LoggedEvent]:
         """The events of a run before its first step."""
-        events = await self._engine.history.events(live, first_seq - 1, first_seq + RUN_BEGINNING)
+        events = await self._engine.history.events(session, first_seq - 1, first_seq + RUN_BEGINNING)
         return list(takewhile(_starts_run, events))
 
-    async def end_of_beginning(self, live: SessionView, first_seq: int) -> int:
+    async def end_of_beginning(self, session: SessionView, first_seq: int) -> int:
         """The event with which a run begins to answer."""
-        beginning = await self._beginning(live, first_seq)
+        beginning = await self._beginning(session, first_seq)
         return beginning[-1].seq + 1 if beginning else first_seq
 
-    async def newest_turn(self, live: SessionView) -> Turn | None:
+    async def newest_turn(self, session: SessionView) -> Turn | None:
         """The turn of the newest run, in any branch; None if there is none."""
-        seq = live.state.last_run_seq
-        return await self._engine.history.turn_at(live, seq) if seq else None
+        seq = session.state.last_run_seq
+        return await self._engine.history.turn_at(session, seq) if seq else None
 
-    async def _is_in_newest_turn(self, live: SessionView, first_seq: int) -> bool:
-        turn = await self.newest_turn(live)
+    async def _is_in_newest_turn(self, session: SessionView, first_seq: int) -> bool:
+        turn = await self.newest_turn(session)
         return turn is not None and any(run.first_seq == first_seq for run in turn.runs)
 
 

@@ -159,9 +159,9 @@ class _Handlers(Handlers):
     async def rename(self, request: Request) -> wire.Chat:
         """Give a chat a title."""
         title = wire.decode_title(await read_body(request, self._options.body_limit))
-        async with self._chat(request) as live:
-            await self._engine.change(live, SettingsChange(title=title))
-            return _chat(live.state)
+        async with self._chat(request) as session:
+            await self._engine.change(session, SettingsChange(title=title))
+            return _chat(session.state)
 
     @endpoint("DELETE", "/{agent}/{chat:path}", returns="The chat is gone; a run was stopped.")
     async def delete(self, request: Request) -> None:
@@ -189,8 +189,8 @@ class _Handlers(Handlers):
         """
         limit = parse_query_number(request.query_params, "limit", DEFAULT_MESSAGES, DEFAULT_MESSAGES)
         try:
-            async with self._chat(request) as live:
-                return await self._history(request, live, limit)
+            async with self._chat(request) as session:
+                return await self._history(request, session, limit)
         except (SessionNotFound, AgentNotChangeable):
             return []
 
@@ -229,8 +229,8 @@ class _Handlers(Handlers):
         The end is durable when this answers. Calls that wait are cancelled.
         """
         try:
-            async with self._chat(request) as live:
-                return wire.StopResponse(stopped=await self._engine.stop_run(live))
+            async with self._chat(request) as session:
+                return wire.StopResponse(stopped=await self._engine.stop_run(session))
         except (SessionNotFound, AgentNotChangeable):
             return wire.StopResponse(stopped=False)
 
@@ -239,27 +239,29 @@ class _Handlers(Handlers):
     @asynccontextmanager
     async def _chat(self, request: Request) -> AsyncIterator[SessionView]:
         chat_id = _check_chat_id(request.path_params["chat"])
-        live = await self._chats.find(principal_of(request), request.path_params["agent"], chat_id)
-        with self._engine.lease(live):
-            yield live
+        session = await self._chats.find(principal_of(request), request.path_params["agent"], chat_id)
+        with self._engine.lease(session):
+            yield session
 
     def _dialect(self, request: Request) -> wire.Dialect:
         return wire.dialect_of(header(request.scope, b"x-ai-sdk-version"), self._options.dialect)
 
-    async def _history(self, request: Request, live: SessionView, limit: int) -> Response:
+    async def _history(self, request: Request, session: SessionView, limit: int) -> Response:
         """The newest messages before the one that the request names."""
-        before, run, history = request.query_params.get("before"), live.state.run, self._engine.history
-        shows_open, session_id = request.query_params.get("open") == "1" or before is not None, live.state.session_id
+        before, run, history = request.query_params.get("before"), session.state.run, self._engine.history
+        shows_open, session_id = request.query_params.get("open") == "1" or before is not None, session.state.session_id
         events, is_whole = list[LoggedEvent](), True
-        async for page in history.newest_events(live, None if before is None else await self._end_before(live, before)):
-            events[:0] = [each for each in page if live.state.is_visible(each.seq)]
+        async for page in history.newest_events(
+            session, None if before is None else await self._end_before(session, before)
+        ):
+            events[:0] = [each for each in page if session.state.is_visible(each.seq)]
             if count_user_messages(events) > limit:
                 is_whole = False
                 break
         records: list[Record] = list(events)
         if shows_open and run is not None and events and events[-1].seq >= run.started_seq:
             records = [each for each in events if each.seq < run.started_seq]
-            records += await history.run_records(live, run.run_id, run.started_seq)
+            records += await history.run_records(session, run.run_id, run.started_seq)
         found = ChatHistory(session_id, self._dialect(request))
         for record in records:
             if isinstance(record, LoggedEvent) and isinstance(record.event, MessageAdded):
@@ -272,15 +274,15 @@ class _Handlers(Handlers):
             headers["x-dragoman-more"] = "true"
         return json_response(shown, headers=headers)
 
-    async def _end_before(self, live: SessionView, message_id: str) -> int:
+    async def _end_before(self, session: SessionView, message_id: str) -> int:
         """The event before which the messages before that one end. Raises InvalidCursor."""
-        known = await self._engine.history.find_message_ids(live, [message_id])
+        known = await self._engine.history.find_message_ids(session, [message_id])
         if message_id in known:
             return known[message_id]
-        row = await self._engine.history.run_row(live.state.owner, RunId(message_id))
-        if row is None or row.session_id != live.state.session_id:
+        row = await self._engine.history.run_row(session.state.owner, RunId(message_id))
+        if row is None or row.session_id != session.state.session_id:
             raise InvalidCursor("before: this chat has no such message")
-        return await Decisions(self._engine).end_of_beginning(live, row.first_seq)
+        return await Decisions(self._engine).end_of_beginning(session, row.first_seq)
 
 
 def _check_chat_id(chat_id: str) -> str:

@@ -15,7 +15,7 @@ def lease_readable(engine: Engine, user: UserId, public_id: str) -> SessionLease
 async def lease_owned(engine: Engine, user: UserId, public_id: str) -> SessionLease:
     """Lease a session for writing. Raises Forbidden if it is another user's, who shares it."""
     name = parse_session_name(public_id)
-    live = await engine.find_session(user, name, include_shared=True)
-    if live.state.owner != user:
+    session = await engine.find_session(user, name, include_shared=True)
+    if session.state.owner != user:
         raise Forbidden("this session is shared with you to read")
     return engine.session(user, name)

@@ -11,18 +11,18 @@ from dragoman.protocols.blade.projection.turns import TurnBuilder
 from dragoman.protocols.blade.wire.sessions import HistoryNode, node_of
 
 
-def tool_titles(engine: Engine, live: SessionView) -> Mapping[str, str]:
+def tool_titles(engine: Engine, session: SessionView) -> Mapping[str, str]:
     """Return the names for people of the agent's tools."""
-    spec = engine.find_spec(live.state.agent)
+    spec = engine.find_spec(session.state.agent)
     return {} if spec is None else {tool.spec.name: tool.spec.title for tool in spec.tools if tool.spec.title}
 
 
-async def load_projection(engine: Engine, live: SessionView) -> Projection:
+async def load_projection(engine: Engine, session: SessionView) -> Projection:
     """Load everything that is durable now, with all turns."""
-    projection = Projection(live.state.session_id, tool_titles(engine, live), keeps_finished_turns=True)
+    projection = Projection(session.state.session_id, tool_titles(engine, session), keeps_finished_turns=True)
     projection.emitter.is_quiet = True
-    durable = live.durable_cursor
-    with engine.follow(live, START) as reader:
+    durable = session.durable_cursor
+    with engine.follow(session, START) as reader:
         while reader.cursor < durable:
             for record in await reader.next():
                 projection.feed(record)
@@ -31,9 +31,9 @@ async def load_projection(engine: Engine, live: SessionView) -> Projection:
     return projection
 
 
-def active_turns(live: SessionView, projection: Projection) -> Sequence[TurnBuilder]:
+def active_turns(session: SessionView, projection: Projection) -> Sequence[TurnBuilder]:
     """Return the turns of the active branch, without ends of chats on other branches; mark those that are compacted."""
-    state = live.state if projection.state is None else projection.state
+    state = session.state if projection.state is None else projection.state
     turns = [each for each in projection.turns.all if state.is_visible(each.first_seq)]
     for each in turns:
         if each.chat_end is not None and state.is_visible(each.chat_end_seq):

@@ -66,17 +66,19 @@ class ArchiveHandlers(BladeHandlers):
         self._read_semaphore = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
     @endpoint("GET", f"{SESSION}/export", access="owner", media_type="application/zip")
-    async def export(self, live: SessionView) -> Response:
+    async def export(self, session: SessionView) -> Response:
         """Export a session as a ZIP archive."""
-        await self._audit.record("session.exported", target=live.state.session_id)
-        projection = await load_projection(self.engine, live)
-        active = active_turns(live, projection)
+        await self._audit.record("session.exported", target=session.state.session_id)
+        projection = await load_projection(self.engine, session)
+        active = active_turns(session, projection)
         remove_memories(projection.turns.all)
-        detail = translate.detail_of(live.state, None, is_owner=False)
-        session = {name: getattr(detail, name) for name in EXPORTED_FIELDS}
+        detail = translate.detail_of(session.state, None, is_owner=False)
+        exported = {name: getattr(detail, name) for name in EXPORTED_FIELDS}
         turns, nodes = [each.turn for each in active], nodes_of(projection, active)
-        content = await asyncio.to_thread(session_archive.write_archive, session, turns, nodes, self.engine.clock.now())
-        name = f"session-{live.state.session_id}.zip"
+        content = await asyncio.to_thread(
+            session_archive.write_archive, exported, turns, nodes, self.engine.clock.now()
+        )
+        name = f"session-{session.state.session_id}.zip"
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return Response(content, 200, headers, "application/zip")
 
@@ -112,9 +114,9 @@ class ArchiveHandlers(BladeHandlers):
             change=SettingsChange(title=title or None),
         )
         limits = msgspec.structs.replace(engine.limits, seeds=session_archive.MAX_MESSAGES)
-        live = await engine.create(principal.user, create, limits=limits)
-        detail = msgspec.structs.asdict(session_detail(engine, live))
-        return ImportedSession(**detail, session_id=public_session_id(live.state.session_id))
+        session = await engine.create(principal.user, create, limits=limits)
+        detail = msgspec.structs.asdict(session_detail(engine, session))
+        return ImportedSession(**detail, session_id=public_session_id(session.state.session_id))
 
     async def _read_form_archive(self, request: Request) -> tuple[Archive, dict[str, str]]:
         """Read the archive of a form, and the form's other fields."""

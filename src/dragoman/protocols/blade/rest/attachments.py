@@ -23,10 +23,10 @@ class AttachmentHandlers(BladeHandlers):
     """The handler of attachments. `projection.blocks` makes their URLs."""
 
     @endpoint("GET", f"{SESSION}/attachments/{{attachment}}", access="reader", media_type="application/octet-stream")
-    async def get(self, live: SessionView, attachment: str) -> Response:
+    async def get(self, session: SessionView, attachment: str) -> Response:
         """Get the content of an attachment."""
         found = _NAME.fullmatch(attachment)
-        block = None if found is None else await self._find_block(live, int(found[1]), int(found[2]))
+        block = None if found is None else await self._find_block(session, int(found[1]), int(found[2]))
         if block is None or not block.url.startswith("data:"):
             raise NotFound("there is no such attachment")
         attached = attachment_of(block)
@@ -36,12 +36,12 @@ class AttachmentHandlers(BladeHandlers):
             headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(attached.name or 'attachment')}"
         return Response(_content_of(block.url), 200, headers, media_type)
 
-    async def _find_block(self, live: SessionView, seq: int, index: int) -> Image | File | None:
+    async def _find_block(self, session: SessionView, seq: int, index: int) -> Image | File | None:
         """Find a block by the event of the log that added it, and its index in the message."""
-        events = await self.engine.history.events(live, seq - 1, seq)
+        events = await self.engine.history.events(session, seq - 1, seq)
         if not events:
             return None
-        event = (await self.engine.attachments.restore_event(live.state.session_id, events[0])).event
+        event = (await self.engine.attachments.restore_event(session.state.session_id, events[0])).event
         block: object = None
         if isinstance(event, MessageAdded) and not isinstance(event.message.content, str):
             block = next(iter(event.message.content[index : index + 1]), None)

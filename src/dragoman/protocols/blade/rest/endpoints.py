@@ -101,14 +101,15 @@ class BladeHandlers(Handlers):
                 arguments["body"] = decode_body(decoder, await read_json_body(request, declared.body_limit) or b"{}")
             if declared.access is None:
                 return declared.to_response(await handler(self, **arguments))
-            user, session = principal_of(request).user, request.path_params["session"]
+            user, name = principal_of(request).user, request.path_params["session"]
             if declared.access == "owner":
-                lease = await lease_owned(self.engine, user, session)
+                lease = await lease_owned(self.engine, user, name)
             else:
-                lease = lease_readable(self.engine, user, session)
-            async with lease as live:
-                response = declared.to_response(await handler(self, live=live, **arguments))
-                await live.until_durable(live.state.seq)  # what the response shows
+                lease = lease_readable(self.engine, user, name)
+            async with lease as session:
+                arguments["session"] = session  # in place of its name
+                response = declared.to_response(await handler(self, **arguments))
+                await session.until_durable(session.state.seq)  # what the response shows
                 return response
 
         return respond

@@ -47,33 +47,33 @@ class ReplayHandlers(BladeHandlers):
     """Handlers of replays."""
 
     @endpoint("GET", f"{SESSION}/replay/preview", access="reader")
-    async def preview(self, live: SessionView) -> ReplayPreview:
+    async def preview(self, session: SessionView) -> ReplayPreview:
         """Check whether a session can be replayed."""
-        reason = "a chat of this session is running" if is_busy(live.state) else None
-        if reason is None and not (await self.engine.replays.make_recording(live)).total:
+        reason = "a chat of this session is running" if is_busy(session.state) else None
+        if reason is None and not (await self.engine.replays.make_recording(session)).total:
             reason = "the session has no completed turn"
         return ReplayPreview(
-            session_id=chat.public_session_id(live.state.session_id),
-            intent=live.state.title(),
+            session_id=chat.public_session_id(session.state.session_id),
+            intent=session.state.title(),
             supported=reason is None,
             reason=reason,
         )
 
     @endpoint("POST", f"{SESSION}/replay", access="owner", example={"speed": 2})
-    async def start(self, live: SessionView, body: StartReplay) -> CreatedSession:
+    async def start(self, session: SessionView, body: StartReplay) -> CreatedSession:
         """Replay a session in a new one."""
-        replay = await self.engine.create_replay(live, body.speed, protocol=translate.PROTOCOL)
+        replay = await self.engine.create_replay(session, body.speed, protocol=translate.PROTOCOL)
         return CreatedSession(chat.public_session_id(replay.state.session_id))
 
     @endpoint("PATCH", f"{SESSION}/replay", access="owner", example={"speed": 5})
-    async def change(self, live: SessionView, body: ChangeReplay) -> ReplayResult:
+    async def change(self, session: SessionView, body: ChangeReplay) -> ReplayResult:
         """Change a replay's speed, or leave it."""
-        replay = live.state.settings.replay
+        replay = session.state.settings.replay
         if replay is None:
             raise Conflict("this session is not a replay")
         is_on = replay.is_on and body.status is None
         changed = msgspec.structs.replace(replay, speed=body.speed or replay.speed, is_on=is_on)
-        await self.engine.change(live, SettingsChange(replay=changed))
-        state = replay_state_of(live.state)
+        await self.engine.change(session, SettingsChange(replay=changed))
+        state = replay_state_of(session.state)
         assert state is not None, "it is a replay"
         return ReplayResult(state)

@@ -60,8 +60,8 @@ class SessionHandlers(BladeHandlers):
             memory_enabled=self._memory_default if memory is None else memory,
             change=change,
         )
-        live = await self.engine.create(principal.user, create)
-        return CreatedSession(public_session_id(live.state.session_id))
+        session = await self.engine.create(principal.user, create)
+        return CreatedSession(public_session_id(session.state.session_id))
 
     @endpoint("GET", "/sessions", parameters=_SEARCH_QUERY)
     async def page(self, principal: Principal, query: Mapping[str, str], request: Request) -> SessionPage:
@@ -84,14 +84,16 @@ class SessionHandlers(BladeHandlers):
         return page
 
     @endpoint("GET", SESSION, access="reader")
-    async def get(self, principal: Principal, live: SessionView) -> SessionDetail:
+    async def get(self, principal: Principal, session: SessionView) -> SessionDetail:
         """Get a session."""
-        return session_detail(self.engine, live, is_owner=live.state.owner == principal.user)
+        return session_detail(self.engine, session, is_owner=session.state.owner == principal.user)
 
     @endpoint("PATCH", SESSION, access="owner", example={"intent": "another task"})
-    async def rename(self, live: SessionView, body: wire.Rename) -> SessionDetail:
+    async def rename(self, session: SessionView, body: wire.Rename) -> SessionDetail:
         """Rename a session."""
-        return await self._change(live, SettingsChange(title=check_text(body.intent, "intent", wire.MAX_INTENT_CHARS)))
+        return await self._change(
+            session, SettingsChange(title=check_text(body.intent, "intent", wire.MAX_INTENT_CHARS))
+        )
 
     @endpoint("DELETE", SESSION)
     async def delete(self, principal: Principal, session: str) -> dict[str, bool]:
@@ -102,33 +104,33 @@ class SessionHandlers(BladeHandlers):
         return {"deleted": True}
 
     @endpoint("PUT", f"{SESSION}/env", access="owner", example={"env": {"NAME": "value"}}, body_limit=BODY_LIMIT)
-    async def put_env(self, live: SessionView, body: wire.Environment) -> SessionDetail:
+    async def put_env(self, session: SessionView, body: wire.Environment) -> SessionDetail:
         """Replace a session's variables."""
         check_variables(body.env, "env")
-        return await self._change(live, SettingsChange(env=body.env))
+        return await self._change(session, SettingsChange(env=body.env))
 
     @endpoint("PATCH", f"{SESSION}/pin", access="owner", example={"pinned": True})
-    async def set_pinned(self, live: SessionView, body: wire.Pin) -> SessionDetail:
+    async def set_pinned(self, session: SessionView, body: wire.Pin) -> SessionDetail:
         """Pin or unpin a session."""
-        return await self._change(live, SettingsChange(pinned=body.pinned))
+        return await self._change(session, SettingsChange(pinned=body.pinned))
 
     @endpoint("PATCH", f"{SESSION}/sharing", access="owner", example={"shared": True})
-    async def set_shared(self, live: SessionView, body: wire.Sharing) -> dict[str, bool]:
+    async def set_shared(self, session: SessionView, body: wire.Sharing) -> dict[str, bool]:
         """Let other users read a session."""
-        await self.engine.change(live, SettingsChange(shared=body.shared))
+        await self.engine.change(session, SettingsChange(shared=body.shared))
         return {"shared": body.shared}
 
     @endpoint("PATCH", f"{SESSION}/memory", access="owner", example={"memory_enabled": False})
-    async def set_memory_enabled(self, live: SessionView, body: wire.MemorySetting) -> dict[str, bool]:
+    async def set_memory_enabled(self, session: SessionView, body: wire.MemorySetting) -> dict[str, bool]:
         """Switch memory on or off."""
-        await self.engine.change(live, SettingsChange(memory_enabled=body.memory_enabled))
+        await self.engine.change(session, SettingsChange(memory_enabled=body.memory_enabled))
         return {"memory_enabled": body.memory_enabled}
 
-    async def _change(self, live: SessionView, change: SettingsChange) -> SessionDetail:
-        await self.engine.change(live, change)
-        return session_detail(self.engine, live)
+    async def _change(self, session: SessionView, change: SettingsChange) -> SessionDetail:
+        await self.engine.change(session, change)
+        return session_detail(self.engine, session)
 
 
-def session_detail(engine: Engine, live: SessionView, *, is_owner: bool = True) -> SessionDetail:
+def session_detail(engine: Engine, session: SessionView, *, is_owner: bool = True) -> SessionDetail:
     """Return the detail form of a session."""
-    return translate.detail_of(live.state, engine.find_spec(live.state.agent), is_owner=is_owner)
+    return translate.detail_of(session.state, engine.find_spec(session.state.agent), is_owner=is_owner)

@@ -65,24 +65,24 @@ class ShareHandlers(BladeHandlers):
         return routes if self._is_enabled else [each._replace(handler=_refuse) for each in routes]
 
     @endpoint("POST", f"{SESSION}/share", access="owner", example={"ttl_seconds": 3600}, headers=PRIVATE_HEADERS)
-    async def create(self, request: Request, live: SessionView, body: NewShare) -> CreatedShare:
+    async def create(self, request: Request, session: SessionView, body: NewShare) -> CreatedShare:
         """Create a link that shows a session."""
         ttl = None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds)
-        token, share = await self._shares.create(live.state.owner, live.state.session_id, ttl)
+        token, share = await self._shares.create(session.state.owner, session.state.session_id, ttl)
         base = self._public_url or f"{request.url.scheme}://{request.url.netloc}"
         url = f"{base.rstrip('/')}{request.scope.get('root_path', '')}/share/{token}"
         return CreatedShare(share_id(share), share.created_at, share.expires_at, token, url)
 
     @endpoint("GET", f"{SESSION}/share", access="owner", headers=PRIVATE_HEADERS)
-    async def list_links(self, live: SessionView) -> list[ShareInfo]:
+    async def list_links(self, session: SessionView) -> list[ShareInfo]:
         """List the newest valid links of a session, at most 1,000, newest first. Their tokens are not stored."""
-        shares = await self._shares.of_session(live.state.session_id)
+        shares = await self._shares.of_session(session.state.session_id)
         return [ShareInfo(share_id(each), each.created_at, each.expires_at) for each in shares]
 
     @endpoint("DELETE", f"{SESSION}/share/{{token}}", access="owner")
-    async def revoke(self, live: SessionView, token: str) -> dict[str, bool]:
+    async def revoke(self, session: SessionView, token: str) -> dict[str, bool]:
         """Revoke a link. In place of its token, its ID from the list will do."""
-        await self._shares.revoke(live.state.session_id, token)
+        await self._shares.revoke(session.state.session_id, token)
         return {"revoked": True}
 
     @endpoint("GET", "/share/{token}", is_open=True, headers=PRIVATE_HEADERS)
@@ -90,8 +90,8 @@ class ShareHandlers(BladeHandlers):
         """Get the turns of a shared session."""
         share = await self._shares.resolve(token, address_of(request.scope))
         try:
-            async with self.engine.session(share.owner, share.session_id) as live:
-                turns = active_turns(live, await load_projection(self.engine, live))
+            async with self.engine.session(share.owner, share.session_id) as session:
+                turns = active_turns(session, await load_projection(self.engine, session))
         except SessionNotFound as error:
             raise NotFound("there is no such link") from error
         remove_memories(turns)

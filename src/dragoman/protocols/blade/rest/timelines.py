@@ -20,31 +20,31 @@ class TimelineHandlers(BladeHandlers):
     """Handlers of timelines."""
 
     @endpoint("GET", f"{SESSION}/runs/{{run}}", access="reader")
-    async def get(self, live: SessionView, run: str) -> wire.RunTimeline:
+    async def get(self, session: SessionView, run: str) -> wire.RunTimeline:
         """Get the timeline of a chat, with the chats that only answer its calls."""
-        return to_run_timeline(await self._load(live, run))
+        return to_run_timeline(await self._load(session, run))
 
     @endpoint("GET", f"{SESSION}/runs/{{run}}/steps/{{turn}}", access="reader")
-    async def get_input(self, live: SessionView, run: str, turn: str) -> wire.ModelInput:
+    async def get_input(self, session: SessionView, run: str, turn: str) -> wire.ModelInput:
         """Get the messages before a model call, as far as the log has them."""
-        timeline = await self._load(live, run)
+        timeline = await self._load(session, run)
         step = next((each for each in timeline.steps if public_turn_id(each.message_id) == turn), None)
         if step is None:
             raise NotFound("there is no such model call in this run")
-        return to_model_input(input_of_step(await self.engine.history.events(live, 0, step.first_seq), step.loop))
+        return to_model_input(input_of_step(await self.engine.history.events(session, 0, step.first_seq), step.loop))
 
-    async def _load(self, live: SessionView, name: str) -> Timeline:
+    async def _load(self, session: SessionView, name: str) -> Timeline:
         """Load the turn of a run. Raises NotFound."""
         history = self.engine.history
-        row = await history.run_row(live.state.owner, parse_run_id(name))
-        if row is None or row.session_id != live.state.session_id:
+        row = await history.run_row(session.state.owner, parse_run_id(name))
+        if row is None or row.session_id != session.state.session_id:
             raise NotFound("there is no such run in this session")
-        turn = await history.turn_at(live, row.first_seq)
+        turn = await history.turn_at(session, row.first_seq)
         if turn is None:
             raise NotFound("the run has not started")
         last = turn.newest.last_seq
         up_to = None if last is None else last + MAX_TRAILING_EVENTS
-        events = await history.events(live, turn.first.first_seq - 1, up_to)
+        events = await history.events(session, turn.first.first_seq - 1, up_to)
         return timeline_of(list(takewhile(lambda logged: not _starts_another(logged, turn), events)))
 
 

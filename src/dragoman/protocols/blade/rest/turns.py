@@ -39,36 +39,36 @@ class TurnHandlers(BladeHandlers):
     # --- turns ------------------------------------------------------------------------------------------------------
 
     @endpoint("GET", f"{SESSION}/messages", access="reader", parameters=PAGE_QUERY)
-    async def messages(self, principal: Principal, live: SessionView, query: Mapping[str, str]) -> list[chat.Turn]:
+    async def messages(self, principal: Principal, session: SessionView, query: Mapping[str, str]) -> list[chat.Turn]:
         """List the turns of the active branch."""
         offset, limit = parse_page(query, default=MAX_OFFSET, maximum=MAX_OFFSET)
-        projection = await self._load_visible(live, principal)
+        projection = await self._load_visible(session, principal)
         for group in alternatives_of(branches_in(projection), projection.turns.all):
             versions = [chat.Alternative(chat.checkpoint_id(each.first_seq), each.turn.turn_id) for each in group]
             for each in group:
                 each.turn.alternatives = versions
-        turns = active_turns(live, projection)
+        turns = active_turns(session, projection)
         return [each.turn for each in turns[offset : offset + limit]]
 
     @endpoint("GET", f"{SESSION}/history", access="reader")
-    async def history(self, live: SessionView) -> wire.History:
+    async def history(self, session: SessionView) -> wire.History:
         """List the entries of all branches."""
-        projection = await load_projection(self.engine, live)
+        projection = await load_projection(self.engine, session)
         return wire.History(
-            nodes=nodes_of(projection, active_turns(live, projection)), tools_tokens=self._tools_tokens(live)
+            nodes=nodes_of(projection, active_turns(session, projection)), tools_tokens=self._tools_tokens(session)
         )
 
     @endpoint("GET", f"{SESSION}/context-stats", access="reader")
-    async def context_stats(self, live: SessionView) -> JsonObject:
+    async def context_stats(self, session: SessionView) -> JsonObject:
         """Estimate how full the context is."""
-        turns = active_turns(live, await load_projection(self.engine, live))
+        turns = active_turns(session, await load_projection(self.engine, session))
         messages_tokens = sum(wire.tokens_of(each.turn) for each in turns if not each.turn.archived)
-        tools_tokens = self._tools_tokens(live)
+        tools_tokens = self._tools_tokens(session)
         used_tokens = messages_tokens + tools_tokens
         windows = (each.turn.context_window for each in reversed(turns) if each.turn.loop_id == ROOT)
         window = next((each for each in windows if each), 0)
         return {
-            "model": live.state.settings.model,
+            "model": session.state.settings.model,
             "context_window": window,
             "used_tokens": used_tokens,
             "system_prompt_tokens": 0,
@@ -79,14 +79,14 @@ class TurnHandlers(BladeHandlers):
         }
 
     @endpoint("POST", f"{SESSION}/compact", access="owner")
-    async def compact(self, live: SessionView) -> wire.CompactResult:
+    async def compact(self, session: SessionView) -> wire.CompactResult:
         """Compact the older part of a session."""
-        compaction = await self.engine.compact(live)
+        compaction = await self.engine.compact(session)
         if compaction is None:
             raise NothingToCompact
         fields = ("archived_count", "tokens_before", "tokens_after", "trigger")
         return wire.CompactResult(
-            compaction_id=chat.compaction_id(chat.public_session_id(live.state.session_id), live.state.seq),
+            compaction_id=chat.compaction_id(chat.public_session_id(session.state.session_id), session.state.seq),
             saved_ratio=saved_ratio(compaction.tokens_before, compaction.tokens_after),
             **{name: getattr(compaction, name) for name in fields},
         )
@@ -105,26 +105,26 @@ class TurnHandlers(BladeHandlers):
     # --- branches ---------------------------------------------------------------------------------------------------
 
     @endpoint("GET", f"{SESSION}/checkpoints", access="reader")
-    async def checkpoints(self, live: SessionView) -> list[wire.Checkpoint]:
+    async def checkpoints(self, session: SessionView) -> list[wire.Checkpoint]:
         """List the checkpoints of a session."""
-        projection = await load_projection(self.engine, live)
-        active = set(active_turns(live, projection))
+        projection = await load_projection(self.engine, session)
+        active = set(active_turns(session, projection))
         return [wire.checkpoint_of(each, active=each in active) for each in projection.turns.all if each.is_checkpoint]
 
     @endpoint("POST", f"{SESSION}/rewind", access="owner", example=_CHECKPOINT)
-    async def rewind(self, live: SessionView, body: wire.CheckpointRequest) -> wire.RewindResult:
+    async def rewind(self, session: SessionView, body: wire.CheckpointRequest) -> wire.RewindResult:
         """Go back to before a user message."""
-        before = await load_projection(self.engine, live)
+        before = await load_projection(self.engine, session)
         checkpoint = find_checkpoint(before, body.checkpoint_id)
-        active = active_turns(live, before)
+        active = active_turns(session, before)
         if checkpoint not in active:
             raise NotFound("the checkpoint is on another branch: switch to that first")
         assert checkpoint.rewind_seq is not None, "a checkpoint is a user's turn"
-        await self.engine.rewind(live, checkpoint.rewind_seq)
-        after = active_turns(live, await load_projection(self.engine, live))
+        await self.engine.rewind(session, checkpoint.rewind_seq)
+        after = active_turns(session, await load_projection(self.engine, session))
         remaining = {each.turn.turn_id for each in after}
         return wire.RewindResult(
-            session_id=chat.public_session_id(live.state.session_id),
+            session_id=chat.public_session_id(session.state.session_id),
             checkpoint_id=body.checkpoint_id,
             leaf_entry_id=after[-1].turn.id if after else None,
             removed_turn_ids=[each.turn.turn_id for each in active if each.turn.turn_id not in remaining],
@@ -132,9 +132,9 @@ class TurnHandlers(BladeHandlers):
         )
 
     @endpoint("POST", f"{SESSION}/checkout", access="reader", example=_CHECKPOINT)
-    async def checkout(self, principal: Principal, live: SessionView, body: wire.Checkout) -> wire.CheckoutResult:
+    async def checkout(self, principal: Principal, session: SessionView, body: wire.Checkout) -> wire.CheckoutResult:
         """Show a session as it was at a checkpoint."""
-        projection = await self._load_visible(live, principal)
+        projection = await self._load_visible(session, principal)
         checkpoint = find_checkpoint(projection, body.checkpoint_id)
         shown = newest_branch_with(branches_in(projection), checkpoint).entries(projection.turns.all)
         turns = entries_until(shown, checkpoint, include_turn=body.position == "turn_end")
@@ -143,30 +143,30 @@ class TurnHandlers(BladeHandlers):
         )
 
     @endpoint("POST", f"{SESSION}/switch-branch", access="owner", example=_CHECKPOINT)
-    async def switch_branch(self, live: SessionView, body: wire.CheckpointRequest) -> wire.SwitchBranchResult:
+    async def switch_branch(self, session: SessionView, body: wire.CheckpointRequest) -> wire.SwitchBranchResult:
         """Continue the branch of a checkpoint."""
-        projection = await load_projection(self.engine, live)
+        projection = await load_projection(self.engine, session)
         checkpoint = find_checkpoint(projection, body.checkpoint_id)
-        if is_busy(live.state):
+        if is_busy(session.state):
             raise SessionBusy("a run of this session is active")
-        last = live.durable_cursor.seq
+        last = session.durable_cursor.seq
         branch = newest_branch_with(branches_of(projection.branch_marks, last), checkpoint)
         if branch.end < last:
-            await self.engine.switch_branch(live, (*branch.hidden, (branch.end + 1, last)))
+            await self.engine.switch_branch(session, (*branch.hidden, (branch.end + 1, last)))
         leaf = branch.entries(projection.turns.all)[-1]
         return wire.SwitchBranchResult(
-            session_id=chat.public_session_id(live.state.session_id), leaf_entry_id=leaf.turn.id
+            session_id=chat.public_session_id(session.state.session_id), leaf_entry_id=leaf.turn.id
         )
 
-    async def _load_visible(self, live: SessionView, principal: Principal) -> Projection:
+    async def _load_visible(self, session: SessionView, principal: Principal) -> Projection:
         """Load a session's turns, without the memories if the caller is not the owner."""
-        projection = await load_projection(self.engine, live)
-        if live.state.owner != principal.user:
+        projection = await load_projection(self.engine, session)
+        if session.state.owner != principal.user:
             remove_memories(projection.turns.all)
         return projection
 
-    def _tools_tokens(self, live: SessionView) -> int:
-        spec = self.engine.find_spec(live.state.agent)
+    def _tools_tokens(self, session: SessionView) -> int:
+        spec = self.engine.find_spec(session.state.agent)
         tools = () if spec is None else spec.tools
         return sum(wire.tokens_of_value(msgspec.to_builtins(tool.spec)) for tool in tools)
 

@@ -92,8 +92,8 @@ class Inbox:
         """Handle `session:subscribe`."""
         command = convert_value(data, wire.Subscribe)
         await self._wait_for_stops(socket, command.session_id)
-        async with lease_readable(self._engine, socket.principal.user, command.session_id) as live:
-            room = await self._rooms.open(live)
+        async with lease_readable(self._engine, socket.principal.user, command.session_id) as session:
+            room = await self._rooms.open(session)
             is_raw = command.event_format == "raw"
             chat, newest = room.projection.chat, room.projection.emitter.number
             is_fresh = chat is not None and (
@@ -101,7 +101,7 @@ class Inbox:
             )
             acknowledgement: JsonObject = {
                 "status": "ok",
-                "session_id": wire.public_session_id(live.state.session_id),
+                "session_id": wire.public_session_id(session.state.session_id),
                 "running": room.projection.is_running,
                 "stream_sequence": newest,
             }
@@ -127,8 +127,8 @@ class Inbox:
         if room is not None and room.delivers_to(socket):
             self._rooms.leave(room, socket)  # before any await: the end of a stopped chat may come at any time
             return {"status": "ok"}
-        async with lease_readable(self._engine, socket.principal.user, command.session_id) as live:
-            room = self._rooms.find(live.state.session_id)
+        async with lease_readable(self._engine, socket.principal.user, command.session_id) as session:
+            room = self._rooms.find(session.state.session_id)
             if room is not None:
                 self._rooms.leave(room, socket)
         return {"status": "ok"}
@@ -142,42 +142,42 @@ class Inbox:
             raise MissingFields
         socket.principal.require("use")
         await self._wait_for_stops(socket, command.session_id)
-        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
-            submit = await self._build_submit(command, live)
+        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as session:
+            submit = await self._build_submit(command, session)
             if not submit.messages and not submit.answers:
                 raise MissingFields
-            before_seq = None if command.whatif is None else await self._branch_point(live, command.whatif.from_step)
-            room = await self._rooms.open(live)
+            before_seq = None if command.whatif is None else await self._branch_point(session, command.whatif.from_step)
+            room = await self._rooms.open(session)
             release = room.start_buffering(socket)
             try:
-                result = await self._engine.start_run(live, submit, by=socket.principal.user, before_seq=before_seq)
-                await live.until_durable(result.seq)
+                result = await self._engine.start_run(session, submit, by=socket.principal.user, before_seq=before_seq)
+                await session.until_durable(result.seq)
                 if not room.contains(socket):  # a refused sender is not subscribed
                     room.join(socket, is_raw=False)
             finally:
                 asyncio.get_running_loop().call_soon(self._release, room, release)
-            session_id, run_id = wire.public_session_id(live.state.session_id), result.run_id
+            session_id, run_id = wire.public_session_id(session.state.session_id), result.run_id
             chat_run_id = wire.answer_run_id(session_id, result.seq) if run_id is None else wire.public_run_id(run_id)
             socket.chat_run_ids.append(chat_run_id)
             return {"status": "ok", "session_id": session_id, "chat_run_id": chat_run_id}
 
-    async def _build_submit(self, command: wire.ChatSend, live: SessionView) -> Submit:
+    async def _build_submit(self, command: wire.ChatSend, session: SessionView) -> Submit:
         """Return the core's form of a message. In a replay, the message is compared with the recorded one.
 
         Raises:
             Invalid: the recording is over, or cannot be played with these options.
             ReplayMismatch: the recorded message differs, and the client has not decided which one to play.
         """
-        replay = live.state.settings.replay
-        if replay is None or not replay.is_on or command.askuser_answer is not None or is_busy(live.state):
-            return translate.submit_of(command, live.state)
+        replay = session.state.settings.replay
+        if replay is None or not replay.is_on or command.askuser_answer is not None or is_busy(session.state):
+            return translate.submit_of(command, session.state)
         try:
-            turn = await self._engine.replays.next_turn(live)
+            turn = await self._engine.replays.next_turn(session)
         except SessionNotFound as error:
             raise Invalid("the recorded session was deleted") from error
-        return translate.submit_of_replay(command, live.state, turn)
+        return translate.submit_of_replay(command, session.state, turn)
 
-    async def _branch_point(self, live: SessionView, from_step: int) -> int | None:
+    async def _branch_point(self, session: SessionView, from_step: int) -> int | None:
         """Return the event before which a what-if branches off, so that `from_step` root entries remain.
 
         None if all remain. Source: specification, section 8.7.
@@ -185,7 +185,7 @@ class Inbox:
         Raises:
             Invalid: there are fewer entries.
         """
-        turns = active_turns(live, await load_projection(self._engine, live))
+        turns = active_turns(session, await load_projection(self._engine, session))
         entries = [each for each in turns if each.turn.loop_id == ROOT]
         if not 0 <= from_step <= len(entries):
             raise Invalid(f"must be from 0 to {len(entries)}", path="whatif.from_step")
@@ -224,15 +224,15 @@ class Inbox:
     async def _stop(self, socket: Socket, command: wire.ChatStop) -> str:
         if not wants_acknowledgement.get():
             await socket.wait_for_event(UNSUBSCRIBE_TIMEOUT_S)
-        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
-            run = live.state.run
-            newest = live.state.last_run if run is None else run.run_id  # the last run may wait for an answer
+        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as session:
+            run = session.state.run
+            newest = session.state.last_run if run is None else run.run_id  # the last run may wait for an answer
             if command.chat_run_id is not None and (
                 newest is None or wire.public_run_id(newest) != command.chat_run_id
             ):
                 return "idle"
-            is_stopped = await self._engine.stop_run(live)
-            await self._rooms.wait_until_sent(live)
+            is_stopped = await self._engine.stop_run(session)
+            await self._rooms.wait_until_sent(session)
             return "stopped" if is_stopped else "idle"
 
     async def _wait_for_stops(self, socket: Socket, session_name: str) -> None:
@@ -245,9 +245,9 @@ class Inbox:
         command = convert_value(data, wire.SessionCommand)
         socket.principal.require("use")
         await self._wait_for_stops(socket, command.session_id)
-        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as live:
-            compaction = await self._engine.compact(live)
-            await self._rooms.wait_until_sent(live)
+        async with await lease_owned(self._engine, socket.principal.user, command.session_id) as session:
+            compaction = await self._engine.compact(session)
+            await self._rooms.wait_until_sent(session)
         if compaction is None:
             raise NothingToCompact
         return {"status": "ok", "message": f"{compaction.archived_count} messages were compacted"}

@@ -36,16 +36,16 @@ class Room:
     def __init__(
         self,
         engine: Engine,
-        live: SessionView,
+        session: SessionView,
         on_updated: Callable[["Room", OutgoingEvent], None],
         options: PatchOptions,
     ) -> None:
-        self.session_id: SessionId = live.state.session_id
-        self.owner = live.state.owner
+        self.session_id: SessionId = session.state.session_id
+        self.owner = session.state.owner
         self._options = options
-        self.projection = new_projection(engine, live, options)
+        self.projection = new_projection(engine, session, options)
         self._engine = engine
-        self._live = live
+        self._live = session
         self._on_updated = on_updated
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sockets: dict[str, Socket] = {}
@@ -330,8 +330,8 @@ def _raw_item(event: OutgoingEvent) -> bytes:
     return item + b"}"
 
 
-def new_projection(engine: Engine, live: SessionView, options: PatchOptions) -> Projection:
+def new_projection(engine: Engine, session: SessionView, options: PatchOptions) -> Projection:
     """Return a projection of a session that has seen nothing yet."""
-    projection = Projection(live.state.session_id, tool_titles(engine, live))
+    projection = Projection(session.state.session_id, tool_titles(engine, session))
     projection.emitter.repeats_content = options.repeats_content
     return projection

@@ -63,27 +63,27 @@ class Rooms:
         """Return the room of a session, if it is open."""
         return self._rooms.get(session_id)
 
-    async def open(self, live: SessionView) -> Room:
+    async def open(self, session: SessionView) -> Room:
         """Return the room of a session, to which everything that has happened so far was sent.
 
         Join it before the next await.
         """
-        session_id = live.state.session_id
+        session_id = session.state.session_id
         lock = self._open_locks.setdefault(session_id, asyncio.Lock())
         async with lock:
-            await live.until_durable(live.state.seq)
-            await self.wait_until_sent(live)
+            await session.until_durable(session.state.seq)
+            await self.wait_until_sent(session)
             room = self._rooms.get(session_id)
             if room is None or room.has_ended:
-                room = Room(self._engine, live, self._on_updated, self._options)
+                room = Room(self._engine, session, self._on_updated, self._options)
                 await room.start()
                 self._rooms[session_id] = room
         return room
 
-    async def wait_until_sent(self, live: SessionView) -> None:
+    async def wait_until_sent(self, session: SessionView) -> None:
         """Wait until everything durable in a session was sent to its room, if it has one."""
-        if (room := self.find(live.state.session_id)) is not None:
-            await room.wait_until_sent(live.durable_cursor)
+        if (room := self.find(session.state.session_id)) is not None:
+            await room.wait_until_sent(session.durable_cursor)
 
     def leave(self, room: Room, socket: Socket) -> None:
         """Remove a socket from a room, and close the room if it was the last one."""
@@ -130,14 +130,14 @@ class Rooms:
             self._pending_list_updates[session_id] = {}
         self._send_to_lists(session_id, owner, {"deleted": True})
 
-    def on_events(self, live: SessionView, events: Sequence[LoggedEvent]) -> None:
+    def on_events(self, session: SessionView, events: Sequence[LoggedEvent]) -> None:
         """Tell the owner's sockets what changed in a session.
 
         An open room reports changed settings and branches itself, so that here only the status and the title are left.
         """
         if not self._sockets:
             return
-        state = live.state
+        state = session.state
         room = self._rooms.get(state.session_id)
         changes: JsonObject = {}
         for logged in events:
