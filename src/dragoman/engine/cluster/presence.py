@@ -24,8 +24,7 @@ class PresenceQuery:
         self._bus = bus
         self._sessions = sessions
         self.pending_queries: dict[str, set[asyncio.Event]] = {}
-        """The queries without an answer, by session."""
-        """Pending queries by session; each has its own deadline."""
+        """Queries without an answer, by session; each has its own deadline."""
 
     async def is_watched(self, session_id: SessionId) -> bool:
         """Whether the session has a reader on any server that replies in time."""
