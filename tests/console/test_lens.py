@@ -1,6 +1,7 @@
 """The protocol lens: one session, in up to four protocols at once. The run inspector: what one answer took."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -64,6 +65,23 @@ async def test_each_moment_is_a_row_with_the_events_of_every_protocol(
     await console_page.wait_for_text("协议透镜")
     await console_page.screenshot("lens-dark-zh")
     await console_page.set(theme="light", language="en")
+
+
+async def test_a_session_gets_its_title_while_the_lens_shows_it(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    made = await answer(console_server, "POST", "/aap/v3/sessions", {"agent": {"name": "rehearsal"}})
+    session = json.loads(made)["sessionId"]
+    await console_page.open("lens", session)
+    title = "document.querySelector('.lens-session').selectedOptions[0].innerText"
+    await console_page.until(f"{title}.startsWith('Untitled')")
+    await answer(
+        console_server,
+        "POST",
+        f"/aap/v3/sessions/{session}/turns",
+        {"messages": [{"role": "user", "content": "say Trains to Vienna"}]},
+    )
+    await console_page.until(f"{title} === 'say Trains to Vienna'")
 
 
 async def test_an_event_is_shown_with_its_counterparts_and_in_raw_form(

@@ -74,6 +74,33 @@ async def test_a_key_is_shown_once_works_and_is_refused_when_it_is_revoked(
         await answer(console_server, "GET", "/api/auth/me", key="laptop")
 
 
+async def test_an_admin_changes_the_budget_of_a_users_key_and_finds_it_in_the_audit_log(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    await console_page.open("keys")
+    await console_page.wait_for_text("this browser", ".item")
+    assert "Keys of all users" not in await console_page.text()
+    assert "Audit log" not in await console_page.text("nav")
+    console_page.key = console_server.key("admin")
+    await console_page.open("keys")
+    await console_page.wait_for_text("no token budget", ".all-keys .item")
+    await console_page.press("Token budget of “bob”", ".all-keys")
+    await console_page.write("Tokens per day", "5000000", "dialog")
+    await console_page.press("Save", "dialog")
+    await console_page.wait_for_text("5,000,000 tokens per day", ".all-keys .item")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("keys-admin")
+    await console_page.press("Audit log", "nav")
+    await console_page.wait_for_text("Token budget of an API key changed", ".item")
+    await console_page.write("User", "nobody")
+    await console_page.wait_for_text("No entries")
+    await console_page.write("User", "admin")
+    await console_page.choose("Action", "key.limited")
+    await console_page.until("document.querySelectorAll('.item').length === 1")
+    assert await serious_violations(console_page) == []
+    await console_page.screenshot("audit")
+
+
 ID_OF = "[...document.querySelectorAll('.item')].find((each) => each.innerText.includes('NAME')).dataset.id"
 
 

@@ -7,6 +7,11 @@ const IN_ADDRESS = /^#\/?key=([\w.~-]+)$/;
 /** Changes when another user may be signed in, so that what was loaded before is discarded. */
 export const key = signal<string | null>(readStored("key"));
 
+/** What the key allows; empty until the server has said so. */
+export const scopes = signal<readonly string[]>([]);
+
+export const isAdmin = (): boolean => scopes.value.includes("admin");
+
 let newest = key.value;
 
 /** What requests send: the key, or the newest token of the login that began with it. */

@@ -1,7 +1,16 @@
 /** Routes in the part of the address after `#`, so that the server needs no route for them. */
 import { signal } from "@preact/signals";
 
-export const PAGES = ["conversations", "lens", "memories", "keys", "schedules", "attachments", "health"] as const;
+export const PAGES = [
+    "conversations",
+    "lens",
+    "memories",
+    "keys",
+    "schedules",
+    "attachments",
+    "health",
+    "audit",
+] as const;
 /** Pages that are reached from others, and not from the navigation. */
 const DETAILS = ["run", "share"] as const;
 export type Place = (typeof PAGES | typeof DETAILS)[number];

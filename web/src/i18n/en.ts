@@ -11,6 +11,7 @@ export const en = {
     "nav.schedules": "Scheduled tasks",
     "nav.attachments": "Attachments",
     "nav.health": "Server health",
+    "nav.audit": "Audit log",
     "nav.run": "Run inspector",
     "nav.share": "Shared conversation",
 

@@ -13,6 +13,7 @@ export const zh: Record<keyof typeof en, string> = {
     "nav.schedules": "定时任务",
     "nav.attachments": "附件",
     "nav.health": "服务器状态",
+    "nav.audit": "审计日志",
     "nav.run": "运行检查器",
     "nav.share": "共享的对话",
 
@@ -62,7 +63,7 @@ export const zh: Record<keyof typeof en, string> = {
     "key.use": "继续",
     "key.forget": "退出登录",
     "login.title": "欢迎",
-    "login.why": "您将在 {provider} 登录，然后返回此处。",
+    "login.why": "你将在 {provider} 登录，然后返回此处。",
     "login.begin": "登录",
     "login.failed": "登录未成功：{reason}",
 
@@ -196,7 +197,7 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.share": "分享与导出",
     "chat.share-users": "此服务器的所有用户都可以阅读此对话",
     "chat.copy-link": "复制链接",
-    "chat.share-why": "链接始终对您有效；分享后，持有此服务器密钥的用户也可以打开。您的记忆不会被分享。",
+    "chat.share-why": "链接始终对你有效；分享后，持有此服务器密钥的用户也可以打开。你的记忆不会被分享。",
     "chat.public": "公开链接",
     "chat.public-why": "任何拥有此链接的人无需密钥即可阅读该对话，包括之后新增的内容。链接只显示一次，可随时在此撤销。",
     "chat.public-valid": "有效期",

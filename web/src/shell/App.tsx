@@ -17,6 +17,7 @@ const PARTS: Record<Place, ReturnType<typeof later>> = {
     schedules: later(() => import("../pages/schedules")),
     attachments: later(() => import("../pages/attachments")),
     health: later(() => import("../pages/health")),
+    audit: later(() => import("../pages/audit")),
     run: later(() => import("../pages/run")),
     share: later(() => import("../pages/share")),
 };

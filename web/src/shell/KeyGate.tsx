@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { api, isKeyRefused } from "../api/client";
 import { ApiError } from "../api/errors";
-import { key, useKey } from "../api/key";
+import { key, scopes, useKey } from "../api/key";
 import { Button } from "../components/Button";
 import { TextField } from "../components/Field";
 import { Failed } from "../components/Empty";
@@ -20,7 +20,7 @@ export function KeyGate({ children }: { children: ComponentChildren }) {
     const state = useSignal<State>("asking");
     const check = async (): Promise<void> => {
         try {
-            await api.get(WHO);
+            scopes.value = (await api.get<{ scopes?: readonly string[] }>(WHO)).scopes ?? [];
             isKeyRefused.value = false;
             state.value = "open";
         } catch (error) {

@@ -4,9 +4,9 @@ import { signOut } from "../api/login";
 import { Button, IconButton } from "../components/Button";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
-import { address, go, PAGES, to } from "../browser/router";
+import { address, go, to } from "../browser/router";
 import { openHelp } from "./Shortcuts";
-import { ICONS } from "./icons";
+import { ICONS, offeredPages } from "./pages";
 import { nextTheme, theme, type Theme } from "./theme";
 
 const THEMES: Record<Theme, IconName> = { auto: "theme", light: "sun", dark: "moon" };
@@ -35,7 +35,7 @@ export function Navigation() {
                 />
             </div>
             <nav aria-label={t("nav.label")} onClick={() => (isOpen.value = false)}>
-                {PAGES.map((place) => (
+                {offeredPages().map((place) => (
                     <a key={place} class="place" href={to(place)} aria-current={place === here ? "page" : undefined}>
                         <Icon name={ICONS[place]} />
                         {t(`nav.${place}`)}

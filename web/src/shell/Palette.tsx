@@ -3,11 +3,11 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import { api } from "../api/client";
 import { type Command, offeredCommands } from "../browser/commands";
-import { go, PAGES } from "../browser/router";
+import { go } from "../browser/router";
 import { bare, type SessionPage } from "../chat/wire";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
-import { ICONS } from "./icons";
+import { ICONS, offeredPages } from "./pages";
 import { nextTheme } from "./theme";
 
 const SEARCH_DELAY_MS = 150;
@@ -92,7 +92,7 @@ export function Palette({ onClose, onHelp }: Props) {
 function general(onHelp: () => void): Command<IconName>[] {
     return [
         { id: "new", icon: "plus", label: t("chat.new"), run: () => go("conversations") },
-        ...PAGES.map((place) => ({
+        ...offeredPages().map((place) => ({
             id: `page ${place}`,
             icon: ICONS[place],
             label: t("palette.go", { page: t(`nav.${place}`) }),

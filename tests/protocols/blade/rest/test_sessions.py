@@ -55,7 +55,8 @@ async def test_what_a_client_asks_first_needs_no_key(shared_server: SocketServer
 @requirement("blade:server:about")
 async def test_a_caller_learns_who_it_is_and_what_is_served(alice: RestClient) -> None:
     me = await alice.get("auth/me")
-    assert (me["username"], me["created_at"]) == ("alice", (await alice.get("user/api-keys"))[0]["created_at"])
+    since = (await alice.get("user/api-keys"))[0]["created_at"]
+    assert (me["username"], me["scopes"], me["created_at"]) == ("alice", ["use"], since)
     solutions = (await alice.get("solutions"))["items"]
     assert [each["id"] for each in solutions] == ["rehearsal", "rehearsal-bare"]
     assert (await alice.get("solutions/rehearsal/biz-roles"))["items"] == []

@@ -1,7 +1,7 @@
 /** The user's API keys. A key is shown only once, when it is created. */
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
-import { key } from "../../api/key";
+import { isAdmin, key } from "../../api/key";
 import { useLoaded } from "../../api/loading";
 import { Button, IconButton } from "../../components/Button";
 import { CopyButton } from "../../components/CopyButton";
@@ -11,6 +11,7 @@ import { TextField } from "../../components/Field";
 import { Loading } from "../../components/Spinner";
 import { errorMessage, showMessage, showError } from "../../components/Toast";
 import { ago, count, dateTime, t } from "../../i18n";
+import { AllKeys } from "./AllKeys";
 import "../pages.css";
 
 interface ApiKey {
@@ -75,6 +76,7 @@ export default function Page() {
                         ))}
                     </ul>
                 )}
+                {isAdmin() && <AllKeys />}
             </div>
             {renamed.value !== null && (
                 <Naming

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
+import { watchSessions } from "../../chat/socket";
 import { bare } from "../../chat/wire";
 import { Empty, Failed } from "../../components/Empty";
 import { Loading } from "../../components/Spinner";
@@ -29,6 +30,7 @@ export default function Page({ id }: { id: string }) {
     );
     const { value, error } = state.value;
     const newest = value?.items[0];
+    useEffect(() => watchSessions(() => void reload()), []); // titles change, and new sessions begin
     useEffect(() => {
         if (id === "" && newest !== undefined) replace("lens", bare(newest.id));
     }, [id, newest]);
@@ -64,8 +66,10 @@ function Chosen({ id, recent }: { id: string; recent: readonly SessionItem[] }) 
     const { value, error } = state.value;
     if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
     if (value === null) return <Loading />;
-    const { session, agent } = value;
-    const sessions = recent.some((each) => bare(each.id) === id) ? recent : [session, ...recent];
+    const { agent } = value;
+    const listed = recent.find((each) => bare(each.id) === id);
+    const session = listed ?? value.session;
+    const sessions = listed === undefined ? [session, ...recent] : recent;
     return <Lens session={session} agent={agent} sessions={sessions} />;
 }
 

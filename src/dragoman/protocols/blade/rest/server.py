@@ -68,7 +68,13 @@ class ServerHandlers(BladeHandlers):
         user = principal.user
         keys = self._key_ring.list_for_user(user)  # users are known by their keys alone
         since = min((key.created_at for key in keys), default=self._started_at)
-        return {"id": user, "username": user, "avatar_url": None, "created_at": since}
+        return {
+            "id": user,
+            "username": user,
+            "avatar_url": None,
+            "created_at": since,
+            "scopes": sorted(principal.scopes),  # ours: what the console offers
+        }
 
     @endpoint("GET", "/solutions")
     async def solutions(self) -> JsonObject:

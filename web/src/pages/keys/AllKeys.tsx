@@ -1,0 +1,130 @@
+/** The keys of all users, for admins, with their token budgets. */
+import { useSignal } from "@preact/signals";
+import { api } from "../../api/client";
+import { useLoaded } from "../../api/loading";
+import { Button, IconButton } from "../../components/Button";
+import { Dialog } from "../../components/Dialog";
+import { Failed } from "../../components/Empty";
+import { TextField } from "../../components/Field";
+import { errorMessage } from "../../components/Toast";
+import { count, dateTime, t } from "../../i18n";
+
+interface UserKey {
+    readonly key_id: string;
+    readonly name: string;
+    readonly user: string;
+    readonly masked_key: string;
+    readonly scopes: readonly string[];
+    readonly expires_at: string | null;
+    /** 0 is no limit. */
+    readonly token_limits: { readonly per_day: number; readonly per_month: number };
+}
+
+export function AllKeys() {
+    const { state, reload } = useLoaded((signal) =>
+        api.get<{ readonly keys: readonly UserKey[] }>("/keys", {}, signal),
+    );
+    const edited = useSignal<UserKey | null>(null);
+    const { value, error } = state.value;
+    if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
+    return (
+        <section class="stack all-keys">
+            <h2>{t("keys.all")}</h2>
+            <p class="soft">{t("keys.all-about")}</p>
+            <ul class="items dense" aria-label={t("keys.all")}>
+                {value?.keys.map((each) => (
+                    <li key={each.key_id} class="card item">
+                        <div class="item-head">
+                            <h3 class="grow item-text">
+                                {each.user} · {each.name}
+                            </h3>
+                            <div class="row">
+                                <IconButton
+                                    icon="edit"
+                                    isSmall
+                                    label={t("keys.budget-of", { name: each.name })}
+                                    onClick={() => (edited.value = each)}
+                                />
+                            </div>
+                        </div>
+                        <div class="item-facts">
+                            <code>{each.masked_key}</code>
+                            <span>{each.scopes.join(", ")}</span>
+                            {each.expires_at !== null && (
+                                <span>{t("keys.expires", { when: dateTime(each.expires_at) })}</span>
+                            )}
+                            <Limits limits={each.token_limits} />
+                        </div>
+                    </li>
+                ))}
+            </ul>
+            {edited.value !== null && (
+                <Editor
+                    of={edited.value}
+                    onClose={() => (edited.value = null)}
+                    onSaved={() => {
+                        edited.value = null;
+                        void reload();
+                    }}
+                />
+            )}
+        </section>
+    );
+}
+
+function Limits({ limits: { per_day, per_month } }: { limits: UserKey["token_limits"] }) {
+    if (per_day === 0 && per_month === 0) return <span>{t("keys.no-budget")}</span>;
+    return (
+        <>
+            {per_day > 0 && <span>{t("keys.per-day", { tokens: count(per_day) })}</span>}
+            {per_month > 0 && <span>{t("keys.per-month", { tokens: count(per_month) })}</span>}
+        </>
+    );
+}
+
+function Editor({ of, onClose, onSaved }: { of: UserKey; onClose: () => void; onSaved: () => void }) {
+    const day = useSignal(shown(of.token_limits.per_day));
+    const month = useSignal(shown(of.token_limits.per_month));
+    const error = useSignal<string | null>(null);
+    const save = async (event: Event): Promise<void> => {
+        event.preventDefault();
+        const limits = { tokens_per_day: Number(day.value), tokens_per_month: Number(month.value) };
+        try {
+            await api.patch(`/keys/${of.key_id}`, limits);
+            onSaved();
+        } catch (fault) {
+            error.value = errorMessage(fault);
+        }
+    };
+    return (
+        <Dialog title={t("keys.budget-of", { name: of.name })} onClose={onClose}>
+            <form class="stack" onSubmit={(event) => void save(event)}>
+                <TextField
+                    label={t("keys.tokens-day")}
+                    type="number"
+                    value={day.value}
+                    onValue={(value) => (day.value = value)}
+                    hint={t("keys.budget-why")}
+                    isOptional
+                    autofocus
+                />
+                <TextField
+                    label={t("keys.tokens-month")}
+                    type="number"
+                    value={month.value}
+                    onValue={(value) => (month.value = value)}
+                    error={error.value}
+                    isOptional
+                />
+                <div class="dialog-foot">
+                    <Button onClick={onClose}>{t("action.cancel")}</Button>
+                    <Button kind="primary" type="submit">
+                        {t("action.save")}
+                    </Button>
+                </div>
+            </form>
+        </Dialog>
+    );
+}
+
+const shown = (limit: number): string => (limit === 0 ? "" : String(limit));
