@@ -66,7 +66,11 @@ async def _open_socket(stack: AsyncExitStack, ours: Dragoman, agent: str) -> tup
     name = msgspec.json.decode(wire.body(answer))["session_id"]
     socket = await stack.enter_async_context(
         connect(
-            f"ws://{host}/socket.io/?EIO=4&transport=websocket", max_size=None, compression=None, ping_interval=None
+            f"ws://{host}/socket.io/?EIO=4&transport=websocket",
+            max_size=None,
+            max_queue=None,  # with a full queue of unread frames, a close would wait 10 s for the server's
+            compression=None,
+            ping_interval=None,
         )
     )
     await socket.recv()
