@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from dragoman.core.ids import SessionId, UserId
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.schedules import Fire, FireId, Schedule, ScheduleId
 from dragoman.ports.accounts import ScheduleStore
 from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres import schedules as postgres_schedules
+from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.schedules import PostgresSchedules
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
@@ -157,7 +159,9 @@ async def test_a_fire_that_is_written_whole_reads_back_whole(store: ScheduleStor
 async def test_of_two_servers_one_has_a_time_and_neither_undoes_what_a_user_changed(postgres_url: str) -> None:
     with ExitStack() as databases:
         both = [databases.enter_context(closing(postgres.Database(postgres_url, access="unlocked"))) for _ in range(2)]
-        both[0].node_id, both[1].node_id = "one", "two"
+        clusters = [PostgresCluster(each, folder_id=home, lease_s=10) for each, home in zip(both, "12", strict=True)]
+        for cluster in clusters:
+            await cluster.join()
         first, second = (PostgresSchedules(each) for each in both)
         await first.put(schedule(next_at=NOON))
         changed = schedule(title="Other", updated_at=NOON + HOUR, next_at=NOON)
@@ -168,3 +172,30 @@ async def test_of_two_servers_one_has_a_time_and_neither_undoes_what_a_user_chan
         await second.remove(ScheduleId("s"))
         assert not await first.claim_fire(moved, fire(1))
         assert (await first.all(), await first.running_fires()) == ([], [])
+        for cluster in clusters:
+            await cluster.leave()
+
+
+async def test_a_server_whose_lease_has_ended_claims_no_fires(postgres_url: str) -> None:
+    """Otherwise it and a living server would both run them, or a time would pass without its run."""
+    with ExitStack() as databases:
+        both = [databases.enter_context(closing(postgres.Database(postgres_url, access="unlocked"))) for _ in range(2)]
+        dead, living = (
+            PostgresCluster(each, folder_id=home, lease_s=10) for each, home in zip(both, "12", strict=True)
+        )
+        await dead.join()
+        await living.join()
+        due = schedule(next_at=NOON)
+        store = PostgresSchedules(both[0])
+        await store.put(due)
+        running = fire(0, status="running")
+        assert await store.claim_fire(due, running)
+        await dead.leave()
+        assert not await dead.claim_abandoned_fires()
+        moved = schedule(next_at=NOON + HOUR)
+        with pytest.raises(StoreUnavailable, match="lease has expired"):
+            await store.claim_fire(moved, fire(1))
+        assert (await store.all(), await store.running_fires()) == ([due], [running])
+        assert await living.claim_abandoned_fires() == {running.fire_id}
+        assert not await living.claim_abandoned_fires()
+        await living.leave()

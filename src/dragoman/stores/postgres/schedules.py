@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 from psycopg import Connection
 
+from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.schedules import Fire, Schedule, ScheduleId
 from dragoman.stores.lookups import MAX_FIRES_PER_SCHEDULE
 from dragoman.stores.postgres.database import Database
@@ -69,9 +70,11 @@ def _put(schedule: Schedule, connection: Connection) -> None:
 
 def _claim(schedule: Schedule, fire: Fire, node: str | None, connection: Connection) -> bool:
     """Claim a fire and update its schedule, unless another server has changed or removed the schedule."""
-    found = connection.execute(_SQL["lock_schedule"], {"schedule": schedule.schedule_id}).fetchone()
+    found = connection.execute(_SQL["lock_schedule"], {"schedule": schedule.schedule_id, "node": node}).fetchone()
     if found is None and node is not None:
         return False
+    if found is not None and not found[1]:
+        raise StoreUnavailable("this server's lease has expired")
     made = connection.execute(_SQL["claim_fire"], {**_fire(fire), "node": node}).rowcount == 1
     if found is None or node is None or _SCHEDULE.decode(found[0]).updated_at == schedule.updated_at:
         _put(schedule, connection)

@@ -3,7 +3,9 @@ INSERT INTO schedules (schedule_id, created_at, body) VALUES (%(schedule)s, %(cr
 ON CONFLICT (schedule_id) DO UPDATE SET created_at = excluded.created_at, body = excluded.body
 
 -- name: lock_schedule
-SELECT body FROM schedules WHERE schedule_id = %(schedule)s FOR UPDATE
+-- And whether the server that asks has a lease, if servers share the database.
+SELECT body, %(node)s::text IS NULL OR EXISTS (SELECT FROM nodes WHERE node = %(node)s AND until > now())
+FROM schedules WHERE schedule_id = %(schedule)s FOR UPDATE
 
 -- name: remove
 WITH gone AS (DELETE FROM schedules WHERE schedule_id = %(schedule)s)
