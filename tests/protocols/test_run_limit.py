@@ -41,11 +41,14 @@ async def test_in_the_run_service_it_is_a_429_problem_for_a_direct_and_for_a_que
     async with running_server(tmp_path, max_runs_per_user=2) as server:
         alice = RunServiceClient(server.connection, server.key("alice"))
         thread = new_thread()
-        await alice.submit(run_input(thread, SLOW, "r-1"))
+        first = await alice.post("/runs", run_input(thread, SLOW, "r-1"))
+        assert first.headers["ratelimit-policy"] == '"user-runs";q=2;qu="runs"'
+        assert first.headers["ratelimit"] == '"user-runs";r=1'
         await alice.submit(run_input(thread, "next", "r-2"))
         for body in (run_input(thread, "late", "r-3"), run_input(new_thread(), "late")):
             refused = await alice.post("/runs", body)
             assert (refused.status, refused.json["code"]) == (429, "AGENT_RATE_LIMITED")
+            assert refused.headers["ratelimit"] == '"user-runs";r=0'
             assert int(refused.headers["retry-after"]) > 0
         assert await session_count(server.aap_client("alice")) == 1
         assert (await alice.post("/runs", run_input(thread, "next", "r-2"))).status == 202, "it was accepted before"

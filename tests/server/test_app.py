@@ -214,6 +214,8 @@ async def test_requests_per_key_are_limited_if_configured(tmp_path: Path) -> Non
         replies = [await server.aap_client("alice").get("/sessions") for _ in range(4)]
         assert [reply.status for reply in replies] == [200, 200, 200, 429]
         assert replies[3].headers["retry-after"] == "20"
+        assert [reply.headers["ratelimit"][:15] for reply in replies] == [f'"requests";r={n};' for n in (2, 1, 0, 0)]
+        assert replies[3].headers["ratelimit-policy"] == '"requests";q=3;w=60'
         assert (await server.aap_client("bob").get("/sessions")).status == 200
 
 

@@ -69,7 +69,7 @@ async def test_a_used_up_budget_is_429_until_the_next_day_and_counts_across_rest
     session = await alice.create()
     spent = await session.post([{"role": "user", "content": spending(600)}], stream="none")
     assert spent.status == 200, spent
-    policy = '"user-day";q=1000;qu="tokens";w=86400'
+    policy = '"user-day";q=1000;qu="tokens";w=86400, "user-runs";q=1000;qu="runs"'
     assert spent.headers["ratelimit-policy"] == policy
     assert spent.headers["ratelimit"].startswith('"user-day";r=1000;t=')
     await server.restart()
@@ -139,7 +139,7 @@ async def test_the_budget_of_a_key_limits_its_runs_over_sockets_too_but_no_other
         mine = await AapClient(server.connection, server.key("alice")).create()
         free = await mine.post([{"role": "user", "content": "hello"}], stream="none")
         assert free.status == 200
-        assert "ratelimit" not in free.headers, "this key and its user have no limits"
+        assert free.headers["ratelimit"] == '"user-runs";r=999', "this key and its user have no budgets"
 
 
 async def test_a_compaction_counts_what_its_summary_has_cost(tmp_path: Path) -> None:

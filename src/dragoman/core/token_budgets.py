@@ -1,12 +1,12 @@
 """Token budgets: how many tokens runs may use in a calendar day or month, which begin and end in UTC. Pure."""
 
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
 from dragoman.core.ids import KeyId, UserId
+from dragoman.core.quotas import Quota
 
 MAX_TOKENS = 10**15
 """The largest limit, which no database rounds."""
@@ -48,9 +48,9 @@ class TokenBudget(msgspec.Struct, frozen=True, kw_only=True):
         """The tokens that are left; 0 if more were used than allowed."""
         return max(0, self.limit - self.used)
 
-
-RATE_LIMITS: ContextVar[list[TokenBudget] | None] = ContextVar("rate_limits", default=None)
-"""The budgets that the current request was checked against, for the headers of its answer."""
+    def quota(self) -> Quota:
+        """The budget, for headers."""
+        return Quota(f"{self.holder}-{self.period}", self.limit, self.left, "tokens", self.window_s, self.resets_in_s)
 
 
 def period_of(period: Period, now: datetime) -> tuple[datetime, datetime]:

@@ -30,7 +30,7 @@ class Compaction:
         if admission.is_busy(live.state):
             raise SessionBusy("a run of this session is active")
         await self._run_limit.require_tokens(live.state.owner, self._run_limit.limited_key())
-        with self._run_limit.reserve(live.state.owner):
+        with await self._run_limit.reserve(live.state.owner):
             compaction = await self._compaction_of(agent, live)
         if compaction is None:
             return None
@@ -44,7 +44,7 @@ class Compaction:
     async def summarize(self, user: UserId, agent: Summarizer, messages: Sequence[Message]) -> Summary | None:
         """Have an agent summarize messages of no session; see `Engine.summarize`."""
         await self._run_limit.require_tokens(user, self._run_limit.limited_key())
-        with self._run_limit.reserve(user):
+        with await self._run_limit.reserve(user):
             return await self._summary(user, agent, messages, None)
 
     async def _summary(

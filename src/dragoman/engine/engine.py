@@ -148,7 +148,9 @@ class Engine:
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
         self._log_pages = LogPages(self._log)
-        self._run_limit = RunLimit(options.max_runs_per_user, self._runner.count_unfinished_runs, budgets)
+        self._run_limit = RunLimit(
+            options.max_runs_per_user, self._runner.count_unfinished_runs, self.cluster.store_unless_alone, budgets
+        )
         self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, index, limits)
         self._deletion = Deletion(
             log,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from dragoman.core.audit import Actor
 from dragoman.core.principal import Principal
+from dragoman.core.quotas import show_quota
 from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.authentication import Authenticator, KeysAndTokens, NoKeys
@@ -51,11 +52,15 @@ def reserve_for_user(limit: ConcurrencyLimit) -> AdmitStream:
 def _rate_limited(authenticator: Authenticator, limits: Limits, audit: AuditLog) -> Authenticate:
     async def authenticate(header: str | None, address: str) -> Principal:
         principal = await authenticator.authenticate(header, address)
+        caller = principal.key_id or principal.user
         try:
-            limits.requests.consume(principal.key_id or principal.user)
+            limits.requests.consume(caller)
         except LimitReached as error:
             audit.count("limit.reached", Actor(principal.user, principal.key_id, address), str(error))
             raise
+        finally:
+            if (quota := limits.requests.quota(caller)) is not None:
+                show_quota(quota)
         return principal
 
     return authenticate

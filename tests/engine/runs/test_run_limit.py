@@ -191,20 +191,45 @@ async def test_a_run_queued_through_another_server_counts_where_it_is_executed(
     assert "two" not in texts(await world.history(live.state.session_id))
 
 
+async def test_runs_on_other_servers_count(
+    two_limited_engines: tuple[ClusterWorld, EngineUnderTest, EngineUnderTest],
+) -> None:
+    world, first, second = two_limited_engines
+    gate = pausing(world)
+    running = []
+    for engine in (first, second):
+        live = await open_session(engine)
+        await send(engine, live, "slow")
+        await live.until_durable(live.state.seq)
+        running.append(live)
+    for engine in (first, second):
+        refused = await open_session(engine)
+        with pytest.raises(LimitReached, match=REFUSAL.format(2)):
+            await send(engine, refused, "hello")
+        theirs = await engine.create(BOB, Create(protocol="test", agent="player"))
+        await engine.start_run(theirs, user_request("hello"), by=BOB)
+        await wait_for_end(theirs)
+    gate.opened.set()
+    for live in running:
+        await wait_for_end(live)
+    await play(second, await open_session(second), "hello")
+
+
 async def test_runs_that_were_taken_over_count_and_are_never_refused(
     two_limited_engines: tuple[ClusterWorld, EngineUnderTest, EngineUnderTest],
 ) -> None:
     world, first, second = two_limited_engines
     gate = pausing(world, on_restart="repeat")
-    moved = [await open_session(first) for _ in range(2)]
-    own = await open_session(second)
-    for engine, live in ((first, moved[0]), (first, moved[1]), (second, own)):
+    moved, own = await open_session(first), await open_session(second)
+    for engine, live in ((first, moved), (second, own)):
         await send(engine, live, "slow")
         async with asyncio.timeout(DEADLINE_S):
             while not live.state.calls:
                 await live.next_commit()
         world.repeatable_calls |= set(live.state.calls)
         await live.until_durable(live.state.seq)
+        if live is moved:
+            await send(engine, live, "slow", busy="queue")  # which the other server does not count
     await world.stop(first)
     async with asyncio.timeout(DEADLINE_S):
         while second.unfinished_runs(ANN) < 3:  # noqa: ASYNC110  # a takeover has no event here
@@ -212,6 +237,6 @@ async def test_runs_that_were_taken_over_count_and_are_never_refused(
     with pytest.raises(LimitReached):
         await send(second, await open_session(second), "hello")
     gate.opened.set()
-    for live in [*moved, own]:
+    for live, ends in ((moved, 2), (own, 1)):
         await wait_for_end(await reload(second, live))
-        assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
+        assert reasons(await world.events(live.state.session_id)) == ["end_turn"] * ends

@@ -106,7 +106,7 @@ class Submissions:
         for answer in request.answers:
             check_answer(spec, answer, self._limits)
         await self._run_limit.require_tokens(live.state.owner, request.metadata.key_id)
-        with self._run_limit.reserve(live.state.owner):
+        with await self._run_limit.reserve(live.state.owner):
             return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq, hidden_before)
 
     async def _accept(

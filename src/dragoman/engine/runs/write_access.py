@@ -114,11 +114,12 @@ class WriteAccess:
                 row = await self._index.find_run(queued.run_id)
                 if row is not None:  # it was done before, but the reply was lost
                     return Done(row.first_seq)
+                elsewhere = await self._run_limit.count_elsewhere(live.state.owner)
                 if not admission.is_busy(live.state):
                     return Moved()
                 if len(live.state.queue) >= self._limits.queued_runs:
                     raise SessionBusy(f"{self._limits.queued_runs} runs of this session are already queued")
-                self._run_limit.check(live.state.owner)
+                self._run_limit.check(live.state.owner, elsewhere)
                 seq = live.append((queued,), queued.run_id, idempotency_record=record)
                 await live.until_durable(seq)
                 return Done(seq)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dragoman.core.quotas import Quota
 from dragoman.core.refusals import LimitReached
 
 MAX_TRACKED_CALLERS = 10_000
@@ -39,6 +40,14 @@ class RateLimit:
     def tracked_callers(self) -> int:
         """The number of callers that are remembered."""
         return len(self._full_at)
+
+    def quota(self, who: str) -> Quota | None:
+        """What the caller has left; None if there is no limit."""
+        if not self._interval_s:
+            return None
+        used_s = max(0.0, self._full_at.get(who, 0.0) - self._now())
+        left = math.floor((60 - used_s) / self._interval_s + 1e-9)
+        return Quota(self._what, round(60 / self._interval_s), max(0, left), "", 60, math.ceil(used_s))
 
     def consume(self, who: str) -> None:
         """Count one. Raises LimitReached if the caller has none left; then nothing is counted."""

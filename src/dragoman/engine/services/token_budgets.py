@@ -17,10 +17,10 @@ from dragoman.core.agent import AgentError
 from dragoman.core.audit import ACTOR
 from dragoman.core.content import Usage
 from dragoman.core.ids import KeyId, UserId
+from dragoman.core.quotas import show_quota
 from dragoman.core.refusals import StoreUnavailable, TokenBudgetUsedUp
 from dragoman.core.token_budgets import (
     NO_LIMITS,
-    RATE_LIMITS,
     Holder,
     Period,
     TokenBudget,
@@ -100,8 +100,8 @@ class TokenBudgets:
             StoreUnavailable: the counters cannot be read.
         """
         budgets = await self.current(user, key_id)
-        if (shown := RATE_LIMITS.get()) is not None:
-            shown[:] = budgets
+        for each in budgets:
+            show_quota(each.quota())
         if budgets and (used_up := longest_used_up(budgets)):
             raise TokenBudgetUsedUp(used_up)
 

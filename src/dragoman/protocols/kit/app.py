@@ -10,8 +10,8 @@ from starlette.types import Receive, Scope, Send
 
 from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
+from dragoman.core.quotas import QUOTAS, Quota
 from dragoman.core.refusals import Refused
-from dragoman.core.token_budgets import RATE_LIMITS, TokenBudget
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.kit.body import header, json_response, release_body
 from dragoman.protocols.kit.errors import (
@@ -109,8 +109,8 @@ class ProtocolApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
-        budgets: list[TokenBudget] = []
-        RATE_LIMITS.set(budgets)
+        quotas: dict[str, Quota] = {}
+        QUOTAS.set(quotas)
         try:
             response = await self._respond(scope, receive)
         except ClientDisconnect:
@@ -119,8 +119,8 @@ class ProtocolApp:
             response = self._write_error(counted_error(self._name, self._errors, error))
         finally:
             release_body(scope)
-        if budgets:
-            response.raw_headers.extend(rate_limit_headers(budgets))
+        if quotas:
+            response.raw_headers.extend(rate_limit_headers(quotas.values()))
         await response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive) -> Response:

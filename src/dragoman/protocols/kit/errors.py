@@ -5,12 +5,12 @@ that it is complete. Anything else is a fault of the server, which the app logs 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dragoman.core import refusals
+from dragoman.core.quotas import Quota
 from dragoman.core.refusals import InvalidToken, LimitReached, SessionUnreadable, Unauthenticated, Unavailable
-from dragoman.core.token_budgets import TokenBudget
 
 MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
@@ -191,15 +191,15 @@ def headers_of(error: Exception) -> dict[str, str]:
             return {}
 
 
-def rate_limit_headers(budgets: Sequence[TokenBudget]) -> list[tuple[bytes, bytes]]:
-    """The headers that say what is left of token budgets. Source: draft-ietf-httpapi-ratelimit-headers-10."""
-    if not budgets:
-        return []
+def rate_limit_headers(quotas: Iterable[Quota]) -> list[tuple[bytes, bytes]]:
+    """The headers that say what is left of a caller's limits. Source: draft-ietf-httpapi-ratelimit-headers-10."""
     policies, states = [], []
-    for each in budgets:
-        name = f'"{each.holder}-{each.period}"'
-        policies.append(f'{name};q={each.limit};qu="tokens";w={each.window_s}')
-        states.append(f"{name};r={each.left};t={each.resets_in_s}")
+    for each in quotas:
+        unit = f';qu="{each.unit}"' if each.unit else ""
+        window = "" if each.window_s is None else f";w={each.window_s}"
+        reset = "" if each.resets_in_s is None else f";t={each.resets_in_s}"
+        policies.append(f'"{each.name}";q={each.limit}{unit}{window}')
+        states.append(f'"{each.name}";r={each.left}{reset}')
     return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(states).encode())]
 
 

@@ -137,6 +137,11 @@ class PostgresCluster:
         ((count,),) = await self._read("count_abandoned")
         return int(count)
 
+    async def count_runs_elsewhere(self, owner: UserId) -> int:
+        """Count the owner's sessions with a run that this server does not have."""
+        ((count,),) = await self._read("count_runs_elsewhere", owner=owner)
+        return int(count)
+
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:
         """Return what follows those positions. A session that is missing from the result no longer exists."""
         rows = await self._read(

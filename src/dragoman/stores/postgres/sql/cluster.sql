@@ -59,6 +59,9 @@ WHERE session_id = %(session)s AND node = %(node)s AND epoch = %(epoch)s
 SELECT count(*) FROM sessions
 WHERE is_running AND (node IS NULL OR node NOT IN (SELECT node FROM nodes WHERE until > now()))
 
+-- name: count_runs_elsewhere
+SELECT count(*) FROM sessions WHERE is_running AND owner = %(owner)s AND node IS DISTINCT FROM %(node)s
+
 -- name: claim_abandoned
 -- The living stand in an array, so that a row that another server just took is looked at again with its new node. The
 -- agent is read as text: a head that is damaged must not stop the others. It is claimed by anybody, who then reports it.
@@ -133,8 +136,10 @@ RETURNING node
 DELETE FROM answering WHERE owner = %(owner)s AND sha256(key) = sha256(%(key)s) AND node = %(node)s
 
 -- name: claim_abandoned_fires
+-- A server whose lease has ended claims nothing: a living one would claim the same at once, and both would run it.
 UPDATE fires SET node = %(node)s
 WHERE is_running AND (node IS NULL OR node <> ALL (ARRAY(SELECT node FROM nodes WHERE until > now())))
+    AND %(node)s = ANY (ARRAY(SELECT node FROM nodes WHERE until > now()))
 RETURNING fire_id
 
 -- name: schedules_version
