@@ -28,6 +28,7 @@ REQUIREMENTS = (
         ("answer:finish", "Each stop reason has its finish reason"),
         ("answer:failed", "A failed run is 500 with `x-should-retry: false`, and in a stream an error and `[DONE]`"),
         ("answer:approval", "Approvals: denied in a passing session; a notice in a kept one, which text never grants"),
+        ("answer:cut", "What a crash cut off is in no answer; in a stream that showed it already, a notice follows it"),
         ("answer:question", "A question is text, and the next message in the session answers it"),
     ),
     *_of(

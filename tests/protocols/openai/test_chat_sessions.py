@@ -2,12 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+import dragoman
+from dragoman import agent
+from dragoman.core.agent import Run
+from dragoman.core.events import StopReason
+from dragoman.core.tools import AgentSpec
 from dragoman.protocols.openai import chat_runs
+from tests.protocols.mirror_agent import MirrorAgent
 from tests.protocols.openai.chat_client import ChatClient, assistant, function_tool, tool_result, user
 from tests.protocols.openai.client import OpenAiClient, call, script
 from tests.requirements import requirement
@@ -323,3 +330,85 @@ async def test_a_restart_between_a_call_and_its_result_loses_nothing(open_app_se
         await server.restart()
         chat = ChatClient(OpenAiClient(server.connection, server.key("alice")), key)
         assert await chat.say(*sent, assistant("got red"), user("hello")) == GREETING
+
+
+@requirement("openai-chat:session:idempotency", "openai-chat:session:list", "openai-chat:answer:cut")
+async def test_an_answer_that_a_restart_cut_off_is_whole_when_it_is_asked_for_again(
+    open_app_server: AppServerFactory,
+) -> None:
+    begun, pause = asyncio.Semaphore(0), asyncio.Event()
+
+    @agent(name="storyteller", history=True)
+    async def storyteller(run: dragoman.Run) -> AsyncIterator[str]:
+        """Tells a story."""
+        yield "Once upon "
+        begun.release()
+        await pause.wait()
+        yield "a time."
+
+    def client(server: AppServer, name: str) -> ChatClient:
+        return ChatClient(OpenAiClient(server.connection, server.key("alice")), name)
+
+    asked, tale = user("Tell me a story"), assistant("Once upon a time.")
+    asking: Json = {"model": "storyteller", "headers": {"idempotency-key": "stream"}}
+    whole: Json = {"model": "storyteller", "headers": {"idempotency-key": "whole"}}
+    async with open_app_server(agents=[storyteller]) as server:
+        reader = await client(server, "stream").stream(asked, **asking)
+        waiting = asyncio.create_task(client(server, "whole").send(asked, **whole))
+        await begun.acquire()
+        await begun.acquire()
+        await server.restart()
+        assert ((await waiting).status, reader.text()) == (503, "")
+        pause.set()
+        repeated = await client(server, "stream").stream(asked, **asking)
+        assert (await repeated.end())["message"]["content"] == "Once upon a time."
+        assert await client(server, "whole").say(asked, **whole) == "Once upon a time."
+        session = repeated.stream.headers["x-dragoman-session"]
+        cut_and_whole = [("assistant", "Once upon "), ("assistant", "Once upon a time.")]
+        assert (await history(server, session))[1:] == cut_and_whole
+        assert await client(server, "stream").say(asked, tale, user("And?"), model="storyteller") == "Once upon a time."
+        assert len(await history(server, session)) == 5
+
+
+class Stumbling(MirrorAgent):
+    """Loses a step, as one that a remote agent's server cut off, and repeats it."""
+
+    spec = AgentSpec(name="stumbling")
+
+    async def play(self, run: Run) -> StopReason | None:
+        run.emit("Once upon ")
+        run.repeat_step()
+        run.emit("Once upon a time.")
+        await run.end_step()
+        return None
+
+
+@requirement("openai-chat:answer:cut", "openai-chat:session:list")
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_words_that_were_cut_off_are_marked_in_a_stream_and_left_out_of_a_whole_answer(
+    open_app_server: AppServerFactory, is_stream: bool
+) -> None:
+    async with open_app_server(agents=[Stumbling()]) as server:
+        chat = ChatClient(OpenAiClient(server.connection, server.key("alice")), "a story")
+        asked: Json = user("Tell me a story")
+        model: Json = {"model": "stumbling"}
+        if is_stream:
+            answer = (await (await chat.stream(asked, **model)).end())["message"]["content"]
+            cut = "Once upon \n\n*(cut off by a restart of the server, and repeated)*\n\n"
+        else:
+            answer, cut = await chat.say(asked, **model), ""
+        assert answer == f"{cut}Once upon a time."
+        reply = await chat.send(asked, assistant(answer), user("And?"), **model)
+        assert "x-dragoman-session" in reply.headers  # the answer was recognised
+
+
+@requirement("openai-chat:session:list")
+@pytest.mark.parametrize("end", [" ", "\n\n"])
+async def test_an_answer_whose_steps_end_with_spaces_is_recognised(
+    kept: ChatClient, app_server: AppServer, end: str
+) -> None:
+    asked = user(script({"say": f"One.{end}"}, {"step": True}, {"say": "Two."}))
+    answer = await kept.say(asked)
+    assert (answer.split(), answer.startswith(f"One.{end}")) == (["One.", "Two."], True)
+    reply = await kept.send(asked, assistant(answer), user("hello"))
+    assert len(await history(app_server, reply.headers["x-dragoman-session"])) == 5

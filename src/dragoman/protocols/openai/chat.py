@@ -52,7 +52,13 @@ class ChatHandlers(OpenAiHandlers):
         model, session_key = chat.fields.model or "", self._session_key(request, chat)
         wanted = ChatRequest(principal_of(request).user, chat, session_key, idempotency_key(request, raw, "openai"))
         async with self._runs.start(wanted) as handle:
-            events = ChatEvents(handle.run_id, model, is_stream=chat.fields.stream, include_usage=chat.include_usage)
+            events = ChatEvents(
+                handle.run_id,
+                model,
+                is_stream=chat.fields.stream,
+                include_usage=chat.include_usage,
+                cut=await self._runs.cut_messages(handle),
+            )
             headers = session_headers(handle.session)
             if chat.fields.stream:
                 response = await self._delivery.stream(request, handle, events, on_end=self._runs.on_answered)

@@ -3,10 +3,11 @@
     first chunk ─► reasoning, content, tool calls ─► last chunk ─► usage ─► [DONE]
 
 The steps of a run follow one another in one content, with an empty line in between. Calls that the server executes are
-not shown: clients execute every call that they are shown. Source: section 6.2.
+not shown: clients execute every call that they are shown. What a crash cut off is left out as long as it was not sent.
+Source: section 6.2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,11 +20,13 @@ from dragoman.core.events import (
     CallOpened,
     CallParked,
     LoggedEvent,
+    MessageClosed,
+    MessageOpened,
     RunStarted,
     RunStopped,
     StopReason,
 )
-from dragoman.core.ids import ROOT, CallId, RunId
+from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.question_text import question_text
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import shown_call
@@ -46,6 +49,8 @@ from dragoman.protocols.openai.translate import DONE, failure_of, link_to
 
 TextKind = Literal["content", "reasoning_content"]
 PARAGRAPH = "\n\n"
+CUT_NOTICE = "*(cut off by a restart of the server, and repeated)*"
+"""Follows words that were streamed before a crash cut them off."""
 FINISH_REASONS: Mapping[StopReason, FinishReason] = {
     "end_turn": "stop",
     "tool_use": "stop",
@@ -63,9 +68,14 @@ class Words(NamedTuple):
 
 
 class ShownRun:
-    """What clients see of a run, from record to record. Also reads closed blocks whose pieces it was not fed."""
+    """What clients see of a run, from record to record. Also reads closed blocks whose pieces it was not fed.
 
-    def __init__(self) -> None:
+    Args:
+        left_out: messages whose words are not shown.
+    """
+
+    def __init__(self, left_out: Container[MessageId] = ()) -> None:
+        self._left_out = left_out
         self._paragraphs: dict[TextKind, object] = {}
         """What the last words of each kind belong to."""
         self._block: tuple[str, int] | None = None
@@ -74,7 +84,7 @@ class ShownRun:
     def feed(self, record: Record) -> Words | ToolCall | None:
         """What a record adds."""
         if isinstance(record, Piece):
-            if record.loop != ROOT:
+            if record.loop != ROOT or record.message_id in self._left_out:
                 return None
             self._block = (record.message_id, record.index)
             return self._say(
@@ -89,7 +99,13 @@ class ShownRun:
             case CallParked(call_id=call_id, kind=parked_kind, note=note) if call_id in self._calls:
                 kind = parked_kind or "permission"
                 return self._ask(kind, shown_call(self._calls[call_id], kind, note), record)
+            case MessageClosed(status="cut", message_id=cut) if self._paragraphs.get("content") == cut:
+                return self._say("content", CUT_NOTICE, record.seq)
         return None
+
+    def begin_again(self, kind: TextKind) -> None:
+        """Forget all words of a kind: the next ones are the first."""
+        self._paragraphs.pop(kind, None)
 
     def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> Words | ToolCall | None:
         """What is shown of a call that waits for an answer."""
@@ -105,7 +121,8 @@ class ShownRun:
                 return None
 
     def _close_block(self, closed: BlockClosed, seq: int) -> Words | None:
-        if closed.loop != ROOT or self._block == (closed.message_id, closed.index):
+        is_shown = self._block == (closed.message_id, closed.index)
+        if closed.loop != ROOT or is_shown or closed.message_id in self._left_out:
             return None
         match closed.block:
             case core.Text(text=text):
@@ -133,7 +150,15 @@ class ChatEvents:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, run_id: RunId, model: str, *, is_stream: bool = True, include_usage: bool = False) -> None:
+    def __init__(
+        self,
+        run_id: RunId,
+        model: str,
+        *,
+        is_stream: bool = True,
+        include_usage: bool = False,
+        cut: Container[MessageId] = (),
+    ) -> None:
         """Prepare to encode a run.
 
         Args:
@@ -141,6 +166,7 @@ class ChatEvents:
             model: the agent as the client called it.
             is_stream: whether chunks are encoded, or only the answer is collected.
             include_usage: whether the usage follows the last chunk.
+            cut: messages that a crash has cut off already. Others repeat them.
         """
         self.is_over = False
         self.completion: Completion | None = None
@@ -150,8 +176,10 @@ class ChatEvents:
         self.calls: list[ToolCall] = []
         self._run_id, self._model = run_id, model
         self._is_stream, self._include_usage = is_stream, include_usage
-        self._shown = ShownRun()
+        self._shown = ShownRun(left_out=cut)
         self._texts: dict[TextKind, list[str]] = {"content": [], "reasoning_content": []}
+        self._texts_before: dict[TextKind, int] = {}
+        """How many texts there were before the current message."""
         self._created = -1
         self._head = b""
         """A chunk up to its delta."""
@@ -171,6 +199,10 @@ class ChatEvents:
                     return self._begin(int(record.at.timestamp()))
                 case RunStopped(run_id=run_id) as stopped if run_id == self._run_id:
                     return self._end(stopped)
+                case MessageOpened(loop="root"):
+                    self._texts_before = {kind: len(texts) for kind, texts in self._texts.items()}
+                case MessageClosed(loop="root", status="cut") if not self._is_stream:
+                    return self._drop_message()
         if self._created < 0:
             return b""
         shown = self._shown.feed(record)
@@ -206,6 +238,14 @@ class ChatEvents:
         self._head = b'data: %b,"choices":[{"index":0,"delta":' % encode_json(facts)[:-1]
         self._tail = b',"logprobs":null,"finish_reason":null}]%b}\n\n' % usage
         return self._chunk({"role": "assistant", "content": ""})
+
+    def _drop_message(self) -> bytes:
+        """Take the words of the current message out of an answer that is one body."""
+        for kind, before in self._texts_before.items():
+            del self._texts[kind][before:]
+            if not before:
+                self._shown.begin_again(kind)
+        return b""
 
     def _call(self, call: ToolCall) -> bytes:
         index = len(self.calls)

@@ -5,7 +5,7 @@ such as for a title. What the log has is recognised by role and text; what is ne
 that the log does not have are never taken from a client. Source: section 6.3.1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from dragoman.core.answers import answer_text
 from dragoman.core.content import AssistantMessage, UserMessage, text_of
 from dragoman.core.events import CallSettled, LoggedEvent, MessageAdded, MessageClosed, RunStarted, RunStopped
+from dragoman.core.ids import MessageId
 from dragoman.core.resent_history import FAILED_STOPS
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.openai import inputs, requests
@@ -50,7 +51,8 @@ class _Turn(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        return PARAGRAPH.join(self.texts).strip()
+        text = PARAGRAPH.join(self.texts).strip()
+        return text if self.is_user else " ".join(text.split())  # steps may end with spaces and empty lines
 
     def matches(self, sent: "_Turn") -> bool:
         """Whether a client's turn is this one of the log."""
@@ -84,16 +86,29 @@ def is_task(items: Sequence[InputItem]) -> bool:
     return any(sent[0].text.startswith(begin) and chat in sent[0].text for begin, chat in _TASKS)
 
 
-def compare(items: Sequence[InputItem], events: Iterable[LoggedEvent]) -> NewMessages | None:
+def compare(items: Sequence[InputItem], events: Sequence[LoggedEvent]) -> NewMessages | None:
     """Decide what a request is for; None if it does not belong to the conversation.
 
     Args:
         items: the messages of the request.
         events: those of the session's active branch.
     """
-    sent, stored = _sent_turns(items), _stored_turns(events)
+    sent = _sent_turns(items)
     if not sent or not sent[-1].is_user:
         return None
+    cut = cut_messages(events)
+    return (
+        _compare_with(sent, _stored_turns(events, cut)) or (cut and _compare_with(sent, _stored_turns(events))) or None
+    )
+
+
+def cut_messages(events: Iterable[LoggedEvent]) -> frozenset[MessageId]:
+    """The messages that a crash cut off. Clients that read them later see only those that repeat them."""
+    closed = (each.event for each in events if isinstance(each.event, MessageClosed))
+    return frozenset(each.message_id for each in closed if each.status == "cut")
+
+
+def _compare_with(sent: Sequence[_Turn], stored: Sequence[_Turn]) -> NewMessages | None:
     complete = _joined(each for each in stored if each.is_user or not each.may_be_cut)
     return _place(sent, stored) or (_place(sent, complete) if len(complete) < len(stored) else None)
 
@@ -145,10 +160,10 @@ def _without_reasoning(text: str) -> str:
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
-def _stored_turns(events: Iterable[LoggedEvent]) -> list[_Turn]:
+def _stored_turns(events: Iterable[LoggedEvent], left_out: Container[MessageId] = ()) -> list[_Turn]:
     turns: list[_Turn] = []
     run: RunStarted | None = None
-    shown = ShownRun()
+    shown = ShownRun(left_out)
     for logged in events:
         match logged.event:
             case MessageAdded(message=UserMessage(loop="root", content=content)):
@@ -158,13 +173,13 @@ def _stored_turns(events: Iterable[LoggedEvent]) -> list[_Turn]:
             case CallSettled(outcome="done", result=result) if result.name == ASK_USER_QUESTION:
                 turns.append(_Turn(True, [answer_text(result)], seqs=[0]))
             case RunStarted() as started:
-                run, shown = started, ShownRun()
+                run, shown = started, ShownRun(left_out)
             case RunStopped(reason=reason):
                 run = None
                 if turns and not turns[-1].is_user and reason in FAILED_STOPS:
                     turns[-1].may_be_cut = True
-            case MessageClosed(loop="root", status=status) if turns and not turns[-1].is_user:
-                turns[-1].may_be_cut |= status != "completed"
+            case MessageClosed(status="interrupted" | "failed", loop="root") if turns and not turns[-1].is_user:
+                turns[-1].may_be_cut = True
             case _:
                 words = shown.feed(logged)
                 if isinstance(words, Words) and words.kind == "content":

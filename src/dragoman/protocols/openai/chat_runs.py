@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.core.ids import SessionId, UserId
+from dragoman.core.ids import MessageId, SessionId, UserId
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitReached, SessionNotFound
 from dragoman.engine.engine import Engine
@@ -80,6 +80,14 @@ class ChatRuns:
             return await self._run(session, request, given)
         handle = None if request.session_key is None else await self._start_with_key(stack, request)
         return handle or await self._start_new(stack, request, self._without_key(request))
+
+    async def cut_messages(self, handle: RunHandle) -> frozenset[MessageId]:
+        """The messages that a crash has cut off, in a session whose run is repeated to its client."""
+        if handle.is_new:
+            return frozenset()
+        await handle.session.until_durable(handle.session.state.seq)
+        events = await self._engine.history.events(handle.session, handle.first_seq)
+        return chat_history.cut_messages(events)
 
     def on_answered(self, session: SessionView) -> None:
         """Count a passing session whose calls now wait for the application."""
