@@ -79,10 +79,24 @@ async def test_edits_and_new_answers_at_any_depth_keep_the_ids_that_pages_hold(p
     assert [each["id"] for each in await pages.history(chat) if each["role"] == "user"] == ["u1"]
     await pages.post(chat, user("m2", "u2"))
     assert (await pages.post(chat, **body)).text == "You said: m2", "the newest, if nothing is named"
-    assert (await pages.post(chat, user("m1", "u1"), user("x", "u9"), **body)).text == "You said: m1"
     changed = await pages.post(chat, user("changed", "u1"), **body)
     assert changed.text == "You said: changed", "with other words it is an edit"
     assert [each["id"] for each in await pages.history(chat) if each["role"] == "user"] == ["u1"]
+
+
+@requirement("ai-sdk:regenerate:unsent")
+async def test_trying_again_sends_the_message_whose_request_never_arrived(pages: Pages, chat: str) -> None:
+    """The AI SDK's documentation of errors shows a button that calls `regenerate()`."""
+    body: dict[str, Any] = {"trigger": "regenerate-message"}
+    first = await pages.post(chat, user("m1", "u1"), **body)
+    assert first.text == "You said: m1", "the first message of a chat"
+    history = await pages.history(chat)
+    second = await pages.post(chat, *history, user("m2", "u2"), **body, messageId="u2")
+    assert second.text == "You said: m2"
+    assert texts(await pages.history(chat)) == ["m1", "You said: m1", "m2", "You said: m2"], "nothing was replaced"
+    assert (await pages.post(chat, user("m3", "u3"), **body)).text == "You said: m3", "a page that sends the newest only"
+    assert (await pages.post(chat, user("m3", "other"), **body)).text == "You said: m3"
+    assert len(await pages.history(chat)) == 6, "a page with ids of its own asks again"
 
 
 @requirement("ai-sdk:ids:shown", "ai-sdk:regenerate:nothing")

@@ -4,7 +4,7 @@
                     known, with other content      ──► edit: a run on a branch before it
                     known and named, or it failed  ──► asked again, on a branch
                     known otherwise                ──► a retry: its run is streamed again
-    `regenerate-message`                           ──► asked again, at any depth
+    `regenerate-message`                           ──► asked again, at any depth; a new last message is sent
     last message is the agent's                    ──► its answers continue the turn; without any, its next run
 
 Source: specification of AI SDK, 3, 4; shared rules, 13, 15, 20.
@@ -93,10 +93,10 @@ class Decisions:
         await session.until_durable(session.state.seq)
         known_ids, visible = await self._known_messages(request, session)
         if request.chat.trigger == "regenerate-message":
-            return await self._regenerate(request, session, visible)
+            return await self._regenerate(request, session, known_ids, visible)
         if not messages:
             raise InvalidBody("at least one message was expected", "messages")
-        last, path = messages[-1], f"messages[{len(messages) - 1}]"
+        last, path = messages[-1], _last_path(messages)
         if last.role != "user":
             return await self._continue(request, session)
         known = await self._user_message(session, visible.get(last.id))
@@ -131,8 +131,10 @@ class Decisions:
                     visible |= {each.id: stored.seq for each in hidden if stored.has_id(each.id)}
         return known.keys(), visible
 
-    async def _regenerate(self, request: PostedRequest, session: SessionView, visible: dict[str, int]) -> StartRun:
-        """Repeat the user message that precedes the answer to replace."""
+    async def _regenerate(
+        self, request: PostedRequest, session: SessionView, known_ids: Collection[str], visible: dict[str, int]
+    ) -> StartRun:
+        """Repeat the user message that precedes the answer to replace, or send one whose request never arrived."""
         messages, wanted = request.messages, request.chat.message_id
         place = next((index for index, each in enumerate(messages) if each.id == wanted), None)
         before = messages if place is None else messages[: place + 1]
@@ -144,6 +146,12 @@ class Decisions:
                     return _ask_again(known)
             if (known := await self._user_message(session, visible.get(wanted))) is not None:
                 return _ask_again(known)
+        turn = await self.newest_turn(session)
+        newest = None if turn is None else await self._message_of_run(session, turn.first.first_seq)
+        if before and before[-1].role == "user" and before[-1].id not in known_ids:
+            is_resent = newest is not None and requests.has_content(before[-1], newest.message, _last_path(before))
+            if visible or not is_resent:
+                return StartRun(_unsent(before, known_ids, visible))
         for index in range(len(before) - 1, -1, -1):
             message = before[index]
             known = await self._user_message(session, visible.get(message.id)) if message.role == "user" else None
@@ -152,11 +160,9 @@ class Decisions:
                 if requests.has_content(message, known.message, path):
                     return _ask_again(known)
                 return StartRun((requests.user_input(message, path),), known.logged.seq)
-        turn = await self.newest_turn(session)
-        known = None if turn is None else await self._message_of_run(session, turn.first.first_seq)
-        if known is None:
+        if newest is None:
             raise NothingToRegenerate
-        return _ask_again(known)
+        return _ask_again(newest)
 
     async def _continue(self, request: PostedRequest, session: SessionView) -> StartRun | StreamRun:
         """Take the answers of a page; if another request was faster, stream what it led to."""
@@ -225,11 +231,14 @@ def _ask_again(known: _UserMessage) -> StartRun:
     return StartRun((again,), known.logged.seq)
 
 
+def _last_path(messages: Sequence[UIMessage]) -> str:
+    return f"messages[{len(messages) - 1}]"
+
+
 def _unsent(messages: Sequence[UIMessage], known: Collection[str], visible: Mapping[str, int]) -> tuple[UserInput, ...]:
     """The last message, and those before it that never arrived."""
-    last = len(messages) - 1
-    new = [requests.user_input(messages[last], f"messages[{last}]")]
-    for place in range(last - 1, -1, -1):
+    new = [requests.user_input(messages[-1], _last_path(messages))]
+    for place in range(len(messages) - 2, -1, -1):
         message = messages[place]
         if message.role == "user" and message.id in visible:
             break
