@@ -32,7 +32,11 @@ REQUIREMENTS = (
     # --- sending ------------------------------------------------------------------------------------------------------
     Requirement("a2a:send:task", "A message begins a task, and the answer is the task at rest", "A2A 1.0, 3.1.1"),
     Requirement("a2a:send:immediately", "With `returnImmediately` the task is returned as it begins", "A2A 1.0, 3.2.2"),
-    Requirement("a2a:send:parts", "Parts are texts, data and images; anything else is -32005", "A2A 1.0, 4.1.6"),
+    Requirement(
+        "a2a:send:parts",
+        "Parts are texts, data, images and files with a media type; anything else is -32005",
+        "A2A 1.0, 4.1.6",
+    ),
     Requirement("a2a:send:fields", "A wrong field is -32602 and named, and leaves nothing behind", "A2A 1.0, 5.4"),
     Requirement("a2a:send:modes", "A client that can read none of our forms is refused", "A2A 1.0, 3.3.2"),
     Requirement("a2a:send:context", "A context is a session; a name stays what the client wrote", "A2A 1.0, 3.4"),

@@ -18,7 +18,9 @@ REQUIREMENTS = (
     Requirement("ai-sdk:edit:branch", "A known message with other words branches before it, at any depth", "ai-sdk 3"),
     Requirement("ai-sdk:edit:nothing-else", "Nothing else that a page resends hides or changes anything", "ai-sdk 3"),
     Requirement("ai-sdk:regenerate:depth", "`regenerate-message` asks again at any depth; the id is new", "ai-sdk 3"),
-    Requirement("ai-sdk:regenerate:unsent", "`regenerate-message` behind a message that never arrived sends it", "ai-sdk 3"),
+    Requirement(
+        "ai-sdk:regenerate:unsent", "`regenerate-message` behind a message that never arrived sends it", "ai-sdk 3"
+    ),
     Requirement("ai-sdk:regenerate:nothing", "Without a user message there is nothing to regenerate: 409", "ai-sdk 10"),
     Requirement("ai-sdk:ids:shown", "A branch keeps the ids that pages have, also of other protocols", "ai-sdk 3"),
     Requirement(

@@ -62,6 +62,13 @@ class File(msgspec.Struct, frozen=True, tag="file"):
     name: str | None = None
 
 
+def file_of(url: str, media_type: str, name: str | None = None) -> File:
+    """A file, which is audio or video if its media type says so."""
+    kinds: dict[str, Literal["audio", "video", "file"]] = {"audio": "audio", "video": "video"}
+    media = kinds.get(media_type.partition("/")[0].lower(), "file")
+    return File(url=url, media=media, media_type=media_type, name=name)
+
+
 class Data(msgspec.Struct, frozen=True, tag="data"):
     """A JSON object for the application."""
 

@@ -49,7 +49,7 @@ async def test_a_card_says_how_its_agent_is_called_in_both_versions(app_server: 
         },
         "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
         "security": [{"bearer": []}],
-        "defaultInputModes": ["text/plain", "application/json"],
+        "defaultInputModes": ["text/plain", "application/json", "application/pdf"],
         "defaultOutputModes": ["text/plain", "application/json", "image/png", "image/jpeg"],
         "skills": [{"id": "rehearsal-bare", "tags": ["agent"]}],
         "url": url,

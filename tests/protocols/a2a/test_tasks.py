@@ -186,7 +186,10 @@ async def test_a_context_is_a_session_and_a_name_stays_what_the_client_wrote(
         ({"message": {"parts": []}}, (-32602, "message.parts")),
         ({"message": {"parts": [{}]}}, (-32602, "message.parts[0]")),
         ({"message": {"parts": [{"text": "a", "data": {}}]}}, (-32602, "message.parts[0]")),
-        ({"message": {"parts": [{"raw": "aGk=", "mediaType": "application/pdf"}]}}, (-32005,)),
+        ({"message": {"parts": [{"raw": "aGk=", "filename": "a.pdf"}]}}, (-32005,)),
+        ({"message": {"parts": [{"url": "http://a.example/a.pdf", "mediaType": "application/pdf"}]}}, (-32005,)),
+        ({"message": {"parts": [{"text": "x" * 1_048_577}]}}, (-32602, "message.parts")),
+        ({"message": {"metadata": {"a": "x" * 70_000}}}, (-32602, "message.metadata")),
         ({"message": {"parts": [{"url": "file:///etc/passwd", "mediaType": "image/png"}]}}, (-32005,)),
         ({"message": {"messageId": ""}}, (-32602, "message.messageId")),
         ({"message": {"contextId": "a\nb"}}, (-32602, "message.contextId")),
@@ -218,12 +221,16 @@ async def test_a_wrong_message_is_refused_and_leaves_nothing(
 
 
 @requirement("a2a:send:parts")
-async def test_data_is_text_for_the_agent_and_images_are_images(app_server: AppServer, alice: A2aClient) -> None:
+async def test_data_is_text_for_the_agent_and_images_and_files_are_what_they_are(
+    app_server: AppServer, alice: A2aClient
+) -> None:
     task = await alice.send([{"data": {"a": 1.0}}])
     assert said(task) == 'You said: {"a":1}'
     image = {"raw": "iVBORw0KGgo=", "mediaType": "image/png"}
-    task = await alice.send([{"text": "see"}, image])
-    assert task["history"][0]["parts"][1] == image
+    paper = {"raw": "JVBERi0=", "mediaType": "application/pdf", "filename": "a.pdf"}
+    sound = {"url": "https://a.example/a.mp3", "mediaType": "audio/mpeg"}
+    task = await alice.send([{"text": "see"}, image, paper, sound])
+    assert task["history"][0]["parts"][1:] == [image, paper, sound]
     bare = A2aClient(app_server.connection, app_server.key("alice"), agent="rehearsal-bare")
     assert (await bare.error("SendMessage", {"message": message([image])}))[0] == -32005
 

@@ -9,11 +9,14 @@ from dragoman.protocols.a2a.translate import OUTPUT_MODES
 from dragoman.protocols.a2a.wire import ANSWERS
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
+FILE_TYPES = ("application/pdf",)
+"""Of those that agents get, the one that callers look for."""
 
 
 def card_of(spec: AgentSpec, url: str, *, has_keys: bool) -> JsonObject:
     """The card of an agent at an address. Its tools and options are its own affair."""
     takes_images = spec.capabilities.image_data or spec.capabilities.image_http
+    files = (*(IMAGE_TYPES if takes_images else ()), *(FILE_TYPES if spec.capabilities.files else ()))
     description = spec.description or spec.title or spec.name
     interfaces = (("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"))
     answers = {
@@ -34,7 +37,7 @@ def card_of(spec: AgentSpec, url: str, *, has_keys: bool) -> JsonObject:
             "extendedAgentCard": False,
             "extensions": [answers],
         },
-        "defaultInputModes": ["text/plain", "application/json", *(IMAGE_TYPES if takes_images else ())],
+        "defaultInputModes": ["text/plain", "application/json", *files],
         "defaultOutputModes": list(OUTPUT_MODES),
         "skills": [{"id": spec.name, "name": spec.title or spec.name, "description": description, "tags": ["agent"]}],
     }

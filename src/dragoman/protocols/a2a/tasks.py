@@ -20,7 +20,7 @@ from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.question_text import answers_from_text
-from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, InvalidCursor, SessionBusy, SessionNotFound
+from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, Invalid, InvalidCursor, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor, Record, cursor_of
@@ -176,6 +176,10 @@ class Tasks:
                 return await self._begin(owner, spec, message, submit, key, stack)
         except IdempotencyKeyReused:
             raise InvalidParams("messageId was used with another message", "message.messageId") from None
+        except Invalid as error:  # the core has a list of messages, and their content
+            place = error.path.replace("messages[0].content", "message.parts").replace("messages[0].", "message.")
+            error.path = "message.parts" if place == "messages[0]" else place
+            raise
 
     async def _repeat(
         self,

@@ -73,7 +73,7 @@ def user_input(message: wire.Message) -> UserInput:
 
     Raises:
         InvalidParams: a part has no value, or several.
-        ContentTypeNotSupported: a part is neither text, data nor an image.
+        ContentTypeNotSupported: a file has no media type, or is neither in the message nor at an https URL.
         LimitExceeded: there are too many parts.
     """
     check_block_count(message.parts, path="message.parts")
@@ -86,7 +86,7 @@ def user_input(message: wire.Message) -> UserInput:
     )
 
 
-def _block_of(part: wire.Part, path: str) -> core.Text | core.Image:
+def _block_of(part: wire.Part, path: str) -> core.Text | core.Image | core.File:
     values = (part.text, part.raw, part.url, part.data)
     if sum(each is not msgspec.UNSET for each in values) != 1:
         raise InvalidParams("a part has exactly one of text, raw, url and data", path)
@@ -94,13 +94,13 @@ def _block_of(part: wire.Part, path: str) -> core.Text | core.Image:
         return core.Text(part.text)
     if part.data is not msgspec.UNSET:
         return core.Text(compact_json(_whole_numbers(part.data)))
-    if not part.media_type.lower().startswith("image/"):
-        raise ContentTypeNotSupported(f"{path}: text, data and images are taken, got {part.media_type[:80]!r}")
-    if part.raw is not msgspec.UNSET:
-        return core.Image(f"data:{part.media_type};base64,{part.raw}")
-    if not str(part.url).lower().startswith(("https://", "data:")):
+    if not part.media_type:
+        raise ContentTypeNotSupported(f"{path}: a mediaType was expected, such as image/png or application/pdf")
+    url = str(part.url) if part.raw is msgspec.UNSET else f"data:{part.media_type};base64,{part.raw}"
+    if not url.lower().startswith(("https://", "data:")):
         raise ContentTypeNotSupported(f"{path}: an https URL was expected")
-    return core.Image(str(part.url))
+    is_image = part.media_type.lower().startswith("image/")
+    return core.Image(url) if is_image else core.file_of(url, part.media_type, part.filename or None)
 
 
 def answers_of(message: wire.Message) -> tuple[Answer, ...]:

@@ -6,7 +6,6 @@ count that the core recorded and that still wait. Source: specification of AI SD
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -25,7 +24,6 @@ from dragoman.protocols.aisdk.wire import QUESTION_ID, ChatRequest, ClientTool, 
 from dragoman.protocols.kit.errors import InvalidBody
 
 NewId = Callable[[], str]
-FILE_MEDIA: dict[str, Literal["audio", "video", "file"]] = {"audio": "audio", "video": "video"}
 NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}}
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -65,8 +63,7 @@ def _block(part: JsonObject, path: str) -> core.InputBlock | None:
     if media_type.startswith("image/"):
         return core.Image(url)
     name = _text(part, "filename", path) if part.get("filename") is not None else None
-    media = FILE_MEDIA.get(media_type.partition("/")[0], "file")
-    return core.File(url=url, media=media, media_type=media_type, name=name)
+    return core.file_of(url, media_type, name)
 
 
 def _text(part: JsonObject, name: str, path: str) -> str:
