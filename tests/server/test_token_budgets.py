@@ -114,6 +114,7 @@ async def test_each_protocol_refuses_in_its_own_shape(tmp_path: Path) -> None:
             await official.chat.completions.create(model="rehearsal", messages=[{"role": "user", "content": "hello"}])
         assert refused.value.code == "insufficient_quota"
         assert int(refused.value.response.headers["retry-after"]) > 0
+        assert refused.value.response.headers["x-should-retry"] == "false", "not within seconds, as clients repeat 429"
         await official.close()
         ag_ui = await Endpoint(server.connection, key).run(an_input("hello"))
         assert (ag_ui.status, ag_ui.json["code"]) == (429, "rate_limited")

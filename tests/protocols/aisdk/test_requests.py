@@ -94,7 +94,9 @@ async def test_trying_again_sends_the_message_whose_request_never_arrived(pages:
     second = await pages.post(chat, *history, user("m2", "u2"), **body, messageId="u2")
     assert second.text == "You said: m2"
     assert texts(await pages.history(chat)) == ["m1", "You said: m1", "m2", "You said: m2"], "nothing was replaced"
-    assert (await pages.post(chat, user("m3", "u3"), **body)).text == "You said: m3", "a page that sends the newest only"
+    assert (await pages.post(chat, user("m3", "u3"), **body)).text == "You said: m3", (
+        "a page that sends the newest only"
+    )
     assert (await pages.post(chat, user("m3", "other"), **body)).text == "You said: m3"
     assert len(await pages.history(chat)) == 6, "a page with ids of its own asks again"
 

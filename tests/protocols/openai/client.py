@@ -98,7 +98,7 @@ class OpenAiClient:
         assert reply.headers["openai-processing-ms"].isdigit()
         return reply.json
 
-    async def post(self, path: str, body: Json) -> Json:
+    async def post(self, path: str, body: Json = None) -> Json:
         return await self.get(path, body, method="POST")
 
     async def delete(self, path: str) -> Json:

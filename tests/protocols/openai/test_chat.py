@@ -227,6 +227,7 @@ async def test_an_answer_that_does_not_fit_its_format_is_a_failed_run(chat: Chat
     assert await chat.say(user(script({"say": '{"n": 3}'})), response_format=wanted) == '{"n": 3}'
     reply = await chat.send(user("hello"), response_format=wanted)
     assert (reply.status, reply.headers["x-should-retry"]) == (500, "false")
+    assert reply.json["error"]["code"] == "invalid_output", "as in Responses"
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -238,6 +239,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
     "role": ({"messages": [{"role": "function", "content": "x"}]}, "invalid_value", "messages[0].role"),
     "no content": (
         {"messages": [{"role": "system", "content": "x"}, {"role": "user"}]},
+        "missing_required_parameter",
+        "messages[1].content",
+    ),
+    "no instructions": (
+        {"messages": [user("x"), {"role": "system"}]},
         "missing_required_parameter",
         "messages[1].content",
     ),

@@ -164,7 +164,7 @@ def _items(messages: Json) -> tuple[list[str], list[JsonObject], list[str]]:
 
 
 def _instruction(content: Json, path: str) -> str:
-    (item,) = requests.parse_items([{"role": "system", "content": content}], path)
+    item = requests.parse_item({"role": "system", "content": content}, path)
     assert isinstance(item, requests.Message), "it has a role"
     return text_of(inputs.content_from(item.content, path))
 

@@ -50,7 +50,7 @@ class ConversationHandlers(OpenAiHandlers):
     @endpoint("POST", "/conversations", body=NewConversation, example=_EXAMPLE)
     async def create(self, request: Request) -> wire.Conversation:
         """Create a conversation. Its first response decides which agent it has."""
-        body = decode_object(await read_json_body(request, self._options.body_limit))
+        body = decode_object(await read_json_body(request, self._options.body_limit) or b"{}")
         seeds = () if not body.get("items") else self._seeds(body["items"])
         owner = principal_of(request).user
         return _conversation(await self._runs.new_sessions.create_draft(owner, labels=_metadata(body), seeds=seeds))
@@ -96,6 +96,15 @@ class ConversationHandlers(OpenAiHandlers):
             if not found:
                 raise ItemNotFound
             return (await restored(self._engine, session, items, found))[0]
+
+    @endpoint("DELETE", "/conversations/{conversation}/items/{item}")
+    async def delete_item(self, request: Request) -> wire.Conversation:
+        """Refused: items stay, because what follows depends on them."""
+        raise InvalidParameter(
+            "unsupported_operation",
+            "an item cannot be deleted, because what follows depends on it: delete the conversation, or continue an"
+            " earlier response with previous_response_id, which hides what followed",
+        )
 
     @endpoint(
         "POST",

@@ -64,6 +64,10 @@ class OpenAiHandlers(Handlers):
         return respond
 
 
+_PERMANENT = ("idempotency_key_reused", "insufficient_quota")
+"""Errors with a status that official clients repeat within seconds, in vain."""
+
+
 def error_facts(error: ErrorResponse) -> wire.ErrorFacts:
     """An error in OpenAI's form."""
     path, code = str(error.facts.get("path", "")), str(error.facts.get("code", error.code))
@@ -74,7 +78,7 @@ def write_error(error: ErrorResponse) -> Response:
     """Write an error in OpenAI's form."""
     facts = error_facts(error)
     headers = {**error.headers, REQUEST_ID: _new_request_id()}
-    if facts.code == "idempotency_key_reused" or (error.status == 500 and "code" in error.facts):
+    if facts.code in _PERMANENT or (error.status == 500 and "code" in error.facts):
         headers["x-should-retry"] = "false"
     return json_response(wire.ErrorBody(facts), error.status, headers)
 

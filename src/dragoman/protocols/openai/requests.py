@@ -307,10 +307,11 @@ def parse_items(value: Json, path: str = "input") -> tuple[InputItem, ...]:
         raise InvalidParameter("empty_input", "it is empty", path)
     if len(value) > MAX_ITEMS:
         raise InvalidParameter("too_many_items", f"at most {MAX_ITEMS} items were expected, got {len(value)}", path)
-    return tuple(_item(each, f"{path}[{index}]") for index, each in enumerate(value))
+    return tuple(parse_item(each, f"{path}[{index}]") for index, each in enumerate(value))
 
 
-def _item(value: Json, path: str) -> InputItem:
+def parse_item(value: Json, path: str) -> InputItem:
+    """Read an item. Raises InvalidParameter, LimitExceeded."""
     if not isinstance(value, dict):
         raise InvalidParameter("invalid_type", "an item is an object", path)
     if len(value) == 2 and value.get("role") in _ROLES and isinstance(text := value.get("content"), str):

@@ -224,7 +224,7 @@ class ResponseEvents:
         error, reasons = None, {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
         if status == "failed":
             failure = failure_of(stopped)
-            error = wire.ErrorInfo(_ERROR_CODES.get(failure.code, failure.code), str(failure))
+            error = wire.ErrorInfo(failure.code, str(failure))
         details = (
             msgspec.convert({"reason": reasons[stopped.reason]}, wire.IncompleteDetails)
             if status == "incomplete"
@@ -479,7 +479,7 @@ def link_to(block: core.Block) -> str | None:
 def failure_of(stopped: RunStopped) -> RunFailed:
     """Why a run has no answer."""
     code = stopped.code or ("server_error" if stopped.reason == "error" else stopped.reason)
-    return RunFailed(code, stopped.message or "The run failed")
+    return RunFailed(_ERROR_CODES.get(code, code), stopped.message or "The run failed")
 
 
 def payloads(frames: bytes) -> list[str]:
