@@ -29,7 +29,7 @@ PICTURES = PROJECT_ROOT / "docs" / "pictures"
 AGENT = "tools/pictures_agent.py"
 THEMES = ("light", "dark")
 SIZE = (1280, 920)
-EXAMPLES = ("ag-ui-web", "assistant-ui", "copilotkit")
+EXAMPLES = ("ag-ui-web", "assistant-ui", "copilotkit", "use_chat")
 EXAMPLE_URL = "http://127.0.0.1:8080"  # where `npm start` serves each of them
 EXAMPLE_SIZE = (960, 760)
 CONSOLE_SIZE, LENS_SIZE = (500, 640), (860, 640)
@@ -151,7 +151,7 @@ async def take_pictures_of_examples(chromium: Browser) -> None:
                     features = [{"name": "prefers-color-scheme", "value": theme}]
                     await page.send_command("Emulation.setEmulatedMedia", features=features)
                     await page.run(f"document.documentElement.classList.toggle('dark', {str(theme == 'dark').lower()})")
-                    await save(page, f"example-{name}-{theme}")
+                    await save(page, f"example-{name.replace('_', '-')}-{theme}")
                 await page.close()
 
 

@@ -6,6 +6,7 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from "ai";
+import Markdown from "markdown-to-jsx";
 import { useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 
@@ -15,6 +16,8 @@ const id = settings.get("chat") ?? "chat-1";
 const api = `${server}/ai-sdk/${settings.get("agent") ?? "assistant"}`;
 const headers = { Authorization: `Bearer ${settings.get("key")}` };
 const chat = `${api}/${encodeURIComponent(id)}`;
+
+const MARKDOWN = { disableParsingRawHTML: true, forceBlock: true };
 
 const tools = {
   color_page: {
@@ -66,8 +69,9 @@ function Chat({ initial }) {
     setText("");
   }
 
-  const show = (part, index) => {
-    if (part.type === "text") return <div key={index}>{part.text}</div>;
+  const show = (part, index, role) => {
+    if (part.type === "text" && role === "user") return <div key={index}>{part.text}</div>;
+    if (part.type === "text") return <Markdown key={index} options={MARKDOWN}>{part.text}</Markdown>;
     if (part.type === "reasoning") return <div key={index} className="reasoning">{part.text}</div>;
     if (part.type === "file") return <img key={index} src={part.url} alt="" width="200" />;
     if (part.type === "tool-AskUserQuestion" && part.state === "input-available") {
@@ -92,7 +96,7 @@ function Chat({ initial }) {
   return (
     <>
       {messages.map((message) => (
-        <div key={message.id} className={`message ${message.role}`}>{message.parts.map(show)}</div>
+        <div key={message.id} className={`message ${message.role}`}>{message.parts.map((part, index) => show(part, index, message.role))}</div>
       ))}
       {error && <p className="error">{error.message}</p>}
       <form id="say" onSubmit={send}>
