@@ -195,7 +195,7 @@ async def test_the_servers_health_is_reported_with_metrics_and_agents(
     await console_page.wait_for_text("Healthy")
     await console_page.wait_for_text("Active runs", ".figure")
     await console_page.wait_for_text("end_turn", ".parts")
-    await console_page.wait_for_text("Plays what the message says", ".item")
+    await console_page.wait_for_text("Does what your message tells it to", ".item")
     await play_session(console_server, {"say": "Hello again."})
     await console_page.page.send_command("Page.reload")  # the metrics are read again, and the first reading is kept
     charted = "[...document.querySelectorAll('.chart strong')].map((each) => each.innerText)"

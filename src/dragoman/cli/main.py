@@ -82,7 +82,7 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
 def dev(agents: tuple[str, ...], no_open: bool, **flags: FlagValue) -> None:
     """Serve agents while you write them: files are loaded again when you save.
 
-    Without a file, app.py. Conversations go on in the new version. Errors of agents and models are shown in full. All
+    Without a file, app.py. Conversations continue in the new version. Errors of agents and models are shown in full. All
     other settings come from the environment or from dragoman.toml.
     """
     loaded = load_settings({**flags, "agents": agents or None})
@@ -298,9 +298,9 @@ def _exit_quietly() -> NoReturn:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-@commands.group(short_help="Create, list and revoke API keys; rotate encryption keys.")
+@commands.group(short_help="Manage API keys and their budgets; rotate encryption keys.")
 def keys() -> None:
-    """Create, list and revoke API keys, whether a server is running or not."""
+    """Create, list, limit and revoke API keys, whether a server is running or not."""
 
 
 @keys.command("create")
@@ -394,14 +394,14 @@ def _format_limits(limits: "TokenLimits") -> str:
 
 @keys.command("rotate")
 @click.argument("file", type=click.Choice(["secrets.key", "links.key"]))
-@click.option("--lost", is_flag=True, help="the key is lost: go on without what it has encrypted, signed or hashed")
+@click.option("--lost", is_flag=True, help="the key is lost: continue without data that it has encrypted, signed or hashed")
 @settings_flags("data", "database")
 def keys_rotate(file: str, lost: bool, **flags: FlagValue) -> None:
-    """Make a new encryption key in the data folder, for all that is encrypted or signed from now on.
+    """Add a new encryption key to the data folder, and use it from now on.
 
-    The older keys stay in the file, for what they have encrypted or signed. No server may be running. With several
-    servers, copy the file to all data folders before you start them. With --lost, the data is used from now on with the
-    file that the folder has, or with a new one.
+    The older keys stay in the file, for data that they have encrypted or signed. No server may be running. With several
+    servers, copy the file to all data folders before you start them. With --lost, the server accepts the file that the
+    folder has, or a new one.
     """
     settings = load_settings(flags).settings
     from dragoman.cli.database import DatabaseCommandError, rotate_key_file
@@ -452,7 +452,7 @@ def audit(limit: int, user: str | None, action: str | None, as_json: bool, **fla
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-@commands.group(short_help="Set time zones and languages of users.")
+@commands.group(short_help="Set time zones, retention and token budgets of users.")
 def users() -> None:
     """Manage user profiles, whether a server is running or not."""
 

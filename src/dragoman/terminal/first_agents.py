@@ -40,7 +40,7 @@ def send(to: str, text: str) -> str:
     return f"sent to {to}"
 
 
-# Without model="openai:gpt-5-mini" or the like, the server picks a model: one for a provider's key in the environment,
+# To choose a model, add model="openai:gpt-5-mini". Otherwise the server picks that of a provider whose key is set,
 # or the small embedded model, which can chat but cannot call tools.
 assistant = Agent(
     "assistant",
@@ -90,7 +90,7 @@ def send(to: str, text: str) -> str:
     return f"sent to {to}"
 
 
-# The function waits for answers as long as it takes, and survives restarts: see docs/agents.md.
+# The function waits for answers for as long as it takes, across restarts: see "Agents" in the documentation.
 @agent(tools=[send], starters=["Dinner is at seven"], history=True)
 async def messenger(run: Run) -> AsyncIterator[str]:
     """Sends your message to somebody."""

@@ -203,7 +203,7 @@ async def test_each_agent_is_a_tool_and_has_a_path_of_its_own(app_server: AppSer
     rehearsal, bare = tools
     assert rehearsal["title"] == "Rehearsal"
     assert rehearsal["description"].startswith(
-        "Plays what the message says, without a model.\n\nContinue a conversation"
+        "Does what your message tells it to, without a model.\n\nContinue a conversation"
     )
     assert set(rehearsal["inputSchema"]["properties"]) == {"message", "session_id", "files", "options"}
     assert "token" not in rehearsal["inputSchema"]["properties"]["options"]["properties"], "it is a secret"

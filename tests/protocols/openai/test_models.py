@@ -19,7 +19,7 @@ async def test_the_models_are_the_agents_and_do_not_change(alice: OpenAiClient) 
         "created": rehearsal["created"],
         "owned_by": "dragoman",
         "name": "Rehearsal",
-        "description": "Plays what the message says, without a model.",
+        "description": "Does what your message tells it to, without a model.",
     }
     assert isinstance(rehearsal["created"], int)
     assert "looking-glass" not in [each["id"] for each in models["data"]]

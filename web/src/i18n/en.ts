@@ -61,7 +61,7 @@ export const en = {
     "key.use": "Continue",
     "key.forget": "Sign out",
     "login.title": "Welcome",
-    "login.why": "You log in at {provider}, and come back here.",
+    "login.why": "You log in at {provider} and then return here.",
     "login.begin": "Log in",
     "login.failed": "The login did not succeed: {reason}",
 
@@ -197,10 +197,10 @@ export const en = {
     "chat.share-users": "All users of this server can read this conversation",
     "chat.copy-link": "Copy link",
     "chat.share-why":
-        "The link opens for you, and if the conversation is shared, for everybody with a key of this server. Your memories are never shared.",
+        "The link works for you and, if the conversation is shared, for everyone with a key for this server. Your memories are never shared.",
     "chat.public": "Public link",
     "chat.public-why":
-        "Everybody who has the link can read the conversation without a key, also what is added later. A link is shown only once, and can be revoked here at any time.",
+        "Anyone with the link can read the conversation without a key, including messages added later. A link is shown only once. You can revoke it here at any time.",
     "chat.public-valid": "Valid for",
     "chat.public-hour": "One hour",
     "chat.public-day": "One day",

@@ -81,7 +81,7 @@ def _create(
     capabilities: Capabilities | None = None,
     starters: tuple[str, ...] = (),
     title: str = "Rehearsal",
-    description: str = "Plays what the message says, without a model.",
+    description: str = "Does what your message tells it to, without a model.",
 ) -> "RehearsalAgent":
     spec = AgentSpec(
         name=name,

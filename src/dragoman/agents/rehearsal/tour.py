@@ -66,7 +66,7 @@ TOUR: list[JsonObject] = [
     {"data": {"city": "Rome", "nights": 2}},
     {"step": True},
     _plan(1),
-    {"say": "Now a question. The run ends here and goes on with your answer:"},
+    {"say": "Now a question. The run ends here and continues with your answer:"},
     {"ask": {"questions": [_QUESTION]}},
     _plan(2),
     {"say": "You chose: {answer}. The tool `stamp` runs only if you allow it:"},

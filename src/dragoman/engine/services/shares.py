@@ -60,7 +60,7 @@ class ShareService:
         await self._store.add(share)
         log.info("link created", session_id=session_id, expires_at=expires_at)
         if self._audit is not None:
-            expiry = "without expiry" if expires_at is None else f"until {expires_at.isoformat()}"
+            expiry = "without expiry" if expires_at is None else f"until {expires_at:%Y-%m-%d %H:%M} UTC"
             await self._audit.record("share.created", target=session_id, detail=expiry, user=owner)
         return token, share
 
