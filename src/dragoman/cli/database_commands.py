@@ -26,7 +26,9 @@ def migrate(**flags: FlagValue) -> None:
 @click.command(short_help="Check that the database is intact.")
 @settings_flags("data", "database")
 @click.option("--repair", is_flag=True, help="quarantine damaged sessions, and export their intact events")
-@click.option("--accept-loss", is_flag=True, help="continue without the changes that a damaged write-ahead log has lost")
+@click.option(
+    "--accept-loss", is_flag=True, help="continue without the changes that a damaged write-ahead log has lost"
+)
 def check(repair: bool, accept_loss: bool, **flags: FlagValue) -> None:
     """Check that the database is intact: its structure, and every event of every session.
 

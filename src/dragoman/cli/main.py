@@ -82,8 +82,8 @@ def serve(agents: tuple[str, ...], **flags: FlagValue) -> None:
 def dev(agents: tuple[str, ...], no_open: bool, **flags: FlagValue) -> None:
     """Serve agents while you write them: files are loaded again when you save.
 
-    Without a file, app.py. Conversations continue in the new version. Errors of agents and models are shown in full. All
-    other settings come from the environment or from dragoman.toml.
+    Without a file, app.py. Conversations continue in the new version. Errors of agents and models are shown in full.
+    All other settings come from the environment or from dragoman.toml.
     """
     loaded = load_settings({**flags, "agents": agents or None})
     if not loaded.settings.agents:
@@ -394,7 +394,9 @@ def _format_limits(limits: "TokenLimits") -> str:
 
 @keys.command("rotate")
 @click.argument("file", type=click.Choice(["secrets.key", "links.key"]))
-@click.option("--lost", is_flag=True, help="the key is lost: continue without data that it has encrypted, signed or hashed")
+@click.option(
+    "--lost", is_flag=True, help="the key is lost: continue without data that it has encrypted, signed or hashed"
+)
 @settings_flags("data", "database")
 def keys_rotate(file: str, lost: bool, **flags: FlagValue) -> None:
     """Add a new encryption key to the data folder, and use it from now on.
