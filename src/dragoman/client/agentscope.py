@@ -271,9 +271,13 @@ class AgentScopeTurn:
             self._finish_reason = str(event.metadata["finish_reason"])
         if event.metadata and event.metadata.get("interrupted"):
             return self._steps.cut(_step_of(event.id), "")
-        payload = next((each.get("data") for each in event.content or () if isinstance(each.get("data"), dict)), None)
-        if kind in ("message", "reasoning") or not isinstance(payload, dict):
+        payloads = [each["data"] for each in event.content or () if isinstance(each.get("data"), dict)]
+        if kind in ("message", "reasoning"):
             return ()
+        return [found for each in payloads for found in self._on_payload(kind, each)]
+
+    def _on_payload(self, kind: str, payload: JsonObject) -> Sequence[Event]:
+        """Decode what a message other than text is about. The published runtime sends parallel calls in one message."""
         if kind.endswith("_output"):
             return self._on_tool_result(payload)
         if kind == "mcp_approval_request":
@@ -300,6 +304,9 @@ class AgentScopeTurn:
         if event.type == "image" and event.image_url:
             return (Image(url=event.image_url),)
         if event.type == "data" and isinstance(event.data, dict):
+            if not event.msg_id and {"call_id", "arguments"} <= event.data.keys():
+                # The published runtime sends parallel calls of LangGraph so, before an empty message.
+                return self._on_payload("plugin_call", event.data)
             plan = event.data.get("plan")
             return (Notice(kind="plan", content=plan) if plan else Notice(kind="data", content=event.data),)
         return ()
@@ -312,7 +319,7 @@ class AgentScopeTurn:
         question = parse_question(call_id, arguments) if name == ASK_USER_QUESTION else None
         if needs_permission:
             self._open_calls[call_id] = Permission(call_id=call_id, name=name, arguments=arguments)
-        elif is_pending:
+        elif is_pending or name in {each.name for each in self._handle.tools}:
             self._open_calls[call_id] = question or ClientCall(call_id=call_id, name=name, arguments=arguments)
         if call_id in self._emitted_calls:  # an approved call is sent again
             return ()
