@@ -79,12 +79,17 @@ def answer_to(value: object, answer: ToolMessage | Decision | None) -> Any:  # n
     if multiple and isinstance(answer.raw, dict):
         return [label for each in answer.raw.get("answers", []) for label in each["labels"]]
     text = answer_text(answer)
-    if isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values()):
+    if expects_words(value):
         return text
     try:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def expects_words(value: object) -> bool:
+    """Whether the answer to an interrupt is words, and no JSON."""
+    return isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values())
 
 
 def decision_for(answer: ToolMessage | Decision | None) -> JsonObject:

@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from dragoman.client.agui_content import to_wire_content
+from dragoman.client.agui_interrupts import pending_in, resume_value
 from dragoman.client.agui_seeds import seed_messages
 from dragoman.client.agui_turn import AguiTurn, messages_from
 from dragoman.client.codec import (
@@ -113,6 +114,7 @@ class AguiCodec:
     def turn(self, handle: SessionHandle, turn_input: TurnInput, idempotency_key: str) -> "AguiTurn":
         """Start a turn."""
         messages, resume = _to_wire_input(handle, turn_input, idempotency_key)
+        command = _to_command(handle, turn_input)
         body = _request_body(
             handle, idempotency_key, messages if handle.server_keeps_history else [*handle.messages, *messages]
         )
@@ -123,6 +125,8 @@ class AguiCodec:
         body |= {name: value for name, value in shared.items() if value is not None}
         if resume:
             body["resume"] = resume
+        if command is not None:
+            body["forwardedProps"] = {**(handle.forwarded or {}), "command": command}
         return AguiTurn(handle, self._post(self._path(handle), body), messages)
 
     def resume(self, handle: SessionHandle) -> "AguiTurn":
@@ -207,15 +211,31 @@ def _to_wire_input(
         }
         interrupts = [each.call_id for each in handle.pending if not isinstance(each, ClientCall)]
         return [message], [{"interruptId": each, "status": "cancelled"} for each in interrupts]
+    answers = {each.call_id: each for each in turn_input}
+    of_graph = {pending.call_id for each in handle.graph_interrupts for pending in pending_in(each)}
     kinds = {each.call_id: type(each) for each in handle.pending}
     messages: list[JsonObject] = []
-    resume: list[JsonObject] = []
+    resume: list[JsonObject] = [
+        {"interruptId": each.id, "status": "resolved", "payload": resume_value(each, answers)}
+        for each in handle.graph_interrupts
+        if not each.is_custom
+    ]
     for answer in turn_input:
+        if answer.call_id in of_graph:
+            continue
         if kinds.get(answer.call_id) is ClientCall:
             messages.append(_tool_message(answer, f"{run_id}-{len(messages)}"))
         else:
             resume.append({"interruptId": answer.call_id, **_to_resume_entry(answer)})
     return messages, resume
+
+
+def _to_command(handle: SessionHandle, turn_input: TurnInput) -> JsonObject | None:
+    """What resumes a graph whose interrupt a custom event has reported."""
+    interrupt = next((each for each in handle.graph_interrupts if each.is_custom), None)
+    if interrupt is None or isinstance(turn_input, UserInput):
+        return None
+    return {"resume": resume_value(interrupt, {each.call_id: each for each in turn_input})}
 
 
 def _tool_message(answer: Answer, message_id: str) -> JsonObject:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
+from dragoman.client.agui_interrupts import INTERRUPT_EVENT, from_custom_event, from_outcome, pending_in
 from dragoman.client.codec import Request, SessionHandle
 from dragoman.client.decoding import decode_json, parse_arguments
 from dragoman.client.errors import NotFound, Unreachable, make_refusal
@@ -143,7 +144,7 @@ class AguiTurn:
         match event.type:
             case "RUN_STARTED":
                 self._run_id = self._handle.run_id = event.run_id
-                self._handle.pending = ()
+                self._handle.pending, self._handle.graph_interrupts = (), ()
                 self._stream_offsets.clear()
                 if self._records_history():
                     self._handle.messages.extend(self._sent_messages)
@@ -164,6 +165,9 @@ class AguiTurn:
                 delta = event.delta if isinstance(event.delta, list) else []
                 self._handle.state = apply_patch(self._handle.state, delta)
                 return _to_notice(event)
+            case "CUSTOM" if event.name == INTERRUPT_EVENT:
+                self._handle.graph_interrupts += (from_custom_event(event.value),)
+                return ()
             case kind if kind.startswith(("TEXT_MESSAGE_", "REASONING_", "THINKING_")):
                 return self._on_text(event)
             case _:
@@ -280,19 +284,18 @@ class AguiTurn:
 
     def _on_snapshot(self, messages: list[JsonObject]) -> Sequence[Event]:
         self.snapshot = messages
+        known, new = self._handle.messages, []
         if self._records_history():
             self._handle.messages = list(messages)
+            new = _new_messages(known, messages)
+        if self._is_joined:
+            self._call_arguments.clear()
+            new = _since_last_user(messages)
+        events = [event for each in new for event in self._replay_message(each)]
         for each in messages:
             for call in each.get("toolCalls") or ():
                 self._handle.tool_names[call["id"]] = call["function"]["name"]
                 self._call_arguments.setdefault(call["id"], parse_arguments(call["function"]["arguments"]))
-        if not self._is_joined:
-            return ()
-        self._call_arguments.clear()
-        last_user_index = max((index for index, each in enumerate(messages) if each.get("role") == "user"), default=-1)
-        events: list[Event] = []
-        for each in messages[last_user_index + 1 :]:
-            events += self._replay_message(each)
         return events
 
     def _replay_message(self, message: JsonObject) -> Iterable[Event]:
@@ -324,7 +327,15 @@ class AguiTurn:
             for call_id, name in self._open_calls.items()
             if name in client_tools
         ]
-        pending += [self._to_pending(each) for each in outcome.get("interrupts") or ()]
+        for each in outcome.get("interrupts") or ():
+            if (interrupt := from_outcome(each)) is None:
+                pending.append(self._to_pending(each))
+            else:
+                self._handle.graph_interrupts = (
+                    *(each for each in self._handle.graph_interrupts if not each.is_custom),
+                    interrupt,
+                )
+        pending += [each for interrupt in self._handle.graph_interrupts for each in pending_in(interrupt)]
         self.pending = self._handle.pending = tuple(pending)
         reason: StopReason = "tool_use" if pending else "end_turn"
         if outcome.get("type") == "cancelled":
@@ -360,6 +371,36 @@ class AguiTurn:
         reason = STOP_REASONS.get(code, "error")
         problem = Problem(code, event.message)
         return (Ended(reason=reason, run_id=self._run_id, usage=_to_usage(event.usage), problem=problem),)
+
+
+def _since_last_user(messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages after the user's last one."""
+    last_user_index = max((index for index, each in enumerate(messages) if each.get("role") == "user"), default=-1)
+    return [*messages[last_user_index + 1 :]]
+
+
+def _new_messages(known: Sequence[JsonObject], messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """What a snapshot has of the current turn beyond the known messages: servers send whole answers only so.
+
+    A server may show what it has stored before the user's new message: that has nothing new.
+    """
+
+    def user_count(each: Sequence[JsonObject]) -> int:
+        return sum(message.get("role") == "user" for message in each)
+
+    if user_count(messages) < user_count(known):
+        return []
+    spoken = [
+        text for each in _since_last_user(known) if each.get("role") == "assistant" and (text := each.get("content"))
+    ]
+    new: list[JsonObject] = []
+    for message in _since_last_user(messages):
+        text = message.get("content") if message.get("role") == "assistant" else None
+        if text in spoken:  # under an ID of the server's store, maybe
+            spoken.remove(text)
+            message = {**message, "content": None}
+        new.append(message)
+    return new
 
 
 # --- wire → client ----------------------------------------------------------------------------------------------------

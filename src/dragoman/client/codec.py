@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from dragoman.client.agui_interrupts import GraphInterrupt
 from dragoman.client.errors import RequestRefused, Unsupported
 from dragoman.client.events import Agent, Answer, Event, Message, Pending, SessionInfo
 from dragoman.client.sse import Frame
@@ -104,6 +105,8 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     """Facts about the user's situation, for AG-UI: each with `description` and `value`."""
     forwarded: Json = None
     """What is meant for the agent alone, for AG-UI."""
+    graph_interrupts: tuple[GraphInterrupt, ...] = ()
+    """What a graph waits for that LangGraph's servers serve over AG-UI."""
 
 
 class Turn(Protocol):

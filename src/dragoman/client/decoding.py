@@ -49,3 +49,11 @@ def parse_arguments(value: Json) -> JsonObject:
     except _DECODE_ERRORS:
         arguments = None
     return arguments if isinstance(arguments, dict) else {"arguments": value}
+
+
+def parse_json(text: str) -> Json:
+    """Decode JSON text. Anything else is returned as it is."""
+    try:
+        return msgspec.json.decode(text)
+    except _DECODE_ERRORS:
+        return text

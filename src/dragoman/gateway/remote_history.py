@@ -61,6 +61,10 @@ class RemoteHistory:
         """Whether each turn repeats the history."""
         return self._protocol in _SEED_ENCODERS and not handle.server_keeps_history
 
+    def keeps_messages(self, handle: SessionHandle) -> bool:
+        """Whether the remote server may know the messages by the IDs that it gave them, and store others as new."""
+        return self._protocol == "ag-ui" and not handle.server_keeps_history
+
     async def messages_for(self, handle: SessionHandle) -> Sequence[Message]:
         """The history that a turn needs which has no message."""
         return await self.messages(CONTEXT_MESSAGES if self.is_resent(handle) else 1)
@@ -76,7 +80,7 @@ class RemoteHistory:
         tools = tuple(self._run.offered_tools())
         if tools != handle.tools:
             handle.tools, handle.has_unsent_tools = tools, True
-        if self.is_resent(handle):
+        if self.is_resent(handle) and not (handle.messages and self.keeps_messages(handle)):
             handle.messages = _SEED_ENCODERS[self._protocol](to_history(history))
 
     def with_transcript(self, history: Sequence[Message], user_input: UserInput) -> UserInput:

@@ -21,7 +21,7 @@ from dragoman.core.events import StopReason
 from dragoman.core.inputs import Decision
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.gateway.conversion import to_answer, to_user_input
-from dragoman.gateway.remote_history import RemoteHistory
+from dragoman.gateway.remote_history import CONTEXT_MESSAGES, RemoteHistory
 from dragoman.gateway.remote_run import RemoteRun
 from dragoman.gateway.remote_server import MAX_ERROR_CHARS, RemoteServer, error_text
 from dragoman.gateway.remote_session import (
@@ -39,6 +39,8 @@ RECENT_MESSAGES = 20
 """The messages that are read to find out whether the remote session still has what our user sees."""
 MAX_RETRIES = 2
 """How often a message is sent again with `on_lost="retry"`."""
+MAX_KEPT_BYTES = 1024 * 1024
+"""How much of a history is kept in the remote server's own form."""
 BUSY_DELAYS_S = (0.1, 0.5, 2.0)
 """How long to wait before a turn is sent again that the remote server refused because another run was active."""
 _KEY_PREFIX = "remote/"
@@ -95,6 +97,8 @@ class Play:
         if not new.messages:
             return None
         user_input = to_user_input(new.messages)
+        if link is not None and self._history.keeps_messages(link.handle) and not link.handle.messages:
+            new = new._replace(continues=False)
         if link is not None and new.continues:
             handle = link.handle
             self._history.give(handle, new.history)
@@ -216,8 +220,7 @@ class Play:
             await self._give_up(link)
             wait_s = max(1, round(breaker.wait_s))
             raise AgentError("remote_unavailable", f"The remote agent cannot be reached; try again in {wait_s} s")
-        shows_results = self._server.protocol != "a2a"
-        remote_run = RemoteRun(self._run, link, origins, position, shows_results=shows_results)
+        remote_run = RemoteRun(self._run, link, origins, position)
         try:
             await self._server.wait_for_stop(link.handle.id)
             await self._transport.identify()
@@ -272,7 +275,11 @@ class Play:
         await self._keep(link)
 
     async def _keep(self, link: Link) -> None:
-        handle = msgspec.structs.replace(link.handle, messages=[])
+        is_known = link.is_over and not link.is_lost and self._history.keeps_messages(link.handle)
+        messages = link.handle.messages if is_known else []
+        if len(messages) > CONTEXT_MESSAGES or len(msgspec.json.encode(messages)) > MAX_KEPT_BYTES:
+            messages = []  # the next turn begins a new session
+        handle = msgspec.structs.replace(link.handle, messages=messages)
         if link.is_over and not handle.pending:
             handle.tool_names = {}
         encoded = msgspec.json.encode(msgspec.structs.replace(link, handle=handle))

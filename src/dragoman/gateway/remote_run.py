@@ -5,7 +5,7 @@ skipped, by their number of characters and by the ids of calls. So no text is lo
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from dragoman.client import events as remote
 from dragoman.client.pending import question_arguments
 from dragoman.core.agent import Recorded, Run
-from dragoman.core.answers import INTERRUPTED_RESULT, denied_result
+from dragoman.core.answers import denied_result
 from dragoman.core.content import Data, Image, Json, JsonObject, Usage
 from dragoman.core.events import PlanStep, PlanUpdated, WaitKind
 from dragoman.core.inputs import Decision
@@ -41,12 +41,9 @@ class RemoteRun:
         link: the remote session; its `steps` and `waiting` are updated.
         origins: the remote ids of the calls that the log has of the turn.
         position: what the log has of the turn.
-        shows_results: whether the protocol shows what the calls that were allowed have given.
     """
 
-    def __init__(
-        self, run: Run, link: Link, origins: Iterable[str], position: Position, *, shows_results: bool
-    ) -> None:
+    def __init__(self, run: Run, link: Link, origins: Iterable[str], position: Position) -> None:
         self._run = run
         self._link = link
         self._known = set(origins)
@@ -54,7 +51,6 @@ class RemoteRun:
         """The calls without a result, by their remote ids."""
         self._new_calls: list[Recorded] = []
         """The calls of the open step."""
-        self._shows_results = shows_results
         self._position = Position()
         self._skip = position.copy()
         """What of the following events is in the log already."""
@@ -249,9 +245,11 @@ class RemoteRun:
         usage = None if used is None else Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
         if ended.reason in UNFINISHED and not self._new_calls:
             return  # the engine closes the step as what it is
-        waiting = [(each, self._call_of(each)) for each in ended.pending]
-        for pending, recorded in waiting:
-            if recorded is None:
+        waiting: list[tuple[remote.Pending, Recorded | None]] = []
+        for pending in ended.pending:
+            taken = {each.call.call_id for _, each in waiting if each is not None}
+            waiting.append((pending, self._call_of(pending, taken)))
+            if waiting[-1][1] is None:
                 name = ASK_USER_QUESTION if isinstance(pending, remote.Question) else pending.name
                 self._record(pending.call_id, name, _arguments_of(pending))
         await self.end_step(usage)
@@ -269,26 +267,23 @@ class RemoteRun:
             if recorded.call.call_id not in self._link.waiting:
                 await self._settle_unanswered(recorded)
 
-    def _call_of(self, pending: remote.Pending) -> Recorded | None:
+    def _call_of(self, pending: remote.Pending, taken: Collection[str]) -> Recorded | None:
         """The call that a request belongs to. Its id may be another one, of the request itself."""
         if pending.call_id in self._unsettled:
             return self._unsettled[pending.call_id]
+        calls = [each for each in self._unsettled.values() if each.call.call_id not in taken]
         if isinstance(pending, remote.Question):
-            return None
-        for recorded in self._unsettled.values():
-            if (recorded.call.name, recorded.call.input) == (pending.name, pending.arguments):
-                return recorded
-        return None
+            return calls[0] if len(calls) == 1 else None  # asked from inside that call
+        same = (pending.name, pending.arguments)
+        return next((each for each in calls if (each.call.name, each.call.input) == same), None)
 
     async def _settle_unanswered(self, recorded: Recorded) -> None:
         """Settle a call of which the remote server says nothing more."""
         answer = recorded.answer
         if isinstance(answer, Decision) and not answer.granted:
             await recorded.done(denied_result(answer.reason), outcome="denied")
-        elif answer is not None and not self._shows_results:
-            await recorded.done(UNSEEN_RESULT)
         else:
-            await recorded.done(INTERRUPTED_RESULT, outcome="interrupted")
+            await recorded.done(UNSEEN_RESULT)
 
 
 def _arguments_of(pending: remote.Pending) -> JsonObject:

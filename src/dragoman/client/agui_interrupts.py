@@ -1,0 +1,88 @@
+"""Interrupts of LangGraph over AG-UI, as questions and permissions, and the values that resume the graph. Pure.
+
+LangGraph's AG-UI servers pass a graph's interrupts on as they are: in the outcome of a run, or, by default, in a custom
+event with no outcome. A graph gets what its node expects, which the protocol does not fix.
+"""
+
+from collections.abc import Iterable, Mapping
+from uuid import uuid4
+
+import msgspec
+
+from dragoman.adapters.langgraph_questions import (
+    DECLINED,
+    action_requests,
+    expects_words,
+    questions_for,
+    request_name,
+)
+from dragoman.client.decoding import parse_json
+from dragoman.client.events import Answer, Choice, Deny, Pending, Permission, Result
+from dragoman.client.pending import parse_question
+from dragoman.core.content import Json, JsonObject
+
+INTERRUPT_EVENT = "on_interrupt"
+"""The custom event with an interrupt's value."""
+
+
+class GraphInterrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An interrupt that waits for its value."""
+
+    id: str
+    value: Json
+    is_custom: bool = False
+    """Whether a custom event reported it. It has no ID then that the server knows."""
+
+
+def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
+    """The graph's interrupt behind one of a run's outcome. None: the server is not LangGraph's."""
+    details = (interrupt.get("metadata") or {}).get("langgraph")
+    if not isinstance(details, dict) or "raw" not in details:
+        return None
+    return GraphInterrupt(id=str(interrupt.get("id")), value=details["raw"])
+
+
+def from_custom_event(value: Json) -> GraphInterrupt:
+    """The interrupt in a custom event, whose value is JSON in a string."""
+    return GraphInterrupt(id=uuid4().hex, value=parse_json(value) if isinstance(value, str) else value, is_custom=True)
+
+
+def pending_in(interrupt: GraphInterrupt) -> Iterable[Pending]:
+    """What a graph waits for: permissions for calls, or the answer to a question."""
+    requests = action_requests(interrupt.value)
+    for index, request in enumerate(requests):
+        arguments = request.get("args", request.get("arguments", {}))
+        yield Permission(call_id=_request_id(interrupt, index), name=request_name(request), arguments=arguments)
+    if not requests:
+        yield parse_question(interrupt.id, questions_for(interrupt.value))
+
+
+def resume_value(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> Json:
+    """What the graph gets. A call without an answer is rejected."""
+    requests = action_requests(interrupt.value)
+    if requests:
+        return {"decisions": [_decision(answers.get(_request_id(interrupt, index))) for index in range(len(requests))]}
+    match answers.get(interrupt.id):
+        case Choice(selections=selections, custom=custom):
+            chosen = [*selections.get(0, ()), *filter(None, [custom.get(0)])]
+            if len(chosen) > 1:
+                return chosen
+            text = "".join(chosen)
+        case Result(text=text):
+            pass
+        case _:
+            return DECLINED
+    return text if expects_words(interrupt.value) else parse_json(text)
+
+
+def _request_id(interrupt: GraphInterrupt, index: int) -> str:
+    return f"{interrupt.id}/{index}" if index else interrupt.id
+
+
+def _decision(answer: Answer | None) -> JsonObject:
+    match answer:
+        case None:
+            return {"type": "reject", "message": DECLINED}
+        case Deny(reason=reason):
+            return {"type": "reject", "message": reason or "The user denied this call"}
+    return {"type": "approve"}
