@@ -80,6 +80,7 @@ def _write_error(error: ErrorResponse) -> Response:
 _VERSION = request_header("A2A-Version", "`1.0`, or `0.3` over JSON-RPC, which is assumed if the header is missing.")
 _EXAMPLE_MESSAGE = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "Hello!"}]}
 _STREAM = "Server-sent events: the task as it is, then its status and artifact updates, until it rests."
+_PUSH_PATH = "/{agent}/tasks/{task}/pushNotificationConfigs"
 _HISTORY_LENGTH = query("historyLength", "How many of the newest messages to include; by default all.", int)
 
 
@@ -256,23 +257,11 @@ class _Handlers(Handlers):
         """Refused: there is no extended card."""
         return await self._http(request, self._operations.extended_card)
 
-    @endpoint("POST", "/{agent}/tasks/{task}/pushNotificationConfigs", parameters=(_VERSION,))
-    async def post_push(self, request: Request) -> Response:
-        """Refused: there are no push notifications."""
-        return await self._http(request, self._operations.push)
-
-    @endpoint("GET", "/{agent}/tasks/{task}/pushNotificationConfigs", parameters=(_VERSION,))
-    async def list_push(self, request: Request) -> Response:
-        """Refused: there are no push notifications."""
-        return await self._http(request, self._operations.push)
-
-    @endpoint("GET", "/{agent}/tasks/{task}/pushNotificationConfigs/{config}", parameters=(_VERSION,))
-    async def get_push(self, request: Request) -> Response:
-        """Refused: there are no push notifications."""
-        return await self._http(request, self._operations.push)
-
-    @endpoint("DELETE", "/{agent}/tasks/{task}/pushNotificationConfigs/{config}", parameters=(_VERSION,))
-    async def delete_push(self, request: Request) -> Response:
+    @endpoint("POST", _PUSH_PATH, parameters=(_VERSION,))
+    @endpoint("GET", _PUSH_PATH, parameters=(_VERSION,))
+    @endpoint("GET", f"{_PUSH_PATH}/{{config}}", parameters=(_VERSION,))
+    @endpoint("DELETE", f"{_PUSH_PATH}/{{config}}", parameters=(_VERSION,))
+    async def push(self, request: Request) -> Response:
         """Refused: there are no push notifications."""
         return await self._http(request, self._operations.push)
 
