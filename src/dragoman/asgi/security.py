@@ -35,11 +35,12 @@ _LOGIN_PARAMETER_NAMES = {"code", "state"}
 _KEY_PREFIXES = ("sk-dragoman-", "sk-blade-", "Bearer ")
 
 ALLOWED_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-event-id, x-request-id"
+ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-event-id, user-agent, x-request-id"
+"""The providers of the AI SDK set `User-Agent`, and some browsers send what a page sets, such as Firefox."""
 EXPOSED_HEADERS = (
     b"location, retry-after, ratelimit, ratelimit-policy, www-authenticate, allow, link, mcp-session-id,"
     b" a2a-extensions, x-request-id, x-dragoman-session, x-dragoman-run, x-dragoman-error, x-dragoman-more,"
-    b" x-workflow-run-id, x-workflow-stream-tail-index"
+    b" x-workflow-run-id, x-workflow-stream-tail-index, x-should-retry, openai-processing-ms"
 )
 _EXPOSED = (b"access-control-expose-headers", EXPOSED_HEADERS)
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")

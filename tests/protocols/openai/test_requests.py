@@ -290,7 +290,7 @@ async def test_the_protocol_is_a_setting(open_app_server: AppServerFactory) -> N
 
 @requirement("openai:auth:cors")
 async def test_browsers_may_send_the_headers_of_official_clients(app_server: AppServer) -> None:
-    wanted = "authorization,content-type,x-stainless-lang,openai-organization,x-dragoman-session"
+    wanted = "authorization,content-type,user-agent,x-stainless-lang,openai-organization,x-dragoman-session"
     headers = [
         ("origin", "https://app.example"),
         ("access-control-request-method", "POST"),
@@ -299,7 +299,8 @@ async def test_browsers_may_send_the_headers_of_official_clients(app_server: App
     preflight = await app_server.connection.open("OPTIONS", "/v1/responses", headers=headers, body=b"")
     allowed = preflight.headers["access-control-allow-headers"].replace(" ", "").split(",")
     assert set(wanted.split(",")) <= set(allowed)
-    assert "x-request-id" in preflight.headers["access-control-expose-headers"]
+    exposed = preflight.headers["access-control-expose-headers"].split(", ")
+    assert {"x-request-id", "retry-after", "x-should-retry"} <= set(exposed), "what the JavaScript client reads"
 
 
 @requirement("openai:abuse:sizes")
