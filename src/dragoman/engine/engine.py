@@ -151,7 +151,7 @@ class Engine:
         self._run_limit = RunLimit(
             options.max_runs_per_user, self._runner.count_unfinished_runs, self.cluster.store_unless_alone, budgets
         )
-        self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, index, limits)
+        self._write_access = WriteAccess(self.cluster, self._runner, self._run_limit, self._idempotency, index, limits)
         self._deletion = Deletion(
             log,
             index,

@@ -10,16 +10,19 @@ import psycopg
 import pytest
 
 from dragoman.buses.local import LocalBus
-from dragoman.core.events import CallStarted, SettingsChange, encode
-from dragoman.core.ids import CallId, SessionId, UserId
+from dragoman.core.content import UserMessage
+from dragoman.core.events import CallStarted, RunQueued, SettingsChange, encode
+from dragoman.core.ids import CallId, MessageId, RunId, SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound, SessionUnreadable, StoreUnavailable
 from dragoman.engine.cluster import cluster as cluster_module
 from dragoman.engine.cluster.cluster import Cluster
+from dragoman.engine.cluster.remote_commands import Enqueue
 from dragoman.engine.engine import Engine
 from dragoman.engine.services import idempotency
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.bus import DELTAS_SUBJECT_PREFIX
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.stores.postgres.cluster import LeaseRenewer, PostgresCluster
 from dragoman.stores.postgres.database import Database
 from dragoman.stores.postgres.log import PostgresLog
@@ -292,6 +295,37 @@ async def test_a_server_whose_lease_has_ended_keeps_no_key_from_others(postgres_
         await first.leave()
         assert [await each.lock_idempotency_key(ANN, "key") for each in (first, second, first)] == [False, True, False]
         await second.leave()
+
+
+async def test_a_command_of_a_server_that_lost_its_key_meanwhile_starts_no_second_run(two_engines: TwoEngines) -> None:
+    """The client has sent its request again by then, to the server that executes the session's run."""
+    two_engines.world.scripts["slow"] = [[CallTool("gate")], ["done"]]
+    gate, live = two_engines.world.pausing_tool("gate"), await open_session(two_engines.first)
+    await send(two_engines.first, live, "slow")
+    key = IdempotencyKey("key", "f")
+    async with two_engines.first.reserve_key(ANN, key):
+        again = await two_engines.first.start_run(
+            live, user_request("hello"), by=ANN, idempotency_key=key, busy="queue"
+        )
+        await live.until_durable(again.seq)
+    there = to_live_session(await two_engines.second.find_session(ANN, live.state.session_id))
+    late = RunQueued(
+        run_id=RunId("late"), protocol="test", inputs=(UserMessage(id=MessageId("late"), content="hello"),)
+    )
+    record = IdempotencyRecord(
+        owner=ANN,
+        key=key.name,
+        fingerprint=key.fingerprint,
+        session_id=live.state.session_id,
+        run_id=late.run_id,
+        at=two_engines.world.clock.now(),
+    )
+    assert isinstance(two_engines.second.cluster, Cluster)
+    with two_engines.second.lease(there), pytest.raises(StoreUnavailable, match="send it again"):
+        await two_engines.second.cluster.send(there, Enqueue(late, record))
+    gate.opened.set()
+    await wait_for_end(live)
+    assert texts(await two_engines.world.history(live.state.session_id)).count("hello") == 1
 
 
 async def test_a_request_whose_server_lost_its_lease_in_the_middle_does_nothing(two_engines: TwoEngines) -> None:

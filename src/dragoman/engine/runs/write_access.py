@@ -18,6 +18,7 @@ from dragoman.engine.cluster.remote_commands import ChangeSettings, Command, Don
 from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
+from dragoman.engine.services.idempotency import Idempotency
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.log import IdempotencyRecord, LogLookup
 
@@ -30,12 +31,14 @@ class WriteAccess:
         cluster: Cluster | SingleServer,
         runner: Runner,
         run_limit: RunLimit,
+        idempotency: Idempotency,
         index: LogLookup,
         limits: InputLimits,
     ) -> None:
         self._cluster = cluster
         self._runner = runner
         self._run_limit = run_limit
+        self._idempotency = idempotency
         self._index = index
         self._limits = limits
 
@@ -114,17 +117,24 @@ class WriteAccess:
                 row = await self._index.find_run(queued.run_id)
                 if row is not None:  # it was done before, but the reply was lost
                     return Done(row.first_seq)
-                elsewhere = await self._run_limit.count_elsewhere(live.state.owner)
-                if not admission.is_busy(live.state):
-                    return Moved()
-                if len(live.state.queue) >= self._limits.queued_runs:
-                    raise SessionBusy(f"{self._limits.queued_runs} runs of this session are already queued")
-                self._run_limit.check(live.state.owner, elsewhere)
-                seq = live.append((queued,), queued.run_id, idempotency_record=record)
-                await live.until_durable(seq)
-                return Done(seq)
+                async with self._idempotency.execution_for_other_server(record):
+                    return await self._enqueue_here(live, queued, record)
             case _ as never:
                 assert_never(never)
+
+    async def _enqueue_here(
+        self, live: LiveSession, queued: RunQueued, record: IdempotencyRecord | None
+    ) -> Done | Moved:
+        """Queue a run for another server, durably."""
+        elsewhere = await self._run_limit.count_elsewhere(live.state.owner)
+        if not admission.is_busy(live.state):
+            return Moved()
+        if len(live.state.queue) >= self._limits.queued_runs:
+            raise SessionBusy(f"{self._limits.queued_runs} runs of this session are already queued")
+        self._run_limit.check(live.state.owner, elsewhere)
+        seq = live.append((queued,), queued.run_id, idempotency_record=record)
+        await live.until_durable(seq)
+        return Done(seq)
 
     async def _change_settings(self, live: LiveSession, change: SettingsChange) -> None:
         if apply_change(live.state.settings, change) != live.state.settings:

@@ -1,7 +1,8 @@
 """Idempotency keys: a repeated request gets the stored result."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import NamedTuple
 
@@ -36,13 +37,17 @@ class IdempotencyKey(NamedTuple):
 
 
 class _KeyLock:
-    __slots__ = ("cluster_reservation", "lock", "reference_count")
+    __slots__ = ("cluster_reservation", "execution", "lock", "reference_count", "run_id")
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
+        self.execution = asyncio.Lock()
+        """Locked from the look for a record to its commit, also by other servers' requests, whose lock is theirs."""
         self.reference_count = 0
         self.cluster_reservation: tuple[ClusterStore, str] | None = None
         """Where the key is locked for this server, and under which node id."""
+        self.run_id: RunId | None = None
+        """The run that a request here is about to start."""
 
 
 class Idempotency:
@@ -72,6 +77,8 @@ class Idempotency:
             nodes, node_id = key_lock.cluster_reservation
             if nodes.node_id != node_id or nodes.lease_remaining_s() <= 0:
                 raise StoreUnavailable("this server lost its lease while processing the request: send it again")
+        if key_lock is not None:
+            key_lock.run_id = run_id
         return IdempotencyRecord(
             owner=owner,
             key=key.name,
@@ -140,6 +147,40 @@ class Idempotency:
             raise
         return others, node
 
+    @asynccontextmanager
+    async def execution_for_other_server(self, record: IdempotencyRecord | None) -> AsyncIterator[None]:
+        """Execute what another server asks for, which has locked the key, until it is durable.
+
+        Args:
+            record: the record that will be stored; None if the request has no key.
+
+        Raises:
+            StoreUnavailable: the other server lost the key, and the request was processed without it.
+        """
+        if record is None:
+            yield
+            return
+        owner, name = record.owner, record.key
+        key_lock = self._key_locks.setdefault((owner, name), _KeyLock())
+        key_lock.reference_count += 1
+        try:
+            if key_lock.run_id == record.run_id:  # this server has sent the command to itself, and executes it
+                yield
+                return
+            async with key_lock.execution:
+                earlier = await self.find(owner, name)
+                if earlier is not None and earlier.run_id != record.run_id:
+                    raise StoreUnavailable("the request was processed by another server meanwhile: send it again")
+                yield
+        finally:
+            self.drop_reference(owner, name, key_lock)
+
+    def drop_reference(self, owner: UserId, name: str, key_lock: _KeyLock) -> None:
+        """Forget a lock that nobody uses any more."""
+        key_lock.reference_count -= 1
+        if not key_lock.reference_count:
+            del self._key_locks[owner, name]
+
     async def release_in_cluster(self, cluster_store: ClusterStore, owner: UserId, name: str) -> None:
         """Unlock a key for other servers: now, or when the store is available again."""
         try:
@@ -159,9 +200,7 @@ class Idempotency:
             except StoreUnavailable:
                 continue
             finally:
-                key_lock.reference_count -= 1
-                if not key_lock.reference_count:
-                    del self._key_locks[owner, name]
+                self.drop_reference(owner, name, key_lock)
 
 
 class KeyReservation:
@@ -186,6 +225,7 @@ class KeyReservation:
         self._key = key
         self._cluster_store: ClusterStore | None = None
         """Where the key is also locked against other servers."""
+        self._executes = False
 
     async def __aenter__(self) -> IdempotencyRecord | None:
         key_lock = self._key_locks.setdefault((self._owner, self._key.name), _KeyLock())
@@ -193,12 +233,14 @@ class KeyReservation:
         try:
             await key_lock.lock.acquire()
         except BaseException:
-            self._drop_reference(key_lock)
+            self._idempotency.drop_reference(self._owner, self._key.name, key_lock)
             raise
         try:
             reservation = await self._idempotency.reserve_in_cluster(self._owner, self._key.name)
             key_lock.cluster_reservation = reservation
             self._cluster_store = None if reservation is None else reservation[0]
+            await key_lock.execution.acquire()
+            self._executes = True
             earlier = await self._find()
             if earlier is not None and earlier.fingerprint != self._key.fingerprint:
                 raise IdempotencyKeyReused("this key was used with another request")
@@ -222,6 +264,8 @@ class KeyReservation:
         await self._release(self._key_locks[self._owner, self._key.name])
 
     async def _release(self, key_lock: _KeyLock) -> None:
+        if self._executes:
+            key_lock.execution.release()
         try:
             if self._cluster_store is not None:  # also when the request is being cancelled
                 await asyncio.shield(
@@ -229,9 +273,4 @@ class KeyReservation:
                 )
         finally:
             key_lock.lock.release()
-            self._drop_reference(key_lock)
-
-    def _drop_reference(self, key_lock: _KeyLock) -> None:
-        key_lock.reference_count -= 1
-        if not key_lock.reference_count:
-            del self._key_locks[self._owner, self._key.name]
+            self._idempotency.drop_reference(self._owner, self._key.name, key_lock)
