@@ -37,3 +37,21 @@ async def test_suggestions_fit_a_phone_in_chinese_and_at_night(console_page: Con
     await console_page.set(theme="light")
     await console_page.open()
     await console_page.screenshot("starters-narrow-zh")
+
+
+async def test_the_button_that_sends_stays_in_view_on_a_phone_when_a_picture_is_attached(
+    console_page: ConsolePage,
+) -> None:
+    await console_page.resize(400, 700)
+    await console_page.open()
+    await console_page.until("document.querySelector('.starter')")
+    await console_page.run(
+        """(() => {
+        const files = new DataTransfer();
+        files.items.add(new File(['GIF89a'], 'dot.gif', { type: 'image/gif' }));
+        document.querySelector('.composer textarea').dispatchEvent(
+            new ClipboardEvent('paste', { clipboardData: files, bubbles: true, cancelable: true }));
+        })()"""
+    )
+    await console_page.wait_for_text("dot.gif", ".attached")
+    await console_page.until("document.querySelector('.composer [type=submit]').getBoundingClientRect().bottom < 700")

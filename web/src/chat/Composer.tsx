@@ -57,6 +57,10 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
     useEffect(() => {
         if (!matchMedia("(pointer: coarse)").matches) area.current?.focus(); // it would open a phone's keyboard
     }, []);
+    // Attachments make the form taller, and would push its button out of a small window.
+    useEffect(() => {
+        if (attached.value.length > 0) area.current?.form?.scrollIntoView({ block: "nearest" });
+    }, [attached.value]);
 
     const send = async (): Promise<void> => {
         if (isEmpty || isRunning || isSending.value) return;
