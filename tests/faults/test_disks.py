@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from dragoman.stores.sqlite import health
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from tests.crash.unsynced_disk import UnsyncedDiskUnavailable, sqlite_library
@@ -164,6 +165,19 @@ async def test_a_server_on_a_full_disk_is_not_ready_until_there_is_room(
     writing.execute("PRAGMA max_page_count = 1000000")
     assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
     await session.run("after")
+
+
+@requirement("faults:43:full")
+async def test_a_server_whose_disk_is_full_says_so_before_a_write_fails(
+    app_server: AppServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aap = app_server.aap_client("alice")
+    await aap.create()
+    with monkeypatch.context() as patch:
+        patch.setattr(health, "PROBE_BYTES", 2**62)  # more than any disk has left
+        reason = "the disk of the data folder is full"
+        assert await history_texts(app_server, "/readyz") == (503, {"status": "store unavailable", "reason": reason})
+    assert await history_texts(app_server, "/readyz") == (200, {"status": "ready"})
 
 
 @requirement("faults:43:damaged")

@@ -220,13 +220,10 @@ class History:
 
         `arrange` changes the events before they become messages.
         """
-        events = await self.events(session, after)
-        shown = (
-            [each for each in events if session.state.is_visible(each.seq)] if session.state.hidden_ranges else events
-        )
-        return await self._attachments.restore(
-            session.state.session_id, messages_of(shown if arrange is None else arrange(shown))
-        )
+        state, events = session.state, await self.events(session, after)
+        shown = [each for each in events if state.is_visible(each.seq)] if state.hidden_ranges else events
+        arranged = shown if arrange is None else arrange(shown)
+        return await self._attachments.restore(state.session_id, messages_of(arranged))
 
     async def find_message_ids(self, session: SessionView, ids: Collection[str]) -> dict[str, int]:
         """Return those of a client's message ids that the session's log contains, with the event that completed each.
