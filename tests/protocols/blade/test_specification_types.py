@@ -4,17 +4,21 @@ The examples are data. An object may have more members; one that may be null in 
 Source: seed 003.
 """
 
+import json
 import re
+from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import dragoman
+from dragoman import agent, tool
 from tests.conversations import script
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.rest.test_schedules import advance_and_fire
 from tests.protocols.blade.rest_client import client_of
 from tests.requirements import requirement
-from tests.servers import running_server
+from tests.servers import running_server, running_socket_server
 
 Json = Any
 
@@ -152,6 +156,18 @@ TASK_RUN = {
     "finished_at": "2026-01-01T09:05:00Z",
 }
 TASK_RUN_STATES = {"completed", "failed", "running"}
+BRIDGE_RESULT: Json = {
+    "ok": True,
+    "_meta": {"bridge": {"action": "map.highlight", "payload": {"cityIds": ["hangzhou", "ningbo"]}}},
+}
+CARD_RESULTS: tuple[Json, ...] = tuple(
+    {"_meta": {"ui": {**where, "target": target, "height": 320, "title": "卡片标题"}}}
+    for where, target in (
+        ({"resourceHTML": "<!doctype html>..."}, "inline"),
+        ({"resourceUri": "https://..."}, "preview"),
+    )
+)
+"""The example shows all members at once; of the first two, a card has one."""
 NULLABLE = {"solution_id", "biz_role_id", "model", "usage", "started_at", "duration_ms", "result", "last_used_at"}
 NULLABLE |= {"description", "skill_name", "finished_at", "source_session"}
 """Members that the specification's tables mark with a question mark, and whose example is not null."""
@@ -286,6 +302,55 @@ async def test_the_meta_of_tools_reaches_the_page_as_the_examples_show(alice: Re
     assert ("resourceUri" in card, card["target"]) == (False, "inline")
 
 
+@tool(name="Bash", title="执行命令")
+async def bash(command: str) -> str:
+    """Run a command."""
+    return str(CALL["result"])
+
+
+@tool(name="map")
+async def show_map() -> Json:
+    """Highlight the cities of the example."""
+    return BRIDGE_RESULT
+
+
+@tool(name="cards")
+async def show_card(number: int) -> Json:
+    """Show a card of the example."""
+    return CARD_RESULTS[number]
+
+
+@agent(tools=[bash, show_map, show_card])
+async def exemplary(run: dragoman.Run) -> AsyncIterator[str]:
+    """Calls the tools of the examples."""
+    await run.call("Bash", command="ls -la")
+    await run.call("map")
+    for number in range(len(CARD_RESULTS)):
+        await run.call("cards", number=number)
+    yield str(BLOCK["content"])
+
+
+@requirement("blade:specification:objects")
+async def test_what_tools_and_agents_return_in_the_examples_is_shown_as_there(tmp_path: Path) -> None:
+    async with running_socket_server(tmp_path, agents=[exemplary]) as server:
+        alice = RestClient(server.connection.url, server.key("alice"))
+        session = await alice.session(solution_id="exemplary")
+        async with socket_client(alice.url, alice.key) as socket:
+            await socket.call("session:subscribe", {"session_id": session})
+            await socket.send(session, SESSION["intent"])
+        turns = await alice.messages(session)
+    blocks = [block for turn in turns for block in turn["blocks"]]
+    call = next(each for turn in turns for each in turn["tool_calls"] if each["tool_name"] == "Bash")
+    same = ("tool_name", "display_name", "status", "result", "pending_question_ref")
+    assert [call[name] for name in same] == [CALL[name] for name in same]
+    assert json.loads(call["arguments"]) == json.loads(str(CALL["arguments"]))
+    assert BLOCK in [{name: block.get(name) for name in BLOCK} for block in blocks]
+    assert [each["content"] for each in blocks if each["type"] == "tool_bridge"] == [BRIDGE_RESULT["_meta"]["bridge"]]
+    assert [each["content"] for each in blocks if each["type"] == "tool_ui"] == [
+        each["_meta"]["ui"] for each in CARD_RESULTS
+    ]
+
+
 @requirement("blade:specification:objects")
 async def test_memories_keys_and_tasks_have_the_members_of_the_examples(tmp_path: Path) -> None:
     async with running_server(tmp_path, manual_clock=True) as server, client_of(server, "alice") as alice:
@@ -297,7 +362,7 @@ async def test_memories_keys_and_tasks_have_the_members_of_the_examples(tmp_path
         for key in (await alice.request("GET", "user/api-keys/")).body:
             assert_like(key, API_KEY)
             assert key["plaintext"] is None
-        names = ("title", "prompt", "cron", "timezone", "enabled", "skip_confirmations")
+        names = tuple(name for name in TASK if name != "id")
         task = await alice.request("POST", "scheduled-tasks", {name: TASK[name] for name in names})
         assert task.status == 201
         assert_like(task.body, TASK)
