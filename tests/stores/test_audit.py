@@ -1,34 +1,23 @@
 """What every store of the audit log promises."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
 from dragoman.core.audit import AuditEntry
 from dragoman.core.ids import KeyId, UserId, uuid7
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.ports.accounts import AuditStore
-from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.audit import PostgresAudit
 from dragoman.stores.sqlite.audit import SqliteAudit
-from dragoman.stores.sqlite.database import Database
 from tests.core.strategies import NOON
 
 STRANGE = "a\x00b 你好 \U0001f409 'quoted'"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AuditStore]:
+def store(request: pytest.FixtureRequest) -> AuditStore:
     if request.param == "sqlite":
-        database = Database(tmp_path, synchronous="normal")
-        database.start()
-        with closing(database):
-            yield SqliteAudit(database)
-        return
-    with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
-        yield PostgresAudit(other)
+        return SqliteAudit(request.getfixturevalue("sqlite_database"))
+    return PostgresAudit(request.getfixturevalue("postgres_database"))
 
 
 def entry(number: int, user: str = "ann", action: str = "key.created") -> AuditEntry:

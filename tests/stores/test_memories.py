@@ -1,7 +1,6 @@
 """What every store of memories promises, held against each that there is."""
 
-from collections.abc import Awaitable, Collection, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from dragoman.core.memories import Memory, MemoryFilter, MemoryTexts, searchable
 from dragoman.engine.services.memories import MemoryService
 from dragoman.ports.accounts import MemoryStore
 from dragoman.stores.lookups import MAX_NEWEST_CANDIDATES
-from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.memories import PostgresMemories
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.memories import SqliteMemories
@@ -27,23 +25,13 @@ from tests.stores.simulated_memories import SimulatedMemories
 ANN, BOB = UserId("ann"), UserId("bob")
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path, synchronous="normal")
-    database.start()
-    yield database
-    database.close()
-
-
 @pytest.fixture(params=["sqlite", "postgres", "simulated"])
-def store(request: pytest.FixtureRequest) -> Iterator[MemoryStore]:
+def store(request: pytest.FixtureRequest) -> MemoryStore:
     if request.param == "simulated":
-        yield SimulatedMemories()
-    elif request.param == "sqlite":
-        yield SqliteMemories(request.getfixturevalue("database"))
-    else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="unlocked")) as database:
-            yield PostgresMemories(database)
+        return SimulatedMemories()
+    if request.param == "sqlite":
+        return SqliteMemories(request.getfixturevalue("sqlite_database"))
+    return PostgresMemories(request.getfixturevalue("postgres_database"))
 
 
 def new(content: str = "likes tea", *, user: UserId = ANN, **texts: Any) -> Memory:
@@ -236,12 +224,12 @@ async def test_a_hit_counts_once_for_each_run(store: MemoryStore) -> None:
     ]
 
 
-async def test_a_removed_memory_is_nowhere_any_more(database: Database, tmp_path: Path) -> None:
-    store = SqliteMemories(database)
+async def test_a_removed_memory_is_nowhere_any_more(sqlite_database: Database, tmp_path: Path) -> None:
+    store = SqliteMemories(sqlite_database)
     await added(store, new("a canary sings"))
     assert await store.remove(ANN, (1,)) == 1
     assert await ids(store, keyword="canary") == []
-    indexed = await database.read(
+    indexed = await sqlite_database.read(
         lambda connection: connection.execute("SELECT count(*) FROM memories_text ('canary')").fetchone()
     )
     assert indexed == (0,)

@@ -1,9 +1,7 @@
 """What every store of schedules promises, held against each that there is."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from dragoman.stores.postgres import schedules as postgres_schedules
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.schedules import PostgresSchedules
 from dragoman.stores.sqlite import schedules as sqlite_schedules
-from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
 from tests.core.strategies import NOON
 from tests.requirements import requirement
@@ -26,23 +23,13 @@ from tests.stores.simulated_schedules import SimulatedSchedules
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path, synchronous="normal")
-    database.start()
-    yield database
-    database.close()
-
-
 @pytest.fixture(params=["sqlite", "postgres", "simulated"])
-def store(request: pytest.FixtureRequest) -> Iterator[ScheduleStore]:
+def store(request: pytest.FixtureRequest) -> ScheduleStore:
     if request.param == "simulated":
-        yield SimulatedSchedules()
-    elif request.param == "sqlite":
-        yield SqliteSchedules(request.getfixturevalue("database"))
-    else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="unlocked")) as database:
-            yield PostgresSchedules(database)
+        return SimulatedSchedules()
+    if request.param == "sqlite":
+        return SqliteSchedules(request.getfixturevalue("sqlite_database"))
+    return PostgresSchedules(request.getfixturevalue("postgres_database"))
 
 
 def schedule(name: str = "s", **fields: Any) -> Schedule:

@@ -20,10 +20,10 @@ from dragoman.core.ids import SessionId, UserId
 from dragoman.core.principal import CALLER
 from dragoman.core.refusals import LimitReached
 from dragoman.ports.log import SessionStore
-from dragoman.server.stores import open_postgres
 from dragoman.stores import search_batches
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, FairThreads
 from dragoman.stores.postgres import session_search as postgres_search
+from dragoman.stores.postgres.database import Database as PostgresDatabase
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite import session_search as sqlite_search
 from dragoman.stores.sqlite.database import Database
@@ -50,14 +50,6 @@ TO_INDEX_OF_0_1_0 = """
 """
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(tmp_path)
-    database.start()
-    yield database
-    database.close()
-
-
 class Searched(NamedTuple):
     """A store, and what its index still has to do, and contains."""
 
@@ -67,9 +59,9 @@ class Searched(NamedTuple):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def searched(request: pytest.FixtureRequest) -> Iterator[Searched]:
+def searched(request: pytest.FixtureRequest) -> Searched:
     if request.param == "sqlite":
-        database: Database = request.getfixturevalue("database")
+        database: Database = request.getfixturevalue("sqlite_database")
         behind = (
             "SELECT 1 - count(*) + (SELECT count(*) FROM search_behind) FROM search_users"
             " WHERE user = 'ann' AND is_complete"
@@ -82,22 +74,20 @@ def searched(request: pytest.FixtureRequest) -> Iterator[Searched]:
         async def count(statement: str) -> int:
             return int((await database.read(lambda connection: connection.execute(statement).fetchone()))[0])
 
-        yield Searched(SqliteLog(database), partial(count, behind), partial(count, size))
-        return
-    with closing(open_postgres(request.getfixturevalue("postgres_url"))) as shared:
-        in_postgres: dict[str, LiteralString] = {
-            "behind": "SELECT 1 - count(*) + (SELECT count(*) FROM search_behind) FROM search_users"
-            " WHERE owner = 'ann' AND is_listed",
-            "size": "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)",
-        }
+        return Searched(SqliteLog(database), partial(count, behind), partial(count, size))
+    shared: PostgresDatabase = request.getfixturevalue("postgres_database")
+    in_postgres: dict[str, LiteralString] = {
+        "behind": "SELECT 1 - count(*) + (SELECT count(*) FROM search_behind) FROM search_users"
+        " WHERE owner = 'ann' AND is_listed",
+        "size": "SELECT (SELECT count(*) FROM search_texts) + (SELECT count(*) FROM search_sessions)",
+    }
 
-        async def count_in_postgres(name: str) -> int:
-            row = await shared.read(lambda connection: connection.execute(in_postgres[name]).fetchone())
-            assert row is not None
-            return int(row[0])
+    async def count_in_postgres(name: str) -> int:
+        row = await shared.read(lambda connection: connection.execute(in_postgres[name]).fetchone())
+        assert row is not None
+        return int(row[0])
 
-        log = PostgresLog(shared)
-        yield Searched(log, partial(count_in_postgres, "behind"), partial(count_in_postgres, "size"))
+    return Searched(PostgresLog(shared), partial(count_in_postgres, "behind"), partial(count_in_postgres, "size"))
 
 
 async def found(store: SessionStore, text: str, owner: UserId = ANN) -> list[SessionId]:
@@ -191,7 +181,7 @@ async def test_a_title_in_the_index_changes_with_the_session(
 
 @pytest.mark.parametrize("searched", ["sqlite"], indirect=True)
 async def test_a_list_and_a_search_of_many_sessions_visit_as_few_rows_as_of_some(
-    searched: Searched, database: Database
+    searched: Searched, sqlite_database: Database
 ) -> None:
     """Judged by the instructions of SQLite's virtual machine."""
     store = searched.store
@@ -201,8 +191,8 @@ async def test_a_list_and_a_search_of_many_sessions_visit_as_few_rows_as_of_some
     await until_indexed(searched)
     steps: list[list[int]] = []
     for first, last in ((2, 500), (501, 2500)):
-        await database.writer.run(partial(add_indexed_sessions, first, last))
-        steps.append([await count_steps(database, read) for read in (LIST, SEARCH)])
+        await sqlite_database.writer.run(partial(add_indexed_sessions, first, last))
+        steps.append([await count_steps(sqlite_database, read) for read in (LIST, SEARCH)])
     for of_some, of_many in zip(*steps, strict=True):
         assert of_many < of_some * 1.1
     page = await store.recent(ANN, "needle", 0, 10)
@@ -246,13 +236,13 @@ async def count_steps(database: Database, read: Callable[[sqlite3.Connection], o
     return steps
 
 
-async def test_the_index_of_texts_is_whole_after_a_deletion(database: Database) -> None:
-    store = SqliteLog(database)
+async def test_the_index_of_texts_is_whole_after_a_deletion(sqlite_database: Database) -> None:
+    store = SqliteLog(sqlite_database)
     writer = await new_session_in(store)
     assert await commit_accepted(store, writer.text_events("a secret text")) == [True]
     assert await found(store, "secret") == [writer.session_id]
     await store.delete(writer.session_id)
-    await database.writer.run(
+    await sqlite_database.writer.run(
         lambda connection: connection.execute(
             "INSERT INTO search_trigrams (search_trigrams) VALUES ('integrity-check')"
         )
@@ -343,12 +333,12 @@ async def test_an_index_of_release_0_1_0_finds_titles_and_texts(tmp_path: Path) 
         assert stored == [(2, "one title"), (3, "another title")], "they follow the user's texts"
 
 
-async def test_lists_of_other_users_do_not_wait_for_searches(database: Database) -> None:
-    store = SqliteLog(database)
+async def test_lists_of_other_users_do_not_wait_for_searches(sqlite_database: Database) -> None:
+    store = SqliteLog(sqlite_database)
     bobs = await new_session_in(store, 2, owner=BOB)
     CALLER.set(ANN)
     searches = [
-        asyncio.create_task(database.search(lambda connection: connection.execute(ENDLESS).fetchone()))
+        asyncio.create_task(sqlite_database.search(lambda connection: connection.execute(ENDLESS).fetchone()))
         for _ in range(MAX_SEARCHES_PER_USER)
     ]
     await asyncio.sleep(0)
@@ -361,12 +351,12 @@ async def test_lists_of_other_users_do_not_wait_for_searches(database: Database)
         assert await found(store, "t", BOB) == [bobs.session_id], "the searches were interrupted"
 
 
-async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(database: Database) -> None:
-    store = SqliteLog(database)
+async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(sqlite_database: Database) -> None:
+    store = SqliteLog(sqlite_database)
     await new_session_in(store)
     release = threading.Event()
     CALLER.set(ANN)
-    first = asyncio.create_task(database.search(lambda _: release.wait(DEADLINE_S)))
+    first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
     rest = [asyncio.create_task(store.recent(ANN, "t", 0, 10)) for _ in range(MAX_SEARCHES_PER_USER - 1)]
     await asyncio.sleep(0)
     with pytest.raises(LimitReached, match="too many searches at the same time: at most 8"):
@@ -406,16 +396,16 @@ async def test_users_take_turns_when_they_read() -> None:
     assert order == ["ann", "bob", "carl", "ann", "bob", "ann"]
 
 
-async def test_a_read_that_nobody_waits_for_never_starts(database: Database) -> None:
+async def test_a_read_that_nobody_waits_for_never_starts(sqlite_database: Database) -> None:
     release, started = threading.Event(), threading.Event()
     CALLER.set(ANN)
-    first = asyncio.create_task(database.search(lambda _: release.wait(DEADLINE_S)))
-    second = asyncio.create_task(database.search(lambda _: started.set()))
+    first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
+    second = asyncio.create_task(sqlite_database.search(lambda _: started.set()))
     await asyncio.sleep(0)
     second.cancel()
     await asyncio.wait([second])
     release.set()
     async with asyncio.timeout(DEADLINE_S):
         await first
-        assert await database.search(lambda connection: isinstance(connection, sqlite3.Connection))
+        assert await sqlite_database.search(lambda connection: isinstance(connection, sqlite3.Connection))
     assert not started.is_set()

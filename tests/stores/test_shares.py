@@ -1,9 +1,6 @@
 """What every store of links promises, held against each that there is."""
 
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,10 +8,8 @@ import pytest
 from dragoman.core.ids import UserId
 from dragoman.ports.accounts import Share, ShareStore
 from dragoman.ports.log import SessionStore
-from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.postgres.shares import PostgresShares
-from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
 from dragoman.stores.sqlite.shares import SqliteShares
 from tests.core.strategies import NOON
@@ -32,29 +27,21 @@ class Stored(NamedTuple):
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stored]:
+def stored(request: pytest.FixtureRequest) -> Stored:
     if request.param == "sqlite":
-        database = Database(tmp_path, synchronous="normal")
-        database.start()
-        with closing(database):
-            yield Stored(SqliteShares(database), SqliteLog(database))
-        return
-    with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
-        yield Stored(PostgresShares(other), PostgresLog(other))
+        folder = request.getfixturevalue("sqlite_database")
+        return Stored(SqliteShares(folder), SqliteLog(folder))
+    server = request.getfixturevalue("postgres_database")
+    return Stored(PostgresShares(server), PostgresLog(server))
 
 
 @pytest.fixture(params=["sqlite", "postgres", "simulated"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ShareStore]:
+def store(request: pytest.FixtureRequest) -> ShareStore:
     if request.param == "simulated":
-        yield SimulatedShares()
-    elif request.param == "sqlite":
-        database = Database(tmp_path, synchronous="normal")
-        database.start()
-        with closing(database):
-            yield SqliteShares(database)
-    else:
-        with closing(postgres.Database(request.getfixturevalue("postgres_url"), access="unlocked")) as other:
-            yield PostgresShares(other)
+        return SimulatedShares()
+    if request.param == "sqlite":
+        return SqliteShares(request.getfixturevalue("sqlite_database"))
+    return PostgresShares(request.getfixturevalue("postgres_database"))
 
 
 def share(digest: bytes = b"d", **fields: Any) -> Share:

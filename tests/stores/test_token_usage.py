@@ -1,32 +1,22 @@
 """What every store of token counters promises."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from dragoman.core.token_budgets import TokenCounter
 from dragoman.ports.accounts import TokenUsageStore
-from dragoman.stores.postgres import database as postgres
 from dragoman.stores.postgres.token_usage import PostgresTokenUsage
-from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.token_usage import SqliteTokenUsage
 
 STRANGE = "user:a\x00b 你好 'quoted'"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TokenUsageStore]:
+def store(request: pytest.FixtureRequest) -> TokenUsageStore:
     if request.param == "sqlite":
-        database = Database(tmp_path, synchronous="normal")
-        database.start()
-        with closing(database):
-            yield SqliteTokenUsage(database)
-        return
-    with closing(postgres.Database(request.getfixturevalue("postgres_url"))) as other:
-        yield PostgresTokenUsage(other)
+        return SqliteTokenUsage(request.getfixturevalue("sqlite_database"))
+    return PostgresTokenUsage(request.getfixturevalue("postgres_database"))
 
 
 async def test_concurrent_additions_are_all_counted_and_old_periods_are_removed(store: TokenUsageStore) -> None:
