@@ -6,7 +6,7 @@ from typing import cast
 
 from bench import ag_ui, load, wire
 from bench.effort import Effort
-from bench.figures import Figure, Target
+from bench.figures import Figure, Target, single_round
 from bench.load import Connection, Session
 from bench.stats import lateness, quantile, spread
 from bench.streams import PACED_MS, emit
@@ -135,21 +135,9 @@ async def start_storm(workspace: Workspace, effort: Effort) -> list[Figure]:
     share = (
         f"server {storm.cpu_s / storm.seconds:.0%} of its core, load generator {storm.load_cpu_s / storm.seconds:.0%}"
     )
-    figures = [
+    lines = [
         ("first delta p50", "ms", quantile(first, 0.5), None, ""),
         ("first delta p99", "ms", quantile(first, 0.99), Target(100), share),
         ("server CPU per run", "µs", storm.cpu_s / effort.storm_runs * 1e6, None, ""),
     ]
-    return [
-        Figure(
-            row="start_storm",
-            subject=ours.name,
-            metric=f"{metric}, {effort.storm_runs:,} runs",
-            unit=unit,
-            value=spread([value]),
-            target=target,
-            invalid=invalid,
-            note=note,
-        )
-        for metric, unit, value, target, note in figures
-    ]
+    return single_round("start_storm", ours.name, f"{effort.storm_runs:,} runs", lines, invalid=invalid)

@@ -1,10 +1,11 @@
 """The results of a row: figures with their spread, their ratio to the baseline servers, and a verdict. Pure."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
-from bench.stats import Spread
+from bench.stats import Spread, spread
 
 Verdict = Literal["pass", "FAIL", "invalid", "-"]
 
@@ -49,3 +50,30 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         if self.target is None:
             return "-"
         return "pass" if self.target.is_met_by(self.value.median) else "FAIL"
+
+
+def single_round(
+    row: str, subject: str, size: str, lines: Iterable[tuple[str, str, float, Target | None, str]], *, invalid: str
+) -> list[Figure]:
+    """Figures that were measured in one round.
+
+    Args:
+        row: the row.
+        subject: what was measured.
+        size: of the round, such as `1,000 readers`.
+        lines: metric, unit, value, target and note of each.
+        invalid: as in `Figure`.
+    """
+    return [
+        Figure(
+            row=row,
+            subject=subject,
+            metric=f"{metric}, {size}",
+            unit=unit,
+            value=spread([value]),
+            target=target,
+            invalid=invalid,
+            note=note,
+        )
+        for metric, unit, value, target, note in lines
+    ]

@@ -5,9 +5,9 @@ from typing import cast
 
 from bench import load, wire
 from bench.effort import Effort
-from bench.figures import Figure, Target
+from bench.figures import Figure, Target, single_round
 from bench.load import Connection, Session
-from bench.stats import quantile, spread
+from bench.stats import quantile
 from bench.streams import script
 from bench.subjects import Dragoman, Workspace
 
@@ -58,7 +58,7 @@ async def rejoin(workspace: Workspace, effort: Effort) -> list[Figure]:
     if len(sizes) > 1:
         invalid = f"readers got between {min(sizes):,} and {max(sizes):,} bytes"
     megabytes = sum(reader.size for reader in readers) / 1e6
-    figures = [
+    lines = [
         (
             "throughput",
             "MB/s",
@@ -69,19 +69,7 @@ async def rejoin(workspace: Workspace, effort: Effort) -> list[Figure]:
         ("memory beyond the idle server", "MiB", (peak_kib - idle_kib) / 1024, Target(64), ""),
         ("another user's turn meanwhile, p99", "ms", quantile(turns, 0.99), Target(50), f"{len(turns)} turns"),
     ]
-    return [
-        Figure(
-            row="rejoin",
-            subject=ours.name,
-            metric=f"{metric}, {effort.readers:,} readers",
-            unit=unit,
-            value=spread([value]),
-            target=target,
-            invalid=invalid,
-            note=note,
-        )
-        for metric, unit, value, target, note in figures
-    ]
+    return single_round("rejoin", ours.name, f"{effort.readers:,} readers", lines, invalid=invalid)
 
 
 async def _turn_ms(ours: Dragoman, connection: Connection, session: Session) -> float:
