@@ -231,6 +231,19 @@ def choice_from(call: OpenCall, content: str | tuple[InputBlock, ...]) -> Choice
     return Choice(call_id=call.call.call_id, selections=selected, custom=_by_question(custom, str))
 
 
+def choice_from_value(call: OpenCall, value: Json) -> Choice:
+    """Read the answer of a protocol that has JSON values: an object with `selections` or `custom`, or a free text.
+
+    Raises:
+        InvalidAnswer: it is something else, or a selected option does not exist.
+    """
+    if isinstance(value, str):
+        value = {"custom": value}
+    elif not isinstance(value, dict) or not value or not value.keys() <= {"selections", "custom"}:
+        raise InvalidAnswer('the answer to a question is {"selections": …, "custom": …} or a string')
+    return choice_from(call, compact_json(value))
+
+
 def _by_question(value: Json, kind: type) -> dict[str, Json]:
     """Answers by question; a plain value belongs to the first question."""
     if value is None:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import choice_from, compact_json
+from dragoman.core.answers import choice_from_value
 from dragoman.core.ids import CallId, MessageId
 from dragoman.core.input_checks import InputLimits, check_content
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
@@ -234,11 +234,7 @@ def _resume_answer(call: OpenCall, payload: core.Json) -> Answer:
     """The answer in a payload. Raises InvalidAnswer if it does not match the interrupt's schema."""
     call_id = call.call.call_id
     if call.kind == "question" and not call.parked:
-        if isinstance(payload, str):
-            return choice_from(call, compact_json({"custom": payload}))
-        if not isinstance(payload, dict) or not payload or not payload.keys() <= {"selections", "custom"}:
-            raise InvalidAnswer('expected a payload of {"selections", "custom"} or a string')
-        return choice_from(call, compact_json(payload))
+        return choice_from_value(call, payload)
     if not isinstance(payload, dict) or not isinstance(payload.get("approved"), bool):
         raise InvalidAnswer('expected a payload of {"approved": true or false}')
     reason = payload.get("reason")

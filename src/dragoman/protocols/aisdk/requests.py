@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.answers import choice_from, compact_json, result_content
+from dragoman.core.answers import choice_from_value, result_content
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT, CallId, MessageId
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
-from dragoman.core.refusals import InvalidAnswer
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import ToolSpec
@@ -227,11 +226,7 @@ def _answer(call: OpenCall, part: JsonObject, dialect: Dialect) -> Answer | None
     if call.kind != "question":
         raw = msgspec.UNSET if isinstance(output, str) else output
         return Result(call_id=call_id, content=result_content(output), raw=raw)
-    if isinstance(output, str):
-        return choice_from(call, compact_json({"custom": output}))
-    if not isinstance(output, dict) or not output or not output.keys() <= {"selections", "custom"}:
-        raise InvalidAnswer('the output of a question is {"selections", "custom"} or a string')
-    return choice_from(call, compact_json(output))
+    return choice_from_value(call, output)
 
 
 def _decision(call: OpenCall, part: JsonObject, dialect: Dialect) -> Decision | None:
