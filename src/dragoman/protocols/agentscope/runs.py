@@ -19,7 +19,7 @@ from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
 from dragoman.protocols.kit.named_sessions import create_named
-from dragoman.protocols.kit.runs import start_once
+from dragoman.protocols.kit.runs import feed_durable, start_once
 
 
 class RunHandle(NamedTuple):
@@ -93,11 +93,8 @@ class Runs:
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
         """An encoder that was fed with a run's events so far."""
-        await handle.session.until_durable(handle.first_seq)
         events = await self.response_events(handle)
-        for record in await self._engine.history.run_records(handle.session, handle.run_id, handle.first_seq):
-            if not events.is_over:
-                events.feed(record)
+        await feed_durable(self._engine, handle.session, handle.run_id, handle.first_seq, events)
         return events
 
     # --- starting -------------------------------------------------------------------------------------------------

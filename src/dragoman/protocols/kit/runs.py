@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.core.ids import UserId
+from dragoman.core.ids import RunId, UserId
 from dragoman.core.principal import Principal
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
@@ -56,6 +56,16 @@ async def start_once(
         run = await start()
         await run.session.until_durable(run.first_seq)
         return run
+
+
+async def feed_durable(
+    engine: Engine, session: SessionView, run_id: RunId, first_seq: int, encoder: FrameEncoder
+) -> None:
+    """Feed an encoder with the durable records of a run, up to the run's end. Waits for the first one."""
+    await session.until_durable(first_seq)
+    for record in await engine.history.run_records(session, run_id, first_seq):
+        if not encoder.is_over:
+            encoder.feed(record)
 
 
 class SessionStreams:

@@ -33,7 +33,7 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
-from dragoman.protocols.kit.runs import start_once
+from dragoman.protocols.kit.runs import feed_durable, start_once
 from dragoman.protocols.openai import ids, inputs
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ModelNotFound, ResponseNotFound
 from dragoman.protocols.openai.handlers import OpenAiOptions
@@ -163,11 +163,8 @@ class Runs:
         """An encoder that was fed with a run's events so far."""
         if not handle.first_seq:
             return self.acknowledge(handle)[0]
-        await handle.session.until_durable(handle.first_seq)
         events = await self.events(handle, skip=ALL)
-        for record in await self._engine.history.run_records(handle.session, handle.run_id, handle.first_seq):
-            if not events.is_over:
-                events.feed(record)
+        await feed_durable(self._engine, handle.session, handle.run_id, handle.first_seq, events)
         return events
 
     def acknowledge(self, handle: RunHandle) -> tuple[ResponseEvents, bytes]:
