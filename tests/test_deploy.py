@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dragoman.asgi import ops_endpoints
+from dragoman.asgi.ops_endpoints import API, OpsHandlers
 from dragoman.cli.main import commands
 from dragoman.cli.main import serve as serve_command
 from dragoman.engine.instrumentation import metrics
@@ -138,7 +138,7 @@ def test_the_port_is_the_same_everywhere() -> None:
 
 
 def test_probes_ask_what_the_server_answers_without_a_key() -> None:
-    open_pages = {route.path for route in ops_endpoints.ROUTES if route.is_public}
+    open_pages = {route.path for route in API.routes(OpsHandlers) if route.is_public}
     kinds = ("startupProbe", "readinessProbe", "livenessProbe")
     probes = {kind: container()[kind]["httpGet"] for kind in kinds}
     assert {probe["path"] for probe in probes.values()} <= open_pages
@@ -301,7 +301,7 @@ def test_the_services_that_observe_reach_the_server_and_each_other() -> None:
     paper = yaml.safe_load((DEPLOY / "observability.yaml").read_text())
     services = paper["services"]
     (scrape,) = observability("prometheus.yml")["scrape_configs"]
-    assert scrape["metrics_path"] in {route.path for route in ops_endpoints.ROUTES}
+    assert scrape["metrics_path"] in {route.path for route in API.routes(OpsHandlers)}
     assert scrape["static_configs"] == [{"targets": ["dragoman:8000"]}]
     assert scrape["authorization"]["credentials_file"] == "/etc/prometheus/metrics.key"
     assert "/deploy/observability/metrics.key" in (PROJECT_ROOT / ".gitignore").read_text().split()

@@ -51,26 +51,27 @@ async def test_an_admin_changes_the_budget_of_another_users_key(server: AppServe
 
 
 NONSENSE = (
-    b"",
-    b"{}",
-    b"[]",
-    b"{",
-    b"\xff",
-    b'{"tokens_per_day": -1}',
-    b'{"tokens_per_day": 1.5}',
-    b'{"tokens_per_day": "5"}',
-    b'{"tokens_per_day": 9999999999999999}',
-    b'{"tokens_per_week": 5}',
-    b'{"tokens_per_day": 5, "x": "' + b"y" * 5000 + b'"}',
+    (b"", "invalid_json"),
+    (b"{}", "invalid_request"),
+    (b"[]", "invalid_request"),
+    (b"{", "invalid_json"),
+    (b"\xff", "invalid_json"),
+    (b'{"tokens_per_day": -1}', "invalid_request"),
+    (b'{"tokens_per_day": 1.5}', "invalid_request"),
+    (b'{"tokens_per_day": "5"}', "invalid_request"),
+    (b'{"tokens_per_day": 9999999999999999}', "invalid_request"),
+    (b'{"tokens_per_week": 5}', "invalid_request"),
+    (b'{"tokens_per_day": 5, "x": "' + b"y" * 5000 + b'"}', "body_too_large"),
 )
 
 
 async def test_nonsense_is_refused_and_changes_nothing(server: AppServer) -> None:
     before = await keys(server)
     path = f"/keys/{before['alice']['key_id']}"
-    for body in NONSENSE:
+    for body, code in NONSENSE:
         answer = await ask(server, "PATCH", path, server.key("admin"), body)
-        assert (answer.status, json.loads(answer.body)["code"]) == (400, "invalid_request"), answer
+        expected = (413 if code == "body_too_large" else 400, code)
+        assert (answer.status, json.loads(answer.body)["code"]) == expected, answer
     assert await keys(server) == before
 
 

@@ -4,20 +4,15 @@ from datetime import datetime
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.refusals import Invalid, NotFound
 from dragoman.core.token_budgets import TokenLimits
-from dragoman.engine.services.authentication import Authenticator
 from dragoman.engine.services.keys import KeyRing
 from dragoman.ports.accounts import ApiKey
-from dragoman.protocols.kit import openapi
-from dragoman.protocols.kit.app import address_of
-from dragoman.protocols.kit.body import header, json_response, read_body, release_body, require_json
-from dragoman.protocols.kit.errors import RequestError
+from dragoman.protocols.kit.body import read_json_body
+from dragoman.protocols.kit.decoding import decode_body
+from dragoman.protocols.kit.endpoints import Handlers, endpoint
 
 MAX_BODY_BYTES = 4096
 
@@ -48,78 +43,37 @@ class LimitChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens_per_month: int | None = None
 
 
-ROUTES = (
-    openapi.Route(
-        method="GET",
-        path="/keys",
-        summary="API keys of all users",
-        description="With their token budgets, masked. Needs the scope `admin`.",
-        tag="Server",
-        responses={200: openapi.ResponseSpec(description="the keys", body=KeyList)},
-    ),
-    openapi.Route(
-        method="PATCH",
-        path="/keys/{key}",
-        summary="Change a key's token budgets",
-        description="From the next step of its runs on. Needs the scope `admin`.",
-        tag="Server",
-        body=LimitChange,
-        body_example={"tokens_per_month": 5_000_000},
-        parameters=[openapi.Parameter(name="key", location="path", description="its ID", is_required=True)],
-        responses={200: openapi.ResponseSpec(description="the key", body=KeyInfo)},
-    ),
-)
 _DECODER = msgspec.json.Decoder(LimitChange)
 
 
-class KeyEndpoints:
-    """The endpoints of one server."""
+class KeyHandlers(Handlers):
+    """Handlers below `/keys`."""
 
-    def __init__(self, keys: KeyRing, authenticator: Authenticator) -> None:
+    def __init__(self, keys: KeyRing) -> None:
         self._keys = keys
-        self._authenticator = authenticator
 
-    def routes(self) -> list[Route]:
-        """The endpoints as routes."""
-        return [Route("/keys", self.list_all), Route("/keys/{key}", self.limit, methods=["PATCH"])]
+    @endpoint("GET", "/keys", scope="admin")
+    async def list_all(self, _: Request) -> KeyList:
+        """API keys of all users.
 
-    async def list_all(self, request: Request) -> Response:
-        """All keys."""
-        await self._require_admin(request)
-        return json_response(KeyList([_to_info(key) for key in self._keys.all()]))
+        With their token budgets, masked. Needs the scope `admin`.
+        """
+        return KeyList([_to_info(key) for key in self._keys.all()])
 
-    async def limit(self, request: Request) -> Response:
-        """Change a key's token budgets."""
-        await self._require_admin(request)
-        change = await _read_change(request)
+    @endpoint("PATCH", "/keys/{key}", scope="admin", body=LimitChange, example={"tokens_per_month": 5_000_000})
+    async def limit(self, request: Request) -> KeyInfo:
+        """Change a key's token budgets.
+
+        From the next step of its runs on. Needs the scope `admin`.
+        """
+        change = decode_body(_DECODER, await read_json_body(request, MAX_BODY_BYTES))
+        if change.tokens_per_day is None and change.tokens_per_month is None:
+            raise Invalid("expected tokens_per_day or tokens_per_month")
         key_id = request.path_params["key"]
         if all(key.key_id != key_id for key in self._keys.all()):
             raise NotFound("there is no such key: GET /keys lists their ids")
         limits = {"per_day": change.tokens_per_day, "per_month": change.tokens_per_month}
-        return json_response(_to_info(await self._keys.limit(key_id, **limits)))
-
-    async def _require_admin(self, request: Request) -> None:
-        address = address_of(request.scope)
-        principal = await self._authenticator.authenticate(request.headers.get("authorization"), address)
-        principal.require("admin")
-        request_id = header(request.scope, b"x-request-id") or ""
-        ACTOR.set(Actor(principal.user, principal.key_id, address, request_id))
-
-
-async def _read_change(request: Request) -> LimitChange:
-    """Read the body. Raises Invalid if it is not what is expected."""
-    try:
-        require_json(request)
-        change = _DECODER.decode(await read_body(request, MAX_BODY_BYTES))
-    except RequestError as error:
-        raise Invalid(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Invalid(f"expected tokens_per_day or tokens_per_month as numbers: {error}") from error
-    finally:
-        release_body(request.scope)
-    if change.tokens_per_day is None and change.tokens_per_month is None:
-        raise Invalid("expected tokens_per_day or tokens_per_month")
-    return change
+        return _to_info(await self._keys.limit(key_id, **limits))
 
 
 def _to_info(key: ApiKey) -> KeyInfo:

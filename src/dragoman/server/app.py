@@ -17,10 +17,10 @@ from starlette.routing import BaseRoute, Route, Router
 
 from dragoman.agents import serving
 from dragoman.agents.base import ModelResolver
-from dragoman.asgi import key_endpoints, ops_endpoints
+from dragoman.asgi import ops_endpoints
 from dragoman.asgi.console import WebConsole
-from dragoman.asgi.key_endpoints import KeyEndpoints
-from dragoman.asgi.ops_endpoints import OpsEndpoints
+from dragoman.asgi.key_endpoints import KeyHandlers
+from dragoman.asgi.ops_endpoints import OpsHandlers
 from dragoman.asgi.routing import PathRouter
 from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
 from dragoman.core.agent import Agent, Monitored
@@ -46,6 +46,8 @@ from dragoman.ports.bus import Bus
 from dragoman.ports.environment import Cipher, Clock
 from dragoman.ports.models import Transcriber
 from dragoman.protocols.kit import openapi
+from dragoman.protocols.kit.app import ProtocolApp
+from dragoman.protocols.kit.errors import STANDARD_ROWS, ErrorTable
 from dragoman.server.access_control import make_access_control
 from dragoman.server.admin_socket import AdminSocket
 from dragoman.server.agents import prepare_agents
@@ -329,13 +331,11 @@ class Application:
                 self._protocols.append(protocol)
                 stack.push_async_callback(protocol.close)
         documented = [
-            *ops_endpoints.ROUTES,
-            *key_endpoints.ROUTES,
+            *ops_endpoints.API.routes(OpsHandlers, KeyHandlers),
             *(route for each in self._protocols for route in each.openapi_routes),
         ]
-        ops = OpsEndpoints(
+        ops = OpsHandlers(
             readiness=readiness.check,
-            authenticator=access.authenticator,
             audit=self.audit,
             budgets=self.budgets,
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
@@ -346,8 +346,9 @@ class Application:
         routes = [route for protocol in self._protocols for route in protocol.routes]
         if settings.console:
             routes = _with_console(routes, settings.cors_origins, ProviderLogin.from_settings(settings, self._issuer))
-        of_keys = KeyEndpoints(self.keys, access.authenticator)
-        self._path_router.set_routes([*routes, *ops.routes(), *of_keys.routes()])
+        own = [*ops.routes(), *KeyHandlers(self.keys).routes()]
+        app = ProtocolApp("server", own, ErrorTable(STANDARD_ROWS), access.authenticator.authenticate)
+        self._path_router.set_routes([*routes, *(Route(f"/{each.path}", app) for each in own), *ops.pages()])
 
     def _extra_status(self, reason: str | None) -> Mapping[str, str]:
         """Why the store is unavailable, runs that wait for an agent, and the states of the bus and remote agents."""
