@@ -88,7 +88,7 @@ def test_a_session_is_folded_in_its_order_or_not_at_all(scribe: LogGenerator, da
     """An event twice, or one left out, is another session's or none."""
     before = encode_head(scribe.state, with_settings=True)
     place = data.draw(st.integers(0, len(scribe.log) - 1))
-    with pytest.raises(ValueError, match=f"event {scribe.state.seq + 1} expected"):
+    with pytest.raises(ValueError, match=f"expected event {scribe.state.seq + 1}"):
         apply(scribe.state, scribe.log[place])
     with pytest.raises(ValueError, match="expected"):
         apply(scribe.state, LoggedEvent(scribe.state.seq + 2, NOON, None, scribe.log[0].event))

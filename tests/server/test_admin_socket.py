@@ -77,7 +77,7 @@ async def test_a_key_can_be_created_listed_and_revoked(folder: Path) -> None:
 async def test_an_invalid_request_is_answered_with_a_message(folder: Path) -> None:
     assert (await send_admin_request(folder, RevokeKey(which="none"))).error == "there is no key 'none'"
     wrong = CreateKey(name="x", user="ann", scopes=["root"])
-    assert (await send_admin_request(folder, wrong)).error == "scopes are read, use, admin; got root"
+    assert (await send_admin_request(folder, wrong)).error == "expected scopes of read, use, admin, got root"
     past = CreateKey(name="x", user="ann", scopes=["use"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     assert (await send_admin_request(folder, past)).error == "a key must expire in the future"
 

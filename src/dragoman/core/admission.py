@@ -197,7 +197,7 @@ def check_settings_change(state: SessionState, change: SettingsChange) -> None:
     free = dict.fromkeys(("title", "pinned", "shared", "replay", "unlisted", "lifetime", "deleted_runs"))
     affecting = msgspec.structs.replace(change, **free)
     if is_busy(state) and not affecting.is_empty():
-        raise SessionBusy("a run of this session is active")
+        raise SessionBusy
 
 
 def with_listing(settings: SessionSettings, request: Submit, change: SettingsChange) -> SettingsChange:
@@ -216,7 +216,7 @@ def queue_run(
         SessionBusy: the request has answers, which cannot wait, or too many runs are queued.
     """
     if request.answers or not request.messages:
-        raise SessionBusy("a run of this session is active")
+        raise SessionBusy
     if len(state.queue) >= limits.queued_runs:
         raise SessionBusy(f"{limits.queued_runs} runs of this session are already queued")
     run_id = RunId(new_id())
@@ -271,7 +271,7 @@ def admit(
         own_tools = asking.client_tools if request.client_tools is None else own_tools
         parameters = {**asking.parameters, **parameters} if request.keeps_parameters else parameters
     if is_busy(state):
-        raise SessionBusy("a run of this session is active")
+        raise SessionBusy
     if not request.messages and not request.answers:
         raise Invalid("there is neither a message nor an answer", path="messages")
     targets = _resolve(state, request, resolved) if request.answers else []

@@ -18,6 +18,7 @@ B = TypeVar("B")
 DEPTH_LIMIT = 100
 """Maximum nesting of lists and objects in a value. A deeper value could be encoded in one place of the program but not
 decoded in another, because both use what is left of the same stack."""
+TOO_DEEP = f"expected at most {DEPTH_LIMIT} levels of lists and objects"
 
 
 def is_too_deep(value: Json) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.core.answers import RAW_LIMIT
-from dragoman.core.content import DEPTH_LIMIT, Call, Data, File, Image, Json, Text, encode_json, is_too_deep
+from dragoman.core.content import TOO_DEEP, Call, Data, File, Image, Json, Text, encode_json, is_too_deep
 from dragoman.core.events import EncryptedValue, SessionSettings, SettingsChange
 from dragoman.core.inputs import Answer, Result, StoredImage, UserInput
 from dragoman.core.refusals import (
@@ -124,7 +124,7 @@ def _check_client_tools(tools: Sequence[ToolSpec], taken: set[str], limits: Inpu
     for index, tool in enumerate(tools):
         if _TOOL_NAME.fullmatch(tool.name) is None:
             raise Invalid(
-                f"a tool's name has 1 to 64 letters, digits, '_' or '-', got {tool.name[:80]!r}",
+                f"a tool's name must have 1 to 64 letters, digits, '_' or '-', got {tool.name[:80]!r}",
                 path=f"tools[{index}].name",
             )
         _check_depth(tool.parameters, f"tools[{index}].parameters")
@@ -227,7 +227,7 @@ def _check_value(value: Json | msgspec.UnsetType, limit: int, what: str, path: s
 
 def _check_depth(value: Json, path: str) -> None:
     if is_too_deep(value):
-        raise Invalid(f"at most {DEPTH_LIMIT} levels of lists and objects were expected", path=path)
+        raise Invalid(TOO_DEEP, path=path)
 
 
 def is_web_url(url: str) -> bool:

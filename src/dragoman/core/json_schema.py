@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
+from dragoman.core.content import DEPTH_LIMIT, TOO_DEEP, Json, JsonObject, is_too_deep
 from dragoman.core.refusals import Invalid
 
 TYPES: Mapping[str, Callable[[Json], bool]] = {
@@ -89,9 +89,9 @@ def check_schema(schema: Json, path: str = "output_schema", *, unsupported: froz
         Invalid: it is not, or it asks for what is not supported.
     """
     if not isinstance(schema, dict):
-        raise Invalid("a JSON Schema is an object", path=path)
+        raise Invalid("expected a JSON Schema, which is an object", path=path)
     if is_too_deep(schema):
-        raise Invalid(f"at most {DEPTH_LIMIT} levels were expected", path=path)
+        raise Invalid(TOO_DEEP, path=path)
     left: deque[tuple[str, Json]] = deque([(path, schema)])
     seen: set[int] = set()
     while left:  # not recursive: a chain of references may exceed the stack
@@ -108,7 +108,7 @@ def _check_subschema(
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
-        raise Invalid("a schema is an object or a boolean", path=path)
+        raise Invalid("expected an object or a boolean", path=path)
     if refused := unsupported & schema.keys():
         raise Invalid(f"{', '.join(sorted(refused))} is not supported", path=path)
     for name, (holds, what) in _KEYWORDS.items():
@@ -192,9 +192,9 @@ class _Validator:
     def _equality_error(self, schema: JsonObject, value: Json, path: str, _: SubschemaCheck) -> str | None:
         """Check `const`, `enum` and `uniqueItems`, where 1 equals 1.0, but not true."""
         if "enum" in schema and self._serialize(value) not in self._serialized_values(schema["enum"]):
-            return f"{path}: one of the listed values was expected"
+            return f"{path}: expected one of the listed values"
         if "const" in schema and self._serialize(value) != self._serialize(schema["const"]):
-            return f"{path}: one fixed value was expected"
+            return f"{path}: expected one fixed value"
         if schema.get("uniqueItems") is True and isinstance(value, list):
             self._remaining_checks -= len(value)
             before: set[str] = set()
@@ -234,7 +234,7 @@ def _type_error(schema: JsonObject, value: Json, path: str, _: SubschemaCheck) -
     if types is not None:
         named = types if isinstance(types, list) else [types]
         if not any(TYPES[each](value) for each in named):
-            return f"{path}: {' or '.join(named)} was expected"
+            return f"{path}: expected {' or '.join(named)}"
     if TYPES["number"](value):
         return _number_error(schema, value, path)
     if isinstance(value, str):
@@ -249,7 +249,7 @@ def _number_error(schema: JsonObject, value: float, path: str) -> str | None:
         return f"{path}: the number is out of bounds"
     step = schema.get("multipleOf")
     if step is not None and not _is_multiple(value, step):
-        return f"{path}: a multiple of {step} was expected"
+        return f"{path}: expected a multiple of {step}"
     return None
 
 

@@ -23,7 +23,7 @@ def check_kept(writes: Mapping[str, bytes | None], max_bytes: int) -> int:
     size = 0
     for key, value in writes.items():
         if not 1 <= len(key) <= MAX_KEY_CHARS or _BAD_CHARACTER.search(key):
-            raise ValueError(f"a key has 1 to {MAX_KEY_CHARS} characters of Unicode, not NUL: {key[:80]!r}")
+            raise ValueError(f"a key must have 1 to {MAX_KEY_CHARS} characters of Unicode, not NUL: {key[:80]!r}")
         if value is None:
             continue
         if len(value) > max_bytes:

@@ -26,4 +26,4 @@ def parse_page_cursor(cursor: str) -> tuple[datetime, SessionId]:
             raise ValueError(cursor)  # the checksum is not a secret: anybody can compute one
         return at, SessionId(session_id)
     except ValueError:
-        raise InvalidCursor("after is the next of an earlier page") from None
+        raise InvalidCursor("expected the next of an earlier page") from None

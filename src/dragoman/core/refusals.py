@@ -34,6 +34,9 @@ class NotFound(Refused):
 class SessionNotFound(NotFound):
     """The caller has no such session."""
 
+    def __init__(self, message: str = "there is no such session") -> None:
+        super().__init__(message)
+
 
 class AgentNotFound(NotFound):
     """No agent with that name is served."""
@@ -161,6 +164,9 @@ class Conflict(Refused):
 
 class SessionBusy(Conflict):
     """A run of this session is active or queued."""
+
+    def __init__(self, message: str = "a run of this session is active") -> None:
+        super().__init__(message)
 
 
 class AgentNotServed(Conflict):

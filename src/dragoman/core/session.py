@@ -336,7 +336,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
         KeyError: the event belongs to a call or a message that is not open.
     """
     if logged.seq != state.seq + 1:
-        raise ValueError(f"event {state.seq + 1} expected, got {logged.seq} (session {state.session_id})")
+        raise ValueError(f"expected event {state.seq + 1}, got {logged.seq} (session {state.session_id})")
     match logged.event:  # the events of every run first: a pattern that does not match costs more than one that does
         case BlockClosed(loop=loop):
             state.open_messages[loop].closed_block_count += 1

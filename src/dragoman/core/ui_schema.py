@@ -116,7 +116,7 @@ class Icon(_Node, frozen=True, kw_only=True, tag="icon", tag_field="type"):
 
     def __post_init__(self) -> None:
         if self.source == "url" and not self.value.startswith("https://"):
-            raise ValueError("an icon's link begins with https://")
+            raise ValueError("an icon's link must begin with https://")
 
 
 class Badge(_Node, frozen=True, kw_only=True, tag="badge", tag_field="type"):

@@ -88,6 +88,6 @@ class AbandonedRuns:
             if active is None and not session.state.queue:
                 return
             if active is None or active.protocol != self._protocol or session.state.queue or clock() > deadline:
-                raise SessionBusy("a run of this session is active")
+                raise SessionBusy
             if not await self._engine.stop_run(session, active.run_id, only_if_unwatched=True):
                 await asyncio.sleep(POLL_INTERVAL_S)

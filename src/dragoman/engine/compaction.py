@@ -28,7 +28,7 @@ class Compaction:
     async def compact(self, agent: Agent, live: LiveSession) -> CompactionMade | None:
         """Have the agent of a session summarize all but its newest messages; see `Engine.compact`."""
         if admission.is_busy(live.state):
-            raise SessionBusy("a run of this session is active")
+            raise SessionBusy
         await self._run_limit.require_tokens(live.state.owner, self._run_limit.limited_key())
         with await self._run_limit.reserve(live.state.owner):
             compaction = await self._compaction_of(agent, live)

@@ -96,7 +96,7 @@ class Deletion:
     async def delete_unreadable(self, owner: UserId, session_id: SessionId) -> None:
         """Delete a session whose stored data cannot be decoded. Its agent is unknown, so all of them forget it."""
         if await self._index.find_owner(session_id) != owner:
-            raise SessionNotFound("there is no such session")
+            raise SessionNotFound
         await self._attachments.delete_for_session(session_id, owner)
         await self._delete_stored(session_id, self._agents)
         self._notify(session_id, owner)
@@ -106,7 +106,7 @@ class Deletion:
         if live.failure is not None:  # lost or deleted: this object no longer represents the session
             raise live.failure
         if live.is_remote:
-            raise SessionBusy("a run of this session is active")
+            raise SessionBusy
         live.end(SessionNotFound("the session was deleted"))
         session_id, owner = live.state.session_id, live.state.owner
         try:  # attachments first: a leftover session can be deleted again, leftover attachments cannot

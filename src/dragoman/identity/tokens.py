@@ -60,7 +60,7 @@ class TokenService:
     async def verify(self, token: str) -> Principal:
         """The user and the scopes that a token names; see `TokenVerifier.verify`."""
         if len(token) > MAX_TOKEN_CHARS:
-            raise InvalidToken(f"a token has at most {MAX_TOKEN_CHARS} characters")
+            raise InvalidToken(f"a token must have at most {MAX_TOKEN_CHARS} characters")
         try:
             header = jwt.get_unverified_header(token)
         except jwt.InvalidTokenError as error:
@@ -148,4 +148,4 @@ def _time(claims: Mapping[str, Json], name: str) -> datetime:
             return datetime.fromtimestamp(value, UTC)
     except (ValueError, OverflowError, OSError):
         pass
-    raise InvalidToken(f"the token's claim {name!r} is no time", is_genuine=True)
+    raise InvalidToken(f"the token's claim {name!r} is not a time", is_genuine=True)

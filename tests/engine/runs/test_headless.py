@@ -38,14 +38,14 @@ async def test_an_agent_gets_the_validation_errors_and_fails_after_three_answers
     any_world.scripts["count"] = [['{"n": "three"}']]
     stop = await headless(engine, live, "count", output_schema=NUMBER)
     assert (stop.reason, stop.code) == ("error", "output_invalid")
-    assert stop.message == "The answer does not fit the schema: $.n: integer was expected"
+    assert stop.message == "The answer does not fit the schema: $.n: expected integer"
     notices = [
         text_of(each.event.message.content)
         for each in await engine.history.events(live, 0)
         if isinstance(each.event, MessageAdded) and isinstance(each.event.message, SystemMessage)
     ]
     assert len(notices) == 2
-    assert "$.n: integer was expected" in notices[0]
+    assert "$.n: expected integer" in notices[0]
 
 
 async def test_a_headless_run_asks_nobody(any_world: World) -> None:

@@ -359,7 +359,7 @@ async def test_wrong_requests_are_refused_in_one_sentence(pages: Pages, chat: st
     await refused(413, "body_too_large", b" " * (16 * 1024 * 1024 + 1))
     for name, part in (("text", {"type": "text", "text": 7}), ("type", {"type": 7}), ("type", {})):
         reply = await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": [part]}]})
-        assert reply.body == f"messages[0].parts[0].{name}: a string was expected".encode()
+        assert reply.body == f"messages[0].parts[0].{name}: expected a string".encode()
     as_json = await pages.request("POST", "", {"id": chat, "messages": 5}, {"accept": "application/json"})
     assert as_json.json == {"error": "messages: Expected `array | null`, got `int`", "code": "invalid_request",
                             "path": "messages"}  # fmt: skip

@@ -99,7 +99,7 @@ class SessionClaimer:
         claimed = await self._store.claim_session(session_id)
         if claimed is None:
             self._log_tailer.remove_deleted(live)
-            raise SessionNotFound("there is no such session")
+            raise SessionNotFound
         if claimed.epoch is None and not claimed.is_running:
             return None
         if claimed.epoch is not None:

@@ -98,7 +98,7 @@ class Replays:
             Conflict: the recorded session has no complete turn.
         """
         if admission.is_busy(source.state):
-            raise SessionBusy("a run of this session is active")
+            raise SessionBusy
         await source.until_durable(source.state.seq)
         recording = await self.make_recording(source, speed)
         if not recording.total:

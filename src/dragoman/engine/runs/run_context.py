@@ -13,7 +13,7 @@ import structlog
 from dragoman.core.admission import kind_of_call, offered_tools
 from dragoman.core.agent import Agent, AgentError, Needs, RunnableTool, ToolContext, ToolFailed
 from dragoman.core.content import (
-    DEPTH_LIMIT,
+    TOO_DEEP,
     Block,
     Call,
     Json,
@@ -237,7 +237,7 @@ class LoopRun:
     def share(self, state: Json) -> None:
         """Replace the shared state. Raises ValueError if it is too deep."""
         if is_too_deep(state):
-            raise ValueError(f"a state has at most {DEPTH_LIMIT} levels of lists and objects")
+            raise ValueError(TOO_DEEP)
         self.append((SharedStateReplaced(state=state, loop=self.loop),))
 
     def card(self, card: Json) -> None:

@@ -124,7 +124,7 @@ class Submissions:
         may_wait = busy != "refuse" and bool(request.messages) and not request.answers
         async with self._write_access.acquire(live):
             if admission.is_busy(live.state) and not may_wait:
-                raise SessionBusy("a run of this session is active")
+                raise SessionBusy
             if self._attachments.has_large_content(*request.messages, *request.answers):
                 if not admission.is_busy(live.state):
                     await self._admit(live, spec, request, change, by)  # a refused request stores nothing
@@ -147,7 +147,7 @@ class Submissions:
                     return self._append(live, admitted, idempotency_key)
                 await self._write_access.claim(live)
                 if admission.is_busy(live.state):
-                    raise SessionBusy("a run of this session is active")
+                    raise SessionBusy
 
     async def add_seeds(self, live: LiveSession, spec: AgentSpec, seeds: Sequence[Message]) -> None:
         """Add to the past of a session. See `Engine.add_seeds`."""

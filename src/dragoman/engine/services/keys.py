@@ -369,14 +369,16 @@ def client_network(address: str) -> str:
 
 def _check(what: str, text: str) -> None:
     if not text.strip() or len(text) > MAX_NAME_CHARS or not text.isprintable():
-        raise Invalid(f"a key's {what} has 1 to {MAX_NAME_CHARS} printable characters; got {text!r:.60}", path=what)
+        raise Invalid(
+            f"a key's {what} must have 1 to {MAX_NAME_CHARS} printable characters, got {text!r:.60}", path=what
+        )
 
 
 def _check_scopes(scopes: Sequence[str]) -> None:
     unknown = set(scopes) - set(get_args(Scope))
     if unknown or not scopes:
         given = ", ".join(sorted(unknown)) or "none"
-        raise Invalid(f"scopes are {', '.join(get_args(Scope))}; got {given}", path="scopes")
+        raise Invalid(f"expected scopes of {', '.join(get_args(Scope))}, got {given}", path="scopes")
 
 
 def _check_limits(limits: TokenLimits) -> None:

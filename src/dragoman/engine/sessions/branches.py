@@ -28,7 +28,7 @@ class Branches:
             hidden_before: what is hidden before it; by default what the active branch hides.
         """
         if not 1 < before_seq <= live.state.seq:
-            raise ValueError(f"event 2 to {live.state.seq} expected, got {before_seq} ({live.state.session_id})")
+            raise ValueError(f"expected event 2 to {live.state.seq}, got {before_seq} ({live.state.session_id})")
         if hidden_before is None:
             hidden_before = live.state.hidden_ranges
         hidden = [each for each in hidden_before if each[1] < before_seq]
@@ -44,7 +44,7 @@ class Branches:
         """
         compacted = await self._compaction_outside(live, hidden)
         if admission.is_busy(live.state):
-            raise SessionBusy("a run of this session is active")
+            raise SessionBusy
         live.append(admission.cancel_open_calls(live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new), None)
         if extends_to_end:
             hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))

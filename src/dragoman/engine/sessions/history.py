@@ -69,7 +69,7 @@ class History:
         for logged_message in _messages_in_memory(live):
             if turn.prepend(logged_message.message):
                 return turn.messages
-        async for logged_message in self._from_log(live, before):
+        async for logged_message in _messages_in_log(self._log, live, before):
             if turn.prepend(logged_message.message):
                 break
         return turn.messages
@@ -158,7 +158,7 @@ class History:
         before = live.recent_messages.after + 1
         for logged_message in _messages_in_memory(live):
             yield logged_message
-        async for logged_message in self._from_log(live, before):
+        async for logged_message in _messages_in_log(self._log, live, before):
             yield logged_message
 
     # --- events and runs ------------------------------------------------------------------------------------------
@@ -331,20 +331,6 @@ class History:
                 break
         return turn_with(turns_of(events), run_id)
 
-    # --- inside ---------------------------------------------------------------------------------------------------
-
-    async def _from_log(self, live: LiveSession, before: int) -> AsyncIterator[LoggedMessage]:
-        """The messages completed before event `before`, newest first."""
-        shows, limit = live.state.is_visible, BACK_PAGE
-        while before > 1:
-            page = await self._log.events_before(live.state.session_id, before, limit)
-            complete, begins = assemble_page(page)
-            limit = BACK_PAGE if begins < before else 2 * limit  # a message may have more events than a page
-            before = begins
-            for logged_message in reversed(complete):
-                if shows(logged_message.seq):
-                    yield logged_message
-
 
 class _TurnCollector:
     """Collects a loop's turn backwards. `before` is the message that precedes the turn, if known."""
@@ -367,6 +353,19 @@ class _TurnCollector:
             return False
         self._collected.append(message)
         return isinstance(message, UserMessage)
+
+
+async def _messages_in_log(log: EventLog, live: LiveSession, before: int) -> AsyncIterator[LoggedMessage]:
+    """The messages completed before event `before`, newest first."""
+    shows, limit = live.state.is_visible, BACK_PAGE
+    while before > 1:
+        page = await log.events_before(live.state.session_id, before, limit)
+        complete, begins = assemble_page(page)
+        limit = BACK_PAGE if begins < before else 2 * limit  # a message may have more events than a page
+        before = begins
+        for logged_message in reversed(complete):
+            if shows(logged_message.seq):
+                yield logged_message
 
 
 def _messages_in_memory(live: LiveSession) -> Iterator[LoggedMessage]:

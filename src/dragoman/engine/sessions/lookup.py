@@ -44,7 +44,7 @@ class SessionLookup:
             return live
         if reveals_foreign and session_id is not None and await self.exists_for_other_owner(owner, session_id):
             raise Forbidden("this is another user's")
-        raise SessionNotFound("there is no such session")
+        raise SessionNotFound
 
     async def exists_for_other_owner(self, owner: UserId, session_id: SessionId) -> bool:
         """Whether another owner has a session with that id."""

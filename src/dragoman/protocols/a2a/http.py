@@ -168,7 +168,7 @@ class _Handlers(Handlers):
         try:
             return wire.decode_request(body)
         except InvalidBody as error:
-            raise InvalidRequest(f"a JSON-RPC 2.0 request was expected: {error}") from error
+            raise InvalidRequest(f"expected a JSON-RPC 2.0 request: {error}") from error
 
     def _caller(self, request: Request, codec: Codec) -> Caller:
         name = request.path_params["agent"]
@@ -178,7 +178,7 @@ class _Handlers(Handlers):
     async def _read(self, request: Request) -> bytes:
         declared = (header(request.scope, b"content-type") or "").partition(";")[0].strip().lower()
         if declared not in ("", "application/json", MEDIA_TYPE):
-            raise UnsupportedMediaType(f"Content-Type: application/json was expected, got {declared[:80]!r}")
+            raise UnsupportedMediaType(f"expected Content-Type: application/json, got {declared[:80]!r}")
         return await read_body(request, self._options.body_limit)
 
     # --- HTTP+JSON ------------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Operations:
     async def _resume(self, caller: Caller, task: FoundTask, seen: str) -> Response:
         position = parse_position(seen)
         if position is None or position > task.session.durable_cursor:
-            raise InvalidParams("Last-Event-ID is the id of an event of this task", "Last-Event-ID")
+            raise InvalidParams("Last-Event-ID must be the id of an event of this task", "Last-Event-ID")
         frames = TaskFrames(TaskFold(task.fold.task_id, task.session.state), caller.codec, seen=position)
         return await self._streams.open(caller.principal, task.session, Cursor(task.first_seq - 1), frames, before=b"")
 

@@ -150,9 +150,9 @@ class Tasks:
         """Take a message: the task as it is with it. The same message again finds the task that it began."""
         message, configuration = request.message, request.configuration
         if message.role != "ROLE_USER":
-            raise InvalidParams("messages of the user are taken, role ROLE_USER", "message.role")
+            raise InvalidParams("expected a message of the user, with the role ROLE_USER", "message.role")
         if any(not char.isprintable() for char in message.context_id):
-            raise InvalidParams("a contextId has no line breaks and control characters", "message.contextId")
+            raise InvalidParams("a contextId must not contain line breaks or control characters", "message.contextId")
         if configuration.task_push_notification_config not in (msgspec.UNSET, None, {}):
             raise PushNotificationNotSupported
         check_configuration(configuration)
@@ -283,10 +283,10 @@ class Tasks:
         try:
             before = parse_page_cursor(request.page_token) if request.page_token else None
         except InvalidCursor:
-            raise InvalidParams("pageToken is the nextPageToken of an earlier page", "pageToken") from None
+            raise InvalidParams("expected the nextPageToken of an earlier page", "pageToken") from None
         since, found = request.status_timestamp_after, list[_ListedTask]()
         if since is not None and since.tzinfo is None:
-            raise InvalidParams("an RFC 3339 time with its offset was expected", "statusTimestampAfter")
+            raise InvalidParams("expected an RFC 3339 time with its offset", "statusTimestampAfter")
         unread = MAX_LISTED_EVENTS
         for state in await self._states(owner, spec, request.context_id, since):
             after = max(0, state.seq - unread)

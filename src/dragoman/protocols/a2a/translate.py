@@ -89,16 +89,16 @@ def user_input(message: wire.Message) -> UserInput:
 def _block_of(part: wire.Part, path: str) -> core.Text | core.Image | core.File:
     values = (part.text, part.raw, part.url, part.data)
     if sum(each is not msgspec.UNSET for each in values) != 1:
-        raise InvalidParams("a part has exactly one of text, raw, url and data", path)
+        raise InvalidParams("expected exactly one of text, raw, url and data", path)
     if part.text is not msgspec.UNSET:
         return core.Text(part.text)
     if part.data is not msgspec.UNSET:
         return core.Text(compact_json(_whole_numbers(part.data)))
     if not part.media_type:
-        raise ContentTypeNotSupported(f"{path}: a mediaType was expected, such as image/png or application/pdf")
+        raise ContentTypeNotSupported(f"{path}: expected a mediaType such as image/png or application/pdf")
     url = str(part.url) if part.raw is msgspec.UNSET else f"data:{part.media_type};base64,{part.raw}"
     if not url.lower().startswith(("https://", "data:")):
-        raise ContentTypeNotSupported(f"{path}: an https URL was expected")
+        raise ContentTypeNotSupported(f"{path}: expected an https URL")
     is_image = part.media_type.lower().startswith("image/")
     return core.Image(url) if is_image else core.file_of(url, part.media_type, part.filename or None)
 
@@ -124,7 +124,9 @@ def _answer_from(answer: wire.Answer, path: str) -> Answer:
     call_id = CallId(answer.call_id)
     choice = {name: value for name in ("selections", "custom") if (value := getattr(answer, name)) is not None}
     if (answer.granted is not None) + (answer.result is not msgspec.UNSET) + bool(choice) != 1:
-        raise InvalidParams("an answer has granted, or result, or selections and custom, and only one of these", path)
+        raise InvalidParams(
+            "an answer must have granted, or result, or selections and custom, and only one of these", path
+        )
     if answer.granted is not None:
         return Decision(call_id=call_id, granted=answer.granted, reason=answer.reason)
     value = _whole_numbers(choice or answer.result)

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
-from dragoman.protocols.kit.decoding import convert_value, decode_body
+from dragoman.core.content import Json, JsonObject
+from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_body
 from dragoman.protocols.kit.errors import InvalidBody, parse_validation_error
 
 T = TypeVar("T")
@@ -200,8 +200,7 @@ class Answers(_Wire, frozen=True, kw_only=True):
 
 def convert_request(value: Json, kind: type[T], *, is_query: bool = False) -> T:
     """Convert the parameters of a method. Those of a query are all strings. Raises InvalidBody."""
-    if is_too_deep(value):
-        raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
+    check_depth(value)
     value = _without_nulls(value)
     if not is_query:
         return convert_value(value, kind)

@@ -20,7 +20,7 @@ class InvalidHistoryType(RequestError):
     """`type` names no kind of history."""
 
     def __init__(self) -> None:
-        super().__init__("type=full or type=compacted was expected")
+        super().__init__("expected type=full or type=compacted")
 
 
 class HistoryNotSupported(RequestError):

@@ -340,7 +340,7 @@ def _requested_mode(request: Request) -> wire.StreamMode | None:
         case "delta" | "message" as mode:
             return mode
         case _:
-            raise Invalid("stream=delta or stream=message was expected", path="stream")
+            raise Invalid("expected stream=delta or stream=message", path="stream")
 
 
 OPENAPI_ROUTES = ApiDescription("AAP v3").routes(_Handlers)

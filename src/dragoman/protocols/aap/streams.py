@@ -30,7 +30,7 @@ def parse_turn_cursor(last_event_id: str | None, turn: str | None) -> TurnCursor
     """Parse `Last-Event-ID` and `?turn=`. Raises InvalidCursor."""
     found = _TURN_CURSOR.fullmatch(last_event_id or "0")
     if found is None or (turn is not None and parse_session_id(turn) is None):
-        raise InvalidCursor("Last-Event-ID is the id of an event of this session")
+        raise InvalidCursor("Last-Event-ID must be the id of an event of this session")
     if found[1] is not None:
         return TurnCursor(RunId(found[1]), int(found[2]), is_watch=True)
     return TurnCursor(None if turn is None else RunId(turn.lower()), int(found[2]), is_watch=False)

@@ -348,5 +348,5 @@ def decode_turn(body: bytes) -> PostTurn:
     """Read the body of `POST /sessions/:id/turns`. Raises InvalidJson or InvalidBody."""
     turn = decode_body(_POST_TURN, body)
     if not turn.messages:
-        raise InvalidBody("at least one message was expected", "messages")
+        raise InvalidBody("expected at least one message", "messages")
     return turn

@@ -10,9 +10,9 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
+from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ToolSpec
-from dragoman.protocols.kit.decoding import convert_value, decode_json
+from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody
 
 Role = Literal["user", "assistant", "system", "tool"]
@@ -365,8 +365,7 @@ def _parse_request(kind: type[R], body: bytes) -> ParsedRequest:
             raise InvalidBody("this field is required", f"input[{index}].content")
     tools = dict(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ()))
     parsed = ParsedRequest(request, tools, fields)
-    if is_too_deep(parsed.extra_fields()):
-        raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
+    check_depth(parsed.extra_fields())
     return parsed
 
 
@@ -386,5 +385,5 @@ def _decode(body: bytes) -> JsonObject:
     """Decode the whole body first, so that invalid JSON is never reported as a wrong type."""
     value = decode_json(body)
     if not isinstance(value, dict):
-        raise InvalidBody("the body must be a JSON object", "")
+        raise InvalidBody("expected a JSON object", "")
     return value

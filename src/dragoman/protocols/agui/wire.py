@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from dragoman.core.content import Json, JsonObject, is_too_deep
+from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.agui.content import Message, WireStruct
-from dragoman.protocols.kit.decoding import convert_value, decode_json
+from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
 from dragoman.protocols.kit.errors import InvalidBody, RequestError
 
 MAJOR_VERSION = 1
@@ -88,13 +88,12 @@ def decode_run(body: bytes) -> DecodedRun:
     run, dropped = decode_canonical(body) or decode_tolerant(body)
     for name, value in (("threadId", run.thread_id), ("runId", run.run_id)):
         if not 1 <= len(value) <= ID_LIMIT:
-            raise InvalidBody(f"1 to {ID_LIMIT} characters are allowed", name)
+            raise InvalidBody(f"expected 1 to {ID_LIMIT} characters", name)
     if len(run.messages) > MESSAGE_LIMIT:
-        raise InvalidBody(f"at most {MESSAGE_LIMIT} messages are allowed, got {len(run.messages)}", "messages")
+        raise InvalidBody(f"expected at most {MESSAGE_LIMIT} messages, got {len(run.messages)}", "messages")
     _check_version(run.protocol_version)
     for name, each in (("state", run.state), ("forwardedProps", run.forwarded_props)):
-        if is_too_deep(each):
-            raise InvalidBody("too many levels of lists and objects", name)
+        check_depth(each, name)
     return DecodedRun(run, dropped)
 
 

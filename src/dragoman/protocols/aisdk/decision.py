@@ -95,7 +95,7 @@ class Decisions:
         if request.chat.trigger == "regenerate-message":
             return await self._regenerate(request, session, known_ids, visible)
         if not messages:
-            raise InvalidBody("at least one message was expected", "messages")
+            raise InvalidBody("expected at least one message", "messages")
         last, path = messages[-1], _last_path(messages)
         if last.role != "user":
             return await self._continue(request, session)
@@ -175,7 +175,7 @@ class Decisions:
             if following:
                 return StreamRun(following[0].run_id, following[0].first_seq)
         if is_busy(session.state):
-            raise SessionBusy("a run of this session is active")
+            raise SessionBusy
         raise NothingToAnswer
 
     async def _run_of_call(self, session: SessionView, turn: Turn, call_id: CallId) -> int | None:

@@ -310,7 +310,7 @@ def _position(request: Request) -> int | None:
     ):
         if value is not None:
             if not re.fullmatch(r"-?[0-9]{1,20}", value) or (offset and value.startswith("-")):
-                raise InvalidCursor(f"{name}: the index of a chunk was expected")
+                raise InvalidCursor(f"{name}: expected the index of a chunk")
             return int(value) + offset
     return None
 

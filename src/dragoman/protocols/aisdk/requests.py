@@ -58,7 +58,7 @@ def _block(part: JsonObject, path: str) -> core.InputBlock | None:
         return None
     url, media_type = _text(part, "url", path), _text(part, "mediaType", path)
     if not url.startswith(("https:", "data:")):
-        raise InvalidBody("a file's url starts with https: or data:", f"{path}.url")
+        raise InvalidBody("a file's url must begin with https: or data:", f"{path}.url")
     if media_type.startswith("image/"):
         return core.Image(url)
     name = _text(part, "filename", path) if part.get("filename") is not None else None
@@ -68,7 +68,7 @@ def _block(part: JsonObject, path: str) -> core.InputBlock | None:
 def _text(part: JsonObject, name: str, path: str) -> str:
     value = part.get(name)
     if not isinstance(value, str):
-        raise InvalidBody("a string was expected", f"{path}.{name}")
+        raise InvalidBody("expected a string", f"{path}.{name}")
     return value
 
 

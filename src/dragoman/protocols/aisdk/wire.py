@@ -8,9 +8,8 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta as Limits
 
-from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
-from dragoman.protocols.kit.decoding import decode_body
-from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.core.content import Json, JsonObject
+from dragoman.protocols.kit.decoding import check_depth, decode_body
 
 Dialect = Literal[5, 6, 7]
 """The major version of the client, as far as the stream depends on it."""
@@ -136,8 +135,7 @@ def decode_request(body: bytes) -> DecodedRequest:
     members = decode_body(_MEMBERS, body)
     extra = {name: msgspec.json.decode(value) for name, value in members.items() if name not in _KNOWN}
     for name, value in (*extra.items(), ("config", chat.config), ("system", chat.system)):
-        if is_too_deep(value):
-            raise InvalidBody(f"at most {DEPTH_LIMIT} levels of lists and objects were expected", name[:80])
+        check_depth(value, name[:80])
     return DecodedRequest(chat, extra)
 
 

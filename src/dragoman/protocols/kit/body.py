@@ -49,7 +49,7 @@ def require_json(request: Request) -> None:
     """
     declared = (header(request.scope, b"content-type") or "").partition(";")[0].strip().lower()
     if declared not in ("", "application/json"):
-        raise UnsupportedMediaType(f"Content-Type: application/json was expected, got {declared!r}")
+        raise UnsupportedMediaType(f"expected Content-Type: application/json, got {declared!r}")
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dragoman.core.content import TOO_DEEP, Json, is_too_deep
 from dragoman.core.refusals import Invalid
 from dragoman.protocols.kit.errors import InvalidBody, InvalidJson
 from dragoman.protocols.kit.wrong_members import describe_wrong_member
@@ -53,6 +54,12 @@ def decode_json(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
         if repaired == body:
             raise InvalidJson(_describe_fault(body, error)) from error
         return decode_json(repaired)
+
+
+def check_depth(value: Json, path: str = "") -> None:
+    """Check that a value of a body is not nested more deeply than `DEPTH_LIMIT`. Raises InvalidBody."""
+    if is_too_deep(value):
+        raise InvalidBody(TOO_DEEP, path)
 
 
 def replace_lone_surrogates(body: bytes) -> bytes:

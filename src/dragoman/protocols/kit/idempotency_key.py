@@ -32,6 +32,6 @@ def idempotency_key(request: Request, body: bytes, protocol: str) -> Idempotency
     if key is None:
         return None
     if not 1 <= len(key) <= MAX_KEY_LENGTH:
-        raise Invalid(f"Idempotency-Key has 1 to {MAX_KEY_LENGTH} characters")
+        raise Invalid(f"Idempotency-Key must have 1 to {MAX_KEY_LENGTH} characters")
     fingerprint = hashlib.sha256(request.scope["path"].encode() + b"\n" + body).hexdigest()
     return IdempotencyKey(f"{protocol}:{key}", fingerprint)

@@ -32,7 +32,7 @@ def read_form(content_type: str, body: bytes) -> list[Part]:
     """The fields of a form, in their order. Raises InvalidForm."""
     declared = _BOUNDARY.match(content_type)
     if declared is None:
-        raise InvalidForm("multipart/form-data with a boundary was expected")
+        raise InvalidForm("expected multipart/form-data with a boundary")
     delimiter = b"\r\n--" + (declared[1] or declared[2]).encode()
     pieces = (b"\r\n" + body).split(delimiter, PARTS_LIMIT + 2)
     if len(pieces) - 2 > PARTS_LIMIT:

@@ -117,7 +117,7 @@ class Calls:
         if repeated is not None and repeated.digest == digest:
             turn = await self._turns.find(request.principal, RunId(repeated.run_id), stack)
         if repeated is None or turn is None:
-            raise InvalidParams("requestState is that of an earlier result of this very call")
+            raise InvalidParams("requestState must be that of an earlier result of this call")
         taken = await self._turns.take_responses(request.principal, turn, request.params.get("inputResponses"))
         asked_again = repeated.asked_again or taken.has_empty
         shows_forms = not taken.has_closed and not (repeated.asked_again and taken.has_empty)

@@ -22,7 +22,7 @@ class NotAcceptable(RequestError):
     """The client accepts neither JSON nor an event stream."""
 
     def __init__(self) -> None:
-        super().__init__("Accept: application/json, text/event-stream was expected")
+        super().__init__("expected Accept: application/json, text/event-stream")
 
 
 class UnknownMcpSession(RequestError):

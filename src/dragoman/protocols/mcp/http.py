@@ -181,7 +181,7 @@ class _Handlers(Handlers):
             if client.is_new:
                 raise InvalidMessage("this version answers forms with the repeated request")
             if message.result is msgspec.UNSET and message.error is msgspec.UNSET:
-                raise InvalidMessage("a message has a method, a result or an error")
+                raise InvalidMessage("a message must have a method, a result or an error")
             await self._calls.take_form(principal_of(request), client, message)
             return Response(status_code=202)
         params = {} if message.params is msgspec.UNSET else message.params
@@ -193,7 +193,7 @@ class _Handlers(Handlers):
         if method is None and message.method != "tools/call":
             raise UnknownMethod(message.method)
         if not isinstance(params, dict):
-            raise InvalidParams("params is an object")
+            raise InvalidParams("params must be an object")
         asked = MethodRequest(principal_of(request), client, agent, request_id, params)
         if method is None:
             return await self._call_tool(request, asked, takes_streams)
@@ -356,14 +356,14 @@ def _progress_token(params: JsonObject) -> wire.RequestId | None:
     try:
         found: wire.RequestId = msgspec.convert(token, wire.RequestId)
     except msgspec.ValidationError as error:
-        raise InvalidMessage("progressToken is an integer or a string of at most 1024 characters") from error
+        raise InvalidMessage("progressToken must be an integer or a string of at most 1024 characters") from error
     return found
 
 
 def _parse_page(cursor: Any, count: int) -> int:  # noqa: ANN401  # whatever a client sent
     place = parse_whole_number(cursor, 0, count) if isinstance(cursor, str) else None
     if place is None:
-        raise InvalidParams("cursor is the nextCursor of an earlier page")
+        raise InvalidParams("expected the nextCursor of an earlier page")
     return place
 
 

@@ -34,7 +34,7 @@ class Resources:
                 self._engine, owner, None if cursor is None else str(cursor), PAGE, show
             )
         except InvalidCursor as error:
-            raise InvalidParams("cursor is the nextCursor of an earlier page") from error
+            raise InvalidParams("expected the nextCursor of an earlier page") from error
         page: JsonObject = {"resources": [each for each in shown if each is not None]}
         return page if following is None else {**page, "nextCursor": following}
 

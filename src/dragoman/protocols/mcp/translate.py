@@ -140,9 +140,9 @@ def user_input(arguments: wire.Arguments, spec: AgentSpec) -> UserInput:
 
 def _file_of(file: wire.FileArgument, path: str) -> core.Image | core.File:
     if (file.data is None) == (file.url is None):
-        raise Invalid("a file has either data or url", path=path)
+        raise Invalid("a file must have either data or url", path=path)
     if file.url is not None and not file.url.lower().startswith("https://"):
-        raise Invalid("the URL of a file begins with https://", path=path)
+        raise Invalid("the URL of a file must begin with https://", path=path)
     url = file.url or f"data:{file.mime_type};base64,{file.data}"
     if file.mime_type.lower().startswith("image/"):
         return core.Image(url)

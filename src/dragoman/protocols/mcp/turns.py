@@ -84,7 +84,7 @@ class Turns:
         """
         state = turn.session.state
         if not isinstance(responses, dict | None):
-            raise InvalidParams("inputResponses is an object")
+            raise InvalidParams("inputResponses must be an object")
         if is_busy(state) or not is_open(turn.session) or (await self.newest(turn.session)).run_id != turn.run_id:
             return TakenResponses(turn)
         meant = [
@@ -124,4 +124,4 @@ def _elicit_result(value: Json) -> wire.ElicitResult:
     try:
         return msgspec.convert(value, wire.ElicitResult)
     except msgspec.ValidationError as error:
-        raise InvalidParams("an answer to a form has an action and a content") from error
+        raise InvalidParams("an answer to a form must have an action and a content") from error

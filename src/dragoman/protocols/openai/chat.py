@@ -77,6 +77,6 @@ class ChatHandlers(OpenAiHandlers):
         for place, key in named.items():
             if key is not None:
                 if _KEY.fullmatch(key) is None:
-                    raise InvalidParameter("invalid_value", "1 to 255 printable characters were expected", place)
+                    raise InvalidParameter("invalid_value", "expected 1 to 255 printable characters", place)
                 return str(key)
         return None

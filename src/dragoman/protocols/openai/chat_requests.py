@@ -133,14 +133,14 @@ def _refuse_unsupported(body: JsonObject) -> None:
 def _items(messages: Json) -> tuple[list[str], list[JsonObject], list[str]]:
     """The instructions, and the other messages as items with their places."""
     if not isinstance(messages, list):
-        raise InvalidParameter("invalid_type", "a list of messages was expected", "messages")
+        raise InvalidParameter("invalid_type", "expected a list of messages", "messages")
     instructions: list[str] = []
     items: list[JsonObject] = []
     places: list[str] = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
         if not isinstance(message, dict):
-            raise InvalidParameter("invalid_type", "a message is an object", path)
+            raise InvalidParameter("invalid_type", "expected an object", path)
         role, content = message.get("role"), _parts(message.get("content"), path)
         found: list[JsonObject] = []
         match role:

@@ -138,11 +138,11 @@ class ConversationHandlers(OpenAiHandlers):
     def _seeds(self, value: Json) -> tuple[Message, ...]:
         items = parse_items(value, "items")
         if len(items) > MAX_NEW_ITEMS:
-            message = f"at most {MAX_NEW_ITEMS} items were expected, got {len(items)}"
+            message = f"expected at most {MAX_NEW_ITEMS} items, got {len(items)}"
             raise InvalidParameter("too_many_items", message, "items")
         seeds = inputs.seeds_from(items, self._engine.ids.new)
         if not seeds:
-            raise InvalidParameter("nothing_new", "messages were expected", "items")
+            raise InvalidParameter("nothing_new", "expected messages", "items")
         return seeds
 
     async def _items(self, session: SessionView) -> SessionItems:

@@ -98,14 +98,14 @@ def page(items: Sequence[wire.Item], request: Request) -> wire.Page[wire.Item]:
     """A page of a list of items, which is given oldest first. Raises InvalidParameter."""
     size = parse_whole_number(request.query_params.get("limit", str(DEFAULT_PAGE_SIZE)), 1, MAX_PAGE_SIZE)
     if size is None:
-        raise InvalidParameter("invalid_value", f"a number from 1 to {MAX_PAGE_SIZE} was expected", "limit")
+        raise InvalidParameter("invalid_value", f"expected a number from 1 to {MAX_PAGE_SIZE}", "limit")
     order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
     if order not in ("asc", "desc"):
-        raise InvalidParameter("invalid_value", "asc or desc was expected", "order")
+        raise InvalidParameter("invalid_value", "expected asc or desc", "order")
     ordered = list(items) if order == "asc" else list(reversed(items))
     names = [item.id for item in ordered]
     if after is not None and after not in names:
-        raise InvalidParameter("invalid_value", "the id of an item of this list was expected", "after")
+        raise InvalidParameter("invalid_value", "expected the id of an item of this list", "after")
     start = 0 if after is None else names.index(after) + 1
     data = tuple(ordered[start : start + size])
     return wire.Page(

@@ -97,7 +97,7 @@ def past_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> New
     if any(isinstance(item, requests.FunctionCallOutput) for _, item in behind):
         return _reopen(seeds_from(items, new_id))
     if last < 0:
-        raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
+        raise InvalidParameter("nothing_new", "expected a message of the user", "input")
     found = new_input([items[last], *(item for _, item in behind if _role(item) in INSTRUCTIONS)])
     return found._replace(seeds=seeds_from(items[:last], new_id), paths={"messages[0]": f"input[{last}]"})
 
@@ -112,7 +112,7 @@ def _reopen(seeds: tuple[core.Message, ...]) -> NewInput:
     last = seeds[place]
     results = [each for each in seeds[place:] if isinstance(each, core.ToolMessage)]
     if not results or not isinstance(last, core.AssistantMessage):
-        raise InvalidParameter("nothing_new", "a message of the user was expected", "input")
+        raise InvalidParameter("nothing_new", "expected a message of the user", "input")
     return NewInput(
         seeds[: place + 1],
         system=tuple(each.content for each in seeds[place:] if isinstance(each, core.SystemMessage)),
@@ -208,7 +208,7 @@ def _block(part: requests.Part, path: str) -> core.InputBlock:
             url = data if data.startswith("data:") else f"data:{media_type};base64,{data}"
             return core.File(url, media_type=url[5:].partition(";")[0], name=name)
         case _:
-            raise InvalidParameter("missing_required_parameter", "a URL or the data was expected", path)
+            raise InvalidParameter("missing_required_parameter", "expected a URL or the data", path)
 
 
 def answers_any(items: Sequence[InputItem], calls: Collection[CallId]) -> bool:

@@ -263,7 +263,7 @@ def decode_object(raw: bytes) -> JsonObject:
     """Read a body that is a JSON object. Raises InvalidJson."""
     body = decode_json(raw)
     if not isinstance(body, dict):
-        raise InvalidJson("the body is not a JSON object")
+        raise InvalidJson("expected a JSON object")
     return body
 
 
@@ -302,18 +302,18 @@ def parse_items(value: Json, path: str = "input") -> tuple[InputItem, ...]:
     if isinstance(value, str):
         value = [{"role": "user", "content": value}] if value else []
     if not isinstance(value, list):
-        raise InvalidParameter("invalid_type", "a text or a list of items was expected", path)
+        raise InvalidParameter("invalid_type", "expected a text or a list of items", path)
     if not value:
-        raise InvalidParameter("empty_input", "it is empty", path)
+        raise InvalidParameter("empty_input", "expected at least one item", path)
     if len(value) > MAX_ITEMS:
-        raise InvalidParameter("too_many_items", f"at most {MAX_ITEMS} items were expected, got {len(value)}", path)
+        raise InvalidParameter("too_many_items", f"expected at most {MAX_ITEMS} items, got {len(value)}", path)
     return tuple(parse_item(each, f"{path}[{index}]") for index, each in enumerate(value))
 
 
 def parse_item(value: Json, path: str) -> InputItem:
     """Read an item. Raises InvalidParameter, LimitExceeded."""
     if not isinstance(value, dict):
-        raise InvalidParameter("invalid_type", "an item is an object", path)
+        raise InvalidParameter("invalid_type", "expected an object", path)
     if len(value) == 2 and value.get("role") in _ROLES and isinstance(text := value.get("content"), str):
         return Message(role=value["role"], content=text)  # long histories consist of these
     kind = value.get("type") or ("message" if "role" in value else "item_reference")
@@ -357,15 +357,15 @@ def _known_parts(value: Json) -> Json:
 def _conversation(name: str, value: Json) -> str:
     found = value.get("id") if isinstance(value, dict) else value
     if not isinstance(found, str):
-        raise InvalidParameter("invalid_type", "an id or an object with an id was expected", name)
+        raise InvalidParameter("invalid_type", "expected an id or an object with an id", name)
     return found
 
 
 def _tools(name: str, value: Json) -> tuple[FunctionTool, ...]:
     if not isinstance(value, list):
-        raise InvalidParameter("invalid_type", "a list was expected", name)
+        raise InvalidParameter("invalid_type", "expected a list", name)
     if len(value) > MAX_TOOLS:
-        raise InvalidParameter("too_many_tools", f"at most {MAX_TOOLS} tools were expected, got {len(value)}", name)
+        raise InvalidParameter("too_many_tools", f"expected at most {MAX_TOOLS} tools, got {len(value)}", name)
     tools: list[FunctionTool] = []
     for index, each in enumerate(value):
         path = f"{name}[{index}]"
@@ -376,7 +376,9 @@ def _tools(name: str, value: Json) -> tuple[FunctionTool, ...]:
             )
         tool: FunctionTool = convert(each, FunctionTool, path)
         if _TOOL_NAME.fullmatch(tool.name) is None:
-            raise InvalidParameter("invalid_value", "a name has 1 to 64 letters, digits, '_' or '-'", f"{path}.name")
+            raise InvalidParameter(
+                "invalid_value", "a name must have 1 to 64 letters, digits, '_' or '-'", f"{path}.name"
+            )
         if any(tool.name == other.name for other in tools):
             raise InvalidParameter("duplicate_tool", f"there are two tools named {tool.name!r}", f"{path}.name")
         tools.append(tool)
@@ -389,10 +391,10 @@ def _text(name: str, value: Json) -> TextOptions:
         return text
     kind, schema = text.format.get("type"), text.format.get("schema")
     if kind not in _FORMATS:
-        raise InvalidParameter("invalid_value", f"one of {', '.join(_FORMATS)} was expected", "text.format.type")
+        raise InvalidParameter("invalid_value", f"expected one of {', '.join(_FORMATS)}", "text.format.type")
     if kind == "json_schema" and not (isinstance(schema, dict) and len(msgspec.json.encode(schema)) <= SCHEMA_BYTES):
         raise InvalidParameter(
-            "invalid_schema", f"an object of at most {SCHEMA_BYTES} bytes was expected", "text.format.schema"
+            "invalid_schema", f"expected an object of at most {SCHEMA_BYTES} bytes", "text.format.schema"
         )
     if kind == "json_schema":
         try:

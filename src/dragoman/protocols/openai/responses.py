@@ -195,5 +195,5 @@ def _starting_after(request: Request) -> int:
     given = request.query_params.get("starting_after")
     number = -1 if given is None else parse_whole_number(given, 0, MAX_EVENT)
     if number is None:
-        raise InvalidParameter("invalid_value", "the number of an event was expected", "starting_after")
+        raise InvalidParameter("invalid_value", "expected the number of an event", "starting_after")
     return number

@@ -244,7 +244,7 @@ class Runs:
         await self.abandoned.until_stopped(session)
         given = inputs.new_input(items, place.start, tuple(session.state.answerable_calls()))
         if not given.messages and not given.answers:
-            raise InvalidParameter("nothing_new", "a message of the user or an answer was expected", "input")
+            raise InvalidParameter("nothing_new", "expected a message of the user or an answer", "input")
         return await self._start_run(request, place, given)
 
     async def _start_run(

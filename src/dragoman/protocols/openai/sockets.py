@@ -288,7 +288,7 @@ class _Socket:
 def _checked(body: JsonObject) -> JsonObject:
     """A message without what belongs to HTTP. Raises InvalidParameter."""
     if body.get("type") != "response.create":
-        raise InvalidParameter("invalid_value", "response.create was expected", "type")
+        raise InvalidParameter("invalid_value", "expected response.create", "type")
     if body.get("generate") is False:
         raise InvalidParameter("unsupported_parameter", "every message here runs the agent", "generate")
     return {name: value for name, value in body.items() if name not in ("stream", "stream_options")}

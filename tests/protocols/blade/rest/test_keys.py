@@ -141,7 +141,7 @@ async def test_a_key_changes_none_that_may_more_than_itself(rest_fixture: RestFi
         ({"name": "n" * 51}, "name: must have 1 to 50 characters"),
         ({"name": "  "}, "name: must not be blank"),
         ({"name": None}, "name: Expected `str`, got `null`"),
-        ({"name": "a\nb"}, "name: a key's name has 1 to 200 printable characters; got 'a\\nb'"),
+        ({"name": "a\nb"}, "name: a key's name must have 1 to 200 printable characters, got 'a\\nb'"),
     ],
 )
 async def test_a_name_out_of_bounds_is_422(alice: Client, body: dict[str, Any], detail: str) -> None:

@@ -301,7 +301,7 @@ async def test_an_answer_with_a_schema_fits_it_or_the_chat_fails(alice: RestClie
         assert good[-1][1]["result"] == {"output": {"n": 3, "schema": 1}, "schema": schema, "n": 3}
         bad = await socket.send(session, script({"say": '{"n": "x"}'}), headless=True, output_schema=schema)
     assert bad[-1][1]["status"] == "failed"
-    assert bad[-1][1]["result"] == {"err_msg": "The answer does not fit the schema: $.n: integer was expected"}
+    assert bad[-1][1]["result"] == {"err_msg": "The answer does not fit the schema: $.n: expected integer"}
 
 
 @requirement("blade:whatif:branch", "blade:whatif:deprecated")

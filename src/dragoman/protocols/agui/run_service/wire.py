@@ -14,12 +14,11 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from dragoman.core.content import DEPTH_LIMIT, Json, JsonObject, is_too_deep
+from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import SessionId
 from dragoman.protocols.agui import wire as agui
 from dragoman.protocols.agui.content import FunctionCall, TextPart
-from dragoman.protocols.kit.decoding import convert_value, decode_json
-from dragoman.protocols.kit.errors import InvalidBody
+from dragoman.protocols.kit.decoding import check_depth, convert_value, decode_json
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -203,8 +202,7 @@ def canonical_json(raw: bytes) -> bytes:
 
 def _read(raw: bytes) -> Json:
     value = decode_json(raw)
-    if is_too_deep(value):
-        raise InvalidBody(f"lists and objects may be nested at most {DEPTH_LIMIT} levels deep", "")
+    check_depth(value)
     return value
 
 

@@ -148,7 +148,7 @@ class TurnHandlers(BladeHandlers):
         projection = await load_projection(self.engine, session)
         checkpoint = find_checkpoint(projection, body.checkpoint_id)
         if is_busy(session.state):
-            raise SessionBusy("a run of this session is active")
+            raise SessionBusy
         last = session.durable_cursor.seq
         branch = newest_branch_with(branches_of(projection.branch_marks, last), checkpoint)
         if branch.end < last:

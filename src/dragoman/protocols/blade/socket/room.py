@@ -72,7 +72,7 @@ class Room:
             waiting.cancel()
         if self._follow_task.done():
             await self._follow_task
-            raise SessionNotFound("there is no such session")
+            raise SessionNotFound
 
     @property
     def has_ended(self) -> bool:
