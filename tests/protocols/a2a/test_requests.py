@@ -104,6 +104,9 @@ async def test_the_version_decides_which_names_are_spoken(
     alice = A2aClient(app_server.connection, app_server.key("alice"), dialect=dialect)
     answer = await alice.request(method, {"id": "nope"}, **{"a2a-version": version})
     assert error_of(answer)[0] == code
+    if code == -32601:
+        found = json.loads(answer.body)["error"]["message"]
+        assert found.endswith({"GetTask": "calls it tasks/get", "tasks/get": "calls it GetTask"}[method])
     if code in (-32009, 400):
         assert "A2A-Version: 1.0" in json.loads(answer.body)["error"]["message"]
 

@@ -186,6 +186,9 @@ async def test_a_conversation_gets_its_agent_from_its_first_response(
     assert draft["id"].removeprefix("conv_") in {each.replace("-", "") for each in await listed(app_server)}
     assert (await alice.delete(path))["object"] == "conversation.deleted"
     assert await alice.refused("DELETE", path) == (404, "conversation_not_found", "")
+    for gone in (path, "/conversations/nonsense"):
+        missing = (await alice.request("GET", gone)).json["error"]
+        assert missing["message"] == "there is no such conversation", "one sentence for both, in the API's words"
 
 
 @requirement("openai:lists:paging")

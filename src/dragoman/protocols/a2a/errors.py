@@ -26,8 +26,9 @@ class InvalidRequest(RequestError):
 class UnknownMethod(RequestError):
     """There is no such method."""
 
-    def __init__(self, method: str) -> None:
-        super().__init__(f"there is no method {method[:80]!r}")
+    def __init__(self, method: str, *, name_here: str | None) -> None:
+        hint = "" if name_here is None else f" in this A2A-Version, which calls it {name_here}"
+        super().__init__(f"there is no method {method[:80]!r}{hint}")
 
 
 class InvalidParams(RequestError):

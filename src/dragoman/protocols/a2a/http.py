@@ -154,7 +154,8 @@ class _Handlers(Handlers):
         name = METHODS.get(message.method) if old else message.method
         method = self._operations.methods.get(name or "")
         if method is None:
-            raise UnknownMethod(message.method)
+            names = {new: each for each, new in METHODS.items()} if old else METHODS
+            raise UnknownMethod(message.method, name_here=names.get(message.method))
         params = {} if message.params in (msgspec.UNSET, None) else message.params
         caller = self._caller(request, codec)
         response = await method(caller, from_old(params) if old else params)

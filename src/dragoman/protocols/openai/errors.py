@@ -81,7 +81,7 @@ ERRORS = ErrorTable(
     {
         refusals.Refused: ErrorRow(400, "invalid_request"),
         refusals.NotFound: ErrorRow(404, "not_found"),
-        refusals.SessionNotFound: ErrorRow(404, "conversation_not_found"),
+        refusals.SessionNotFound: ErrorRow(404, "conversation_not_found", "there is no such conversation"),
         refusals.AgentNotFound: ErrorRow(404, "model_not_found"),
         refusals.RunNotFound: ErrorRow(404, "response_not_found"),
         ModelNotFound: ErrorRow(404, "model_not_found", facts=_PATH),
