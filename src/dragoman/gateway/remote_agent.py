@@ -124,7 +124,10 @@ class RemoteAgent(FrameworkAgent):
 
     async def start(self) -> None:
         """Ask the remote server what it can do. One that does not answer is served all the same."""
-        headers = self._headers if isinstance(self._headers, Mapping) else None
+        await self._ask(self._headers if isinstance(self._headers, Mapping) else None)
+
+    async def _ask(self, headers: Mapping[str, str] | None) -> None:
+        """Ask the remote server what it can do. Without headers, those of a run may be needed."""
         found, self._description = await self._server.find_agent(self._agent, headers)
         if found is not None:
             if self._server.protocol.startswith("openai"):  # which has no default model
@@ -137,6 +140,10 @@ class RemoteAgent(FrameworkAgent):
             )
             self._server.option_names = frozenset(option.name for option in found.options)
 
+    def _needs_model(self) -> bool:
+        is_known = self._agent or self._server.has_answered
+        return not is_known and self._server.protocol.startswith("openai")
+
     async def close(self) -> None:
         """Close the connections. Runs continue on the remote server."""
         await self._server.close()
@@ -147,6 +154,8 @@ class RemoteAgent(FrameworkAgent):
         if hops > MAX_HOPS:
             raise AgentError("too_many_hops", f"{MAX_HOPS} servers have passed this request on: they form a loop")
         headers = {**await value_for(self._headers, RunInfo.of(run)), HOPS_HEADER: str(hops)}
+        if self._needs_model() and self._server.status() != "unavailable":
+            await self._ask(headers)  # it was down when this server started, or shows its models only to users
         return await Play(run, self._server, self._agent, headers, self._on_lost).play()
 
 

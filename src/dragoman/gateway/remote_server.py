@@ -9,7 +9,7 @@ import structlog
 from dragoman.adapters.base import count
 from dragoman.client.codec import SessionHandle
 from dragoman.client.connection import Timeouts
-from dragoman.client.errors import ClientError, Unauthorized, Unsupported
+from dragoman.client.errors import ClientError, RequestRefused, Unauthorized, Unsupported
 from dragoman.client.events import Agent
 from dragoman.client.transport import Transport
 from dragoman.client.transports import ClientProtocol, create_transport
@@ -55,6 +55,8 @@ class RemoteServer:
         self.transport: Transport = create_transport(protocol, url, key, timeouts)
         self.option_names: frozenset[str] = frozenset()
         """The options of the remote agent, as far as they are known."""
+        self.has_answered = False
+        """Whether it has answered the question what it can do."""
         self._breaker: CircuitBreaker | None = None
         self._stops: dict[str, asyncio.Task[None]] = {}
         """Stops on their way, by remote session."""
@@ -85,16 +87,20 @@ class RemoteServer:
             name: the agent's name, or nothing.
             headers: the headers of every request. None if they depend on the run, as credentials of users do.
         """
-        REMOTE_AVAILABLE.labels(agent=self.name).set(1)
+        REMOTE_AVAILABLE.labels(agent=self.name).set(self.status() == "available")
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 transport = self.transport.with_headers(headers) if headers else self.transport
                 agents = await transport.agents()
+            self.has_answered = True
         except Unsupported:
+            self.has_answered = True
             return None, "which does not say what it can do"
         except (ClientError, TimeoutError) as error:
             if headers is None and isinstance(error, Unauthorized):
                 return None, "which says what it can do only to users with credentials"
+            is_final = isinstance(error, RequestRefused) and not isinstance(error, Unauthorized) and error.status < 500
+            self.has_answered = is_final  # it has no such request
             reason = error_text(error) or f"no answer within {PROBE_TIMEOUT_S:g} s"
             log.warning("remote server not reached", agent=self.name, url=self.url, error=reason)
             return None, f"which could not be asked what it can do: {reason}"
