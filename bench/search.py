@@ -68,7 +68,7 @@ def vocabulary() -> list[str]:
 
 
 def kinds(words: Sequence[str]) -> list[Kind]:
-    """What is measured."""
+    """The kinds of search that are measured."""
     return [
         Kind("list", "", 0, 10),
         Kind("list, page 1,000", "", 50_000, 50),

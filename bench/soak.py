@@ -60,7 +60,7 @@ class Samples(msgspec.Struct):
         return second / first - 1
 
     def failures(self) -> list[str]:
-        """What kept growing."""
+        """The measures that kept growing."""
         return [name for name, allowed in MAX_GROWTH.items() if self.growth(name) > allowed]
 
 

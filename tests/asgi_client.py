@@ -44,7 +44,7 @@ class Stream(Protocol):
         """Iterate over the remaining chunks."""
 
     def unread(self) -> bytes:
-        """What has arrived and was not read yet. Does not wait."""
+        """The bytes that have arrived and were not read yet. Does not wait."""
 
     async def chunk(self) -> bytes | None:
         """Read the next chunk; None at the end."""
@@ -151,7 +151,7 @@ class Exchange:
         return b"".join([piece async for piece in self])
 
     def unread(self) -> bytes:
-        """What has arrived and was not read yet. Does not wait."""
+        """The bytes that have arrived and were not read yet. Does not wait."""
         return b"".join(self._chunks)
 
     async def disconnect(self) -> None:

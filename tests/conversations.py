@@ -294,7 +294,7 @@ def expect(outcome: Outcome, expected: Iterable[Observation], stop: Stop, driver
 
 
 def history_entries(step: Step) -> list[Observation]:
-    """What a step adds to the history."""
+    """The entries that a step adds to the history."""
     observed: tuple[Observation, ...] = (
         (ObservedText(step.after_text),) if isinstance(step, Interruption) else step.expected
     )

@@ -40,7 +40,7 @@ def require_package(folder: Path, name: str = "") -> Path:
 
 
 async def output_of(*command: str | Path, folder: Path | None = None, environ: dict[str, str] | None = None) -> str:
-    """What a program prints that has to succeed."""
+    """Run a program, which has to succeed. Returns what it prints."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
@@ -55,7 +55,7 @@ async def output_of(*command: str | Path, folder: Path | None = None, environ: d
 
 
 async def run_node(script: Path, *arguments: str) -> str:
-    """What a script prints whose packages are next to it."""
+    """Run a script whose packages are next to it. Returns what it prints."""
     require_package(script.parent)
     return await output_of(node(), script, *arguments, folder=script.parent)
 

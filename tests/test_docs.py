@@ -139,7 +139,7 @@ def run_tests(module: str) -> list[str]:
 
 
 def output_of(file: Path, server: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a program prints that finds the server in the environment."""
+    """Run a program with the server in its environment. Returns what it prints."""
     monkeypatch.setenv("URL", server.url)
     monkeypatch.setenv("KEY", server.key)
     printed: list[str] = []  # standard output has the server's log, too

@@ -98,7 +98,7 @@ async def test_a_turn_leaves_no_reference_cycles(
 
 
 async def garbage_of(clients: ProtocolClients, play: Callable[[ProtocolClients], Awaitable[None]]) -> list[object]:
-    """What only the garbage collector frees after some turns."""
+    """The objects that only the garbage collector frees after some turns."""
     gc.collect()
     gc.disable()
     try:

@@ -221,7 +221,7 @@ def outcome_of(block: Any) -> tuple[str, str]:
 
 
 def effects_of(folder: Path) -> list[str]:
-    """What the servers wrote down."""
+    """The effects that the servers recorded."""
     path = folder / "effects"
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 

@@ -66,7 +66,7 @@ STRUCTURED = '{"city":"Bern","degrees":7}'
 
 
 def recall(prompts: Sequence[str]) -> Script:
-    """What a model says that was asked what it has heard."""
+    """The answer of a model that is asked what it has heard."""
     return [[f"heard: {', '.join(prompts)}"]]
 
 

@@ -94,7 +94,7 @@ def scripted(*steps: list[Any], seen: list[list[ModelMessage]] | None = None) ->
 
 
 def short(events: list[LoggedEvent]) -> list[str]:
-    """What a run left in the log, in short."""
+    """A short form of the events of a run."""
     found: list[str] = []
     for logged in events:
         match logged.event:

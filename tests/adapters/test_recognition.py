@@ -111,7 +111,7 @@ def test_a_file_without_frameworks_imports_none(tmp_path: Path) -> None:
 
 
 def served_names(folder: Path, program: str, shown: str = "[each.spec.name for each in found]") -> str:
-    """What a new process prints after it has loaded a file."""
+    """Load a file in a new process. Returns what it prints: by default the names of the agents."""
     load_it = f"found = load_all([{app(folder, program)!r}])"
     code = f"from sys import modules\nfrom dragoman.agents.loading import load_all\n{load_it}\nprint({shown})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)

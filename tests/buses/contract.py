@@ -22,7 +22,7 @@ class RecordingSubscriber:
         self._received_event.set()
 
     async def until(self, payload: str) -> list[str]:
-        """What was heard, once that was among it."""
+        """Wait for a hint; return all that were received."""
         async with asyncio.timeout(DEADLINE_S):
             while payload not in self.received:
                 self._received_event.clear()

@@ -257,7 +257,7 @@ async def _campaign_state(
 
 
 def _measure_delays(scene: CampaignState, stream_readers: list[StreamReader], max_delay_s: float | None) -> None:
-    """How late words reached those who read along; while NATS was away they may not be too late."""
+    """Measure the delay of the deltas at readers. There is a limit also while NATS is down."""
     said = {
         str(note["said"]): _at(note) for note in decode_notes((scene.folder / "notes").read_text()) if "said" in note
     }

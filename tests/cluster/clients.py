@@ -138,7 +138,7 @@ class StreamReader:
                         return  # and to another server
 
     def delays(self, emitted_at: dict[str, float]) -> dict[float, float]:
-        """How late the words were that it waited for: by the time at which they were said."""
+        """The delays of the deltas that the client waited for, from the time at which the agent said them."""
         return {
             emitted_at[word]: at - emitted_at[word]
             for word, (at, begun_at) in self.first_seen_at.items()

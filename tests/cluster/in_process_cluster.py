@@ -61,7 +61,7 @@ class InProcessCluster:
 
 @asynccontextmanager
 async def running_cluster(folder: Path, url: str, count: int = 3, **settings: Any) -> AsyncIterator[InProcessCluster]:
-    """So many servers on one database, from their start to their end."""
+    """Run a number of servers on one database."""
     folders = [folder / f"{number}" for number in range(count)]
     for each in folders:
         each.mkdir(mode=0o700, parents=True)

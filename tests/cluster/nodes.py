@@ -138,7 +138,7 @@ class Proxy:
 async def running_nodes(
     folder: Path, url: str, count: int, lease_s: float, nats: str | None = None
 ) -> AsyncIterator[list[Node]]:
-    """So many servers, from their start to their end."""
+    """Run a number of servers."""
     nodes = [Node(folder / f"node-{number}", url, lease_s, nats) for number in range(count)]
     try:
         for node in nodes:

@@ -56,7 +56,7 @@ STRIDES = {"openai": 12, "a2a": 12}
 
 
 def sampled_cases() -> list[Any]:
-    """What is played unasked: a part without NATS, each once with it, each protocol once with a restart."""
+    """The cases that are always run: some without NATS, each one once with it, each protocol once with a restart."""
     cases = [
         (protocol, each, "database", False)
         for protocol in NAMES
@@ -85,7 +85,7 @@ def full_cases() -> list[Any]:
 
 
 def playable(protocol: str) -> list[Conversation]:
-    """What a protocol can express."""
+    """The conversations that a protocol can express."""
     features = PROTOCOL_DRIVERS[protocol](None).features  # type: ignore[arg-type]  # it is not used before it is spoken through
     return [each for each in WITHOUT_CRASHES if each.needs <= features]
 

@@ -156,7 +156,7 @@ async def test_five_thousand_messages_scroll_and_stream_without_jank(
 
 
 async def measure_scrolling(console_page: ConsolePage, session: str) -> dict[str, Json]:
-    """How long a conversation takes to open, and how even its frames are while it scrolls and streams."""
+    """Measure the time to open a conversation, and the frame times while it scrolls and streams."""
     await console_page.open()
     await console_page.run("performance.mark('begin')")
     await console_page.run(f"location.hash = '#/conversations/{session}'")

@@ -160,7 +160,7 @@ def segments(history: Sequence[Message], turns: Sequence[TurnRecord]) -> Iterato
 
 
 def count(history: Sequence[Message], turn: TurnRecord) -> int:
-    """How often a turn's user message occurs in a history."""
+    """Count a turn's user message in a history."""
     return sum(message["role"] == "user" and message["content"] == turn.plan.text for message in history)
 
 

@@ -81,7 +81,7 @@ class FinalCheck:
         return [f"the next turn of session {session.session_id} got {answer}"]
 
     async def _starts(self, tags: list[str]) -> Mapping[str, int]:
-        """How often the rehearsal agent's slow tool was started with each tag, over all lives."""
+        """Count the starts of the rehearsal agent's slow tool by tag, over all lives of the server."""
         created = await send_request(self._port, "POST", "/sessions", {"agent": {"name": "rehearsal"}})
         path = f"/sessions/{expect(created, 201).json['sessionId']}/turns"
         answer = expect(await send_request(self._port, "POST", path, {"messages": [user(counting(tags))]}), 200).json

@@ -240,7 +240,7 @@ class ForgedCampaign:
 
 
 def faults_of(order: Order, payments: dict[str, int], history: Sequence[Json]) -> list[str]:
-    """What is wrong with an order whose payments ran so often, by call."""
+    """The faults of an order, given how often each of its payments ran, by call."""
     where = f"({order.name}, session {order.session_id}, decisions {order.decisions})"
     faults = [f"call {call_id} ran {count} times {where}" for call_id, count in payments.items() if count > 1]
     faults += [f"call {call_id} ran without permission {where}" for call_id in payments if call_id not in order.granted]

@@ -21,7 +21,7 @@ from tests.stores.simulated import SimulatedLog
 
 @pytest.fixture(autouse=True)
 def log_records() -> Iterator[list[EventDict]]:
-    """What is logged: kept for who asks, and printed nowhere."""
+    """Capture the log instead of printing it."""
     with capture_logs() as logs:
         yield logs
 

@@ -31,7 +31,7 @@ class EngineUnderTest(Engine):
 
     @property
     def readers(self) -> ReaderRegistry:
-        """Whoever follows a session."""
+        """The readers of a session."""
         return self._readers
 
     @property

@@ -284,7 +284,7 @@ async def test_while_a_fire_is_running_the_next_is_skipped(scheduler_fixture: Sc
 
 
 def fire_count(outcome: str) -> float:
-    """How often a fire became that, by the metrics."""
+    """The number of fires with that outcome, by the metrics."""
     found = re.search(
         rf'^dragoman_schedule_fires_total{{outcome="{outcome}"}} (\S+)$', exposition().decode(), re.MULTILINE
     )

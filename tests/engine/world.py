@@ -143,7 +143,7 @@ class ScriptedTool:
 
     @property
     def max_starts_per_call(self) -> int:
-        """How often the call was begun that was begun most often."""
+        """The number of starts of the call that was started most often."""
         return max(Counter(self.started_calls).values(), default=0)
 
 
@@ -376,7 +376,7 @@ async def reload(engine: Engine, live: SessionView) -> LiveSession:
 
 
 async def read(engine: Engine, live: SessionView, after: Cursor = START, *, ends: int = 1) -> list[Record]:
-    """What a reader sees from a position on, until it has seen so many runs end."""
+    """Read from a position until a number of runs have ended."""
     seen: list[Record] = []
     async with asyncio.timeout(DEADLINE_S):
         with engine.follow(live, after) as reader:
@@ -388,7 +388,7 @@ async def read(engine: Engine, live: SessionView, after: Cursor = START, *, ends
 
 
 async def read_all(engine: Engine, live: SessionView, after: Cursor = START) -> list[Record]:
-    """What a reader sees from a position up to the end of what is durable now."""
+    """Read from a position to the last record that is durable now."""
     seen: list[Record] = []
     end = live.durable_cursor
     async with asyncio.timeout(DEADLINE_S):

@@ -124,7 +124,7 @@ class Conversation:
         return answer.status == 200 and answer.json["stopReason"] == "end_turn"
 
     async def faults(self) -> list[str]:
-        """What was acknowledged and is not in the history once, in order."""
+        """The difference between the history and the acknowledged messages: each must be there once, in order."""
         answer = await send_request(self._port, "GET", f"{self._path}/history?type=full")
         history = [each["content"] for each in answer.json["history"]["full"] if each["role"] == "user"]
         found = [text for text in history if text in set(self.acknowledged)]

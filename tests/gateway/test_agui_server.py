@@ -96,7 +96,7 @@ async def events_of(run: AsyncRun) -> list[Event]:
 
 
 def shown(events: list[Event]) -> list[Any]:
-    """What a person sees: texts joined, calls and results by name."""
+    """A conversation as a person sees it: texts joined, calls and results by name."""
     seen: list[Any] = []
     for event in events:
         match event:

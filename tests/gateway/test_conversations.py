@@ -95,7 +95,7 @@ def cases() -> list[tuple[ClientProtocol, Conversation]]:
 
 
 def features_of(protocol: ClientProtocol) -> frozenset[Feature]:
-    """What a client sees of an agent behind a protocol."""
+    """The features that a client has with an agent behind a protocol."""
     return CLIENT_FEATURES[protocol] & FEATURES
 
 

@@ -133,7 +133,7 @@ async def others(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Othe
 
 
 async def played(session: AsyncSession, text: str) -> tuple[str, str]:
-    """What is said, and why the run ends."""
+    """The text of the answer, and the reason for which the run ends."""
     run = session.run(text)
     async with run:
         events = [event async for event in run]

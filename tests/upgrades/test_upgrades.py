@@ -44,7 +44,7 @@ class Data(NamedTuple):
             await server.stop()
 
     async def exported(self) -> Json:
-        """What the stores hold, while no server uses them."""
+        """The content of the stores, while no server uses them."""
         with closing(open_stores(Settings(data=str(self.folder), database=self.database))) as stores:
             return json.loads(json.dumps(await export_stores(stores)))
 
@@ -112,7 +112,7 @@ async def raw(client: AapClient, path: str) -> Json:
 
 
 async def play_on(sessions: dict[str, Session]) -> None:
-    """What was open is answered, and what was at rest goes on."""
+    """Answer open calls, and continue sessions at rest."""
     approval = sessions["an open approval"]
     (stamp,) = await open_calls(approval)
     assert (await approval.run([grant(stamp["toolCallId"])])).text == "Then: stamped x"

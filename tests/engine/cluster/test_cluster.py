@@ -55,7 +55,7 @@ def cluster_store_of(engine: Engine) -> PostgresCluster:
 
 
 def lease_renewer(engine: Engine) -> LeaseRenewer:
-    """What renews an engine's lease."""
+    """The task that renews an engine's lease."""
     renewer = cluster_store_of(engine).renewer
     assert renewer is not None, "it has joined"
     return renewer

@@ -16,7 +16,7 @@ from tests.engine.world import DEADLINE_S, World, open_session, play
 
 
 def ignored(subject: str, payloads: Sequence[str]) -> list[EventDict]:
-    """What is logged of hints that nobody understands."""
+    """The log lines about hints that cannot be parsed."""
     return [
         {"event": "invalid hint", "log_level": "debug", "subject": subject, "length": len(payload)}
         for payload in payloads

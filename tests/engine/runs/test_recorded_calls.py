@@ -60,7 +60,7 @@ class FrameworkAgent(ScriptedAgent):
 
 
 def short(events: Sequence[LoggedEvent]) -> list[str]:
-    """What happened to calls, and the ends of runs."""
+    """The events of calls, and the ends of runs, in short."""
     found = []
     for logged in events:
         match logged.event:

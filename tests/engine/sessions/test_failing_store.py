@@ -39,7 +39,7 @@ from tests.engine.world import (
 
 @pytest.fixture(autouse=True)
 def short_retry_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again at once."""
+    """Sessions that failed are loaded again at once."""
     monkeypatch.setattr(sessions_module, "RELOAD_DELAY_S", 0.001)
 
 

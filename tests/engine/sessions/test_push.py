@@ -28,7 +28,7 @@ class StopReading(Exception):
 
 
 async def read_pushed(engine: Engine, live: LiveSession, chance: random.Random, refusals: float) -> list[Record]:
-    """What a reader sees until the run ends, if it refuses some of what it could take at once."""
+    """Read until the run ends, as a reader that refuses some of the pushed records."""
     seen: list[Record] = []
     taken = 0
 

@@ -399,7 +399,7 @@ def anonymous(messages: Iterable[Message]) -> list[Message]:
 
 
 def check_reply(reply: Reply) -> Reply:
-    """What holds for every answer: its content type, its error body, and that no field of the protocol is null."""
+    """Check what holds for every answer: content type, error body, and no field of the protocol is null."""
     if reply.status == 204:
         assert reply.body == b""
         return reply
@@ -470,7 +470,7 @@ def assert_refusal(reply: Reply, status: int, code: str, *, has_path: bool = Tru
 
 @asynccontextmanager
 async def assert_unchanged(*sessions: Session) -> AsyncIterator[None]:
-    """What happens inside leaves the sessions as they were, byte for byte."""
+    """Check that the block changes no byte of the sessions."""
     before = [await session.state() for session in sessions]
     yield
     assert [await session.state() for session in sessions] == before

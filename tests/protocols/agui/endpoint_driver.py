@@ -196,7 +196,7 @@ class EndpointDriver:
         return "tool_use" if waits else "end_turn"
 
     def _observed_in_stream(self, events: Iterable[Event], open_calls: set[str]) -> Iterable[Observation]:
-        """What a stream shows; the calls without a result stay in `open_calls`."""
+        """The observations of a stream. Calls without a result stay in `open_calls`."""
         arguments: dict[str, str] = {}
         for event in events:
             if "subagentRunId" in event:
@@ -223,7 +223,7 @@ class EndpointDriver:
                     yield ObservedPlan(tuple(step["title"] for step in event["content"]["steps"]))
 
     def _observed_in_history(self, messages: Iterable[Message]) -> Iterable[Observation]:
-        """What a history shows."""
+        """The observations of a history."""
         for message in messages:
             if "subagentRunId" in message:
                 continue

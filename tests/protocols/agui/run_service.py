@@ -73,7 +73,7 @@ def run_input(thread: str, text: Json = "hello", run: str = "r-1", **fields: Jso
 
 
 def script(*steps: dict[str, Json]) -> str:
-    """What makes the rehearsal agent play these steps."""
+    """The message that makes the rehearsal agent play these steps."""
     return json.dumps({"script": steps})
 
 
@@ -107,7 +107,7 @@ class StreamReader:
 
     @property
     def frames(self) -> list[Frame]:
-        """What has come so far."""
+        """The frames received so far."""
         return parse(self.raw)
 
     async def until(self, type: str, count: int = 1) -> list[Frame]:  # noqa: A002  # the event's own word

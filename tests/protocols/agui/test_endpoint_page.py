@@ -34,7 +34,7 @@ async def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(built: Path) -> Iterator[str]:
-    """Where the page is, which is another origin than Dragoman's."""
+    """Serve the page from another origin than Dragoman's."""
     with web_site(built) as url:
         yield f"{url}/index.html"
 

@@ -158,7 +158,7 @@ def logged(*events: Event) -> list[LoggedEvent]:
 
 
 def end_of(*events: Event) -> agui.RunFinished:
-    """How a run ends that waits for the application after these events."""
+    """The last event of a run that waits for the application after these events."""
     started = RunStarted(run_id=RUN, protocol="ag-ui")
     stopped = RunStopped(run_id=RUN, reason="tool_use")
     translator = Translator(RUN, thread_id="t")

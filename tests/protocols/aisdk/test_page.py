@@ -28,7 +28,7 @@ async def built(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def site(built: Path) -> Iterator[str]:
-    """Where the page is, which is another origin than Dragoman's."""
+    """Serve the page from another origin than Dragoman's."""
     with web_site(built) as url:
         yield f"{url}/index.html"
 

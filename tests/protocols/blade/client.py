@@ -38,7 +38,7 @@ class RestClient:
         return RestAnswer(answer.status_code, msgspec.json.decode(answer.content) if answer.content else None)
 
     async def get(self, path: str) -> Json:
-        """What stands at a path."""
+        """Get the JSON at a path."""
         reply = await self.request("GET", path)
         assert reply.status == 200, reply
         return reply.body
@@ -107,7 +107,7 @@ class SocketClient:
         await self.sio.emit(name, payload)
 
     async def until(self, wanted: Callable[[str, dict[str, Json]], bool] | str) -> list[Event]:
-        """What came since the last time, up to the event that is wanted.
+        """The events since the last call, up to and including the wanted one.
 
         News for lists are left out unless they are wanted: those of other tests' sessions come at any time.
         """

@@ -186,7 +186,7 @@ class BladeDriver:
                 assert of_seed(self._projection.turns[turn["turn_id"]]) == of_seed(turn)
 
     def _observed(self, events: list[Event]) -> list[Observation]:
-        """What the root loop showed, in the order in which it came."""
+        """The observations of the root loop, in order."""
         seen: list[Observation] = []
         for name, payload in events:
             if name == "turn:patch":

@@ -103,7 +103,7 @@ async def test_frames_that_are_no_socket_io_disturb_nobody(alice: RestClient) ->
     for frame in frames:
         async with connect(url) as ws:
             await ws.recv()
-            await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+            await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
             await ws.send(frame)
     async with socket_client(alice.url, alice.key) as client_socket:
         assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
@@ -117,9 +117,9 @@ async def test_a_frame_that_is_no_packet_ends_its_connection_without_a_line_of_t
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     async with connect(url) as ws, asyncio.timeout(60):
         await ws.recv()
-        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         with pytest.raises(ConnectionClosed):
-            await knocked(ws, frame)
+            await first_answer_to(ws, frame)
     async with httpx2.AsyncClient(base_url=alice.url, timeout=60) as http:
         polling = "/socket.io/?EIO=4&transport=polling"
         sid = msgspec.json.decode((await http.get(polling)).text[1:])["sid"]
@@ -134,17 +134,17 @@ async def test_an_event_without_its_binary_part_is_rejected_and_those_behind_it_
     message = "the event came without its binary part"
     async with connect(url) as ws, asyncio.timeout(60):
         await ws.recv()
-        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         await ws.send(b"no event awaits this part")
         await ws.send('451-5["chat:send",{"_placeholder":true,"num":0}]')
-        announced = await knocked(ws, '426["nothing:known",{}]')
+        announced = await first_answer_to(ws, '426["nothing:known",{}]')
         assert announced == '42["system:error",{"code":"bad_request","message":"%s"}]' % message  # noqa: UP031  # braces
-        assert (await knocked(ws)).startswith('435[{"status":"error","code":"bad_request"')
-        assert (await knocked(ws)).startswith("436[")
+        assert (await first_answer_to(ws)).startswith('435[{"status":"error","code":"bad_request"')
+        assert (await first_answer_to(ws)).startswith("436[")
         await ws.send('451-7["chat:send",{"session_id":{"_placeholder":true,"num":0}}]')
         await ws.send(b"part")
-        assert (await knocked(ws)).startswith('42["system:error"')
-        assert (await knocked(ws)).startswith("437[")
+        assert (await first_answer_to(ws)).startswith('42["system:error"')
+        assert (await first_answer_to(ws)).startswith("437[")
 
 
 @requirement("blade:abuse:frames")
@@ -156,16 +156,16 @@ async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: R
         asyncio.timeout(60),
     ):
         await ws.recv()
-        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
         with pytest.raises(ConnectionClosed) as closed:
-            await knocked(ws, "4" * (MAX_WEBSOCKET_MESSAGE_BYTES + 1))
+            await first_answer_to(ws, "4" * (MAX_WEBSOCKET_MESSAGE_BYTES + 1))
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
         assert (await client_socket.send(await alice.session(), "hello"))[-1][0] == "chat:end"
 
 
-async def knocked(ws: ClientConnection, *frames: str) -> str:
-    """What comes first after these frames, beside the changes of sessions that other tests have used."""
+async def first_answer_to(ws: ClientConnection, *frames: str) -> str:
+    """Send frames and return the first answer. Changes of the sessions of other tests are skipped."""
     for frame in frames:
         await ws.send(frame)
     async with asyncio.timeout(60):
@@ -188,10 +188,13 @@ async def test_an_event_that_is_no_json_is_acknowledged_and_announced(alice: Res
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     async with connect(url) as ws:
         await ws.recv()
-        await knocked(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
-        announced = await knocked(ws, '427["chat:send",{"session_id":}]')
+        await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        announced = await first_answer_to(ws, '427["chat:send",{"session_id":}]')
         assert announced == '42["system:error",{"code":"bad_request","message":"the event is not JSON"}]'
-        assert await knocked(ws) == '437[{"status":"error","code":"bad_request","message":"the event is not JSON"}]'
+        assert (
+            await first_answer_to(ws)
+            == '437[{"status":"error","code":"bad_request","message":"the event is not JSON"}]'
+        )
 
 
 @requirement("blade:abuse:half-open")
@@ -200,7 +203,7 @@ async def test_who_shows_no_key_is_not_read_at_length(alice: RestClient) -> None
     async with connect(url) as ws:
         await ws.recv()
         with pytest.raises(ConnectionClosed):
-            await knocked(ws, '40{"token":"%s"}' % ("x" * 16_384))
+            await first_answer_to(ws, '40{"token":"%s"}' % ("x" * 16_384))
 
 
 @requirement("blade:abuse:half-open")

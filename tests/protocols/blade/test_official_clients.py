@@ -16,7 +16,7 @@ RELEASES = ("1.0.14", "2608.0.4", "2610.0.4", "2612.0.0b53")
 
 
 async def run_kit(release: str, name: str, *arguments: str) -> Any:
-    """What a program says that uses a release of the vendor's client."""
+    """Run a program on a release of the vendor's client. Returns what it prints."""
     if not (KIT / release).is_dir():
         pytest.skip("blade-agent-kit needs Python 3.12 and is not installed (`make clients`): it was left out")
     command = [str(KIT / "venv" / "bin" / "python"), str(CLIENTS / name), *arguments]
@@ -24,7 +24,7 @@ async def run_kit(release: str, name: str, *arguments: str) -> Any:
 
 
 def last_line(output: str) -> Any:
-    """What a program says on its last line, as JSON."""
+    """The last line that a program prints, as JSON."""
     return json.loads(output.splitlines()[-1])
 
 

@@ -29,7 +29,7 @@ ERAS = ["legacy", "auto", "2026-07-28"]
 
 
 async def answer_form(context: Any, params: Any) -> types.ElicitResult:
-    """What a person at a host does."""
+    """Answer a form, as a person at a host does."""
     if "decision" in params.requested_schema["properties"]:
         return types.ElicitResult(action="accept", content={"decision": "allow"})
     return types.ElicitResult(action="accept", content={"answer_0": "production"})

@@ -369,7 +369,7 @@ async def test_a_chat_at_the_limit_of_model_calls_is_completed(alice: RestClient
 
 
 def session_events(session: str, listener: SocketClient) -> list[Event]:
-    """What came of a session: news of those of other tests come at any time."""
+    """The events of one session. Those of the sessions of other tests may arrive at any time."""
     return [(name, payload) for name, payload in listener.events if payload["session_id"] == session]
 
 
