@@ -340,7 +340,26 @@ def test_a_users_profile_is_set_without_a_server(tmp_path: Path) -> None:
         (("keys", "create", "--name", "x", "--scopes", "root"), 1, "expected scopes of read, use, admin, got root"),
         (("keys", "create", "--name", "x", "--expires", "soon"), 2, "--expires: expected a number of days"),
         (("keys", "create", "--name", "x", "--expires", "2020-01-01"), 1, "a key must expire in the future"),
+        (("keys", "create", "--name", "x", "--expires", "²"), 2, "--expires: expected a number of days"),
+        (("keys", "create", "--name", "x", "--tokens-per-day", "-1"), 1, "-1"),
+        (("keys", "limit", "x"), 1, "nothing to change: "),
+        (("keys", "limit", "x", "--tokens-per-day", "1"), 1, "contains no data: "),
+        (("keys", "rotate", "secrets.key"), 1, "contains no data: "),
+        (("keys", "rotate", "other.key"), 2, "is not one of 'secrets.key', 'links.key'"),
         (("keys", "revoke", "none"), 1, "contains no data: "),
+        (("audit",), 1, "contains no data: "),
+        (("audit", "--limit", "0"), 2, "0 is not in the range"),
+        (("check",), 1, "contains no data: "),
+        (("compact",), 1, "contains no data: "),
+        (("backup", "new"), 1, "contains no data: "),
+        (("restore", "none"), 1, "none does not exist"),
+        (("copy", "--from", "none", "--to", "new"), 1, "none contains no data: "),
+        (("copy", "--from", "none"), 2, "Missing option '--to'"),
+        (("migrate", "--data", "/dev/null"), 1, "cannot use the data folder /dev/null"),
+        (("sessions", "list", "--url", "http://127.0.0.1:1"), 1, "127.0.0.1:1"),
+        (("sessions", "list", "--protocol", "none"), 2, "'none' is not one of"),
+        (("chat", "http://127.0.0.1:99999", "-m", "hello"), 1, "99999"),
+        (("init", "/dev/null/app.py"), 1, "/dev/null"),
         (("keys", "list"), 1, "contains no data: "),
         (
             ("serve", "--port", "http"),
@@ -373,6 +392,7 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert (result.value.code, out) == (code, "")
     assert expected in err.splitlines()[-1]
     assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == [], "nothing was created"
 
 
 # --- help and settings ------------------------------------------------------------------------------------------------

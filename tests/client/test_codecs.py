@@ -28,8 +28,10 @@ from dragoman.client.agentscope import AgentScopeCodec
 from dragoman.client.agui import AguiCodec
 from dragoman.client.blade import answer_payload, message_payload
 from dragoman.client.codec import SessionHandle, Turn, UserInput
+from dragoman.client.errors import InvalidResponse
 from dragoman.client.events import Event, Option, QuestionItem, ToolCall, ToolResult
 from dragoman.client.openai import OpenAiCodec
+from dragoman.client.socketio_packets import decode_packet
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.core.content import Image as CoreImage
 from dragoman.core.content import Text as CoreText
@@ -368,3 +370,9 @@ def test_the_blade_server_decodes_the_clients_messages_and_answers() -> None:
         blade_wire.AskUserAnswer("c3", {"0": [2]}, {"0": "no"}),
         blade_wire.AskUserAnswer("c4", {"0": [1]}, {"1": "own"}),
     ]
+
+
+@pytest.mark.parametrize("packet", ['42²["event"]', '43²["reply"]', "42", "43[]"])
+def test_what_is_no_packet_of_socketio_is_an_invalid_response(packet: str) -> None:
+    with pytest.raises(InvalidResponse, match=r"Socket\.IO"):
+        decode_packet(packet)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.core.content import Usage
@@ -265,6 +265,7 @@ def test_error_statuses_are_classified(status: int, body: bytes, kind: type[Mode
 
 
 @given(st.binary(max_size=60), st.sampled_from([None, 400, 404, 500]))
+@example('{"error": {"code": "²"}}'.encode(), None)
 def test_any_error_body_is_a_failure(body: bytes, status: int | None) -> None:
     assert isinstance(classify_error_body(status, body), ModelFailed)
 

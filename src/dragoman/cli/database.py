@@ -101,11 +101,10 @@ def rotate_key_file(settings: Settings, name: str, *, is_lost: bool) -> str:
     Raises:
         DatabaseCommandError: a server uses the database, or the folder has no such key.
     """
-    with (
-        _located(settings, f"cannot use the data folder {settings.folder}") as settings,
-        closing(open_stores_at(settings.database or settings.data)) as stores,
-    ):
-        return asyncio.run(rotate(settings.folder, name, stores.key_fingerprints, is_lost=is_lost))
+    with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
+        _require_data(settings)
+        with closing(open_stores_at(settings.database or settings.data)) as stores:
+            return asyncio.run(rotate(settings.folder, name, stores.key_fingerprints, is_lost=is_lost))
 
 
 def _require_data(settings: Settings) -> None:

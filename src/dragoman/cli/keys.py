@@ -12,9 +12,10 @@ from pathlib import Path
 
 from dragoman.buses.local import LocalBus
 from dragoman.core.key_digests import KeyHasher
-from dragoman.core.refusals import StoreUnavailable
+from dragoman.core.refusals import Invalid, StoreUnavailable
+from dragoman.core.token_budgets import TokenLimits
 from dragoman.engine.services.audit import AuditLog
-from dragoman.engine.services.keys import KeyRing
+from dragoman.engine.services.keys import KeyRing, check_new_key
 from dragoman.engine.services.profiles import ProfileService
 from dragoman.ports.accounts import ApiKeyStore, AuditStore, ProfileStore
 from dragoman.server.admin_socket import (
@@ -57,12 +58,22 @@ def handle_request(settings: Settings, request: Request) -> Reply:
     Raises:
         AdminRequestError: the store cannot be used, or contains no data.
     """
+    if isinstance(request, CreateKey):
+        _check_before_anything_is_created(request)
     try:
         with bundled_database_running(settings, creates=isinstance(request, CreateKey)) as located:
             if located.database is None:
                 return handle_in_folder(located.folder, request)
             return handle_in_database(located.database, request, folder=located.folder)
     except (SettingsError, StoreInUse, OSError) as error:
+        raise AdminRequestError(str(error)) from error
+
+
+def _check_before_anything_is_created(request: CreateKey) -> None:
+    limits = TokenLimits(request.tokens_per_day, request.tokens_per_month)
+    try:
+        check_new_key(request.name, request.user, request.scopes, request.expires_at, limits, SystemClock().now())
+    except Invalid as error:
         raise AdminRequestError(str(error)) from error
 
 

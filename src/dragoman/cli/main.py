@@ -525,7 +525,7 @@ def _send_admin_request(settings: Settings, request: Any) -> Any:  # noqa: ANN40
 def _parse_expiry(text: str | None) -> datetime | None:
     if text is None:
         return None
-    if text.isdigit() and int(text) <= MAX_EXPIRY_DAYS:
+    if text.isascii() and text.isdigit() and int(text) <= MAX_EXPIRY_DAYS:
         return datetime.now(UTC) + timedelta(days=int(text))
     try:
         at = datetime.fromisoformat(text)

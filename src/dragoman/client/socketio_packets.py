@@ -51,7 +51,7 @@ def decode_packet(text: str) -> Packet:
         case "44", _:
             return Packet("refused", _decode_json(text[2:] or "null"))
         case (("42" | "43"), _):
-            digits = text[2 : 2 + next((index for index, each in enumerate(text[2:]) if not each.isdigit()), 0)]
+            digits = text[2 : 2 + next((index for index, each in enumerate(text[2:]) if each not in "0123456789"), 0)]
             values = _decode_json(text[2 + len(digits) :])
             if not isinstance(values, list) or not values:
                 raise InvalidResponse(f"expected a Socket.IO packet, got {text[:80]!r}")

@@ -293,7 +293,9 @@ def _classify_error(status: int | None, error: Json) -> ModelFailed:
         code = str(error.get("code") or "")
         kind = str(error.get("type") or "")
         message = str(error.get("message") or error.get("detail") or error)
-    if status is None and code.isdigit():  # OpenRouter and llama.cpp put the status into the error of a stream
+    if (
+        status is None and code.isascii() and code.isdigit()
+    ):  # OpenRouter and llama.cpp put the status into the error of a stream
         status = int(code)
     label = kind if code.isdigit() else code or kind
     text = ": ".join(part for part in (f"status {status}" if status else "", label, _truncate(message)) if part)

@@ -197,12 +197,7 @@ class KeyRing:
             Invalid: the name, the user, a scope, the expiry or a limit is invalid.
         """
         now = self._clock.now()
-        _check("name", name)
-        _check("user", user)
-        _check_scopes(scopes)
-        if expires_at is not None and expires_at <= now:
-            raise Invalid("a key must expire in the future", path="expires_at")
-        _check_limits(token_limits)
+        check_new_key(name, user, scopes, expires_at, token_limits, now)
         secret = prefix + secrets.token_urlsafe(32)
         pepper = self._hasher.current if await self._store.can_use_peppers() else None
         key = ApiKey(
@@ -372,6 +367,18 @@ def _check(what: str, text: str) -> None:
         raise Invalid(
             f"a key's {what} must have 1 to {MAX_NAME_CHARS} printable characters, got {text!r:.60}", path=what
         )
+
+
+def check_new_key(
+    name: str, user: str, scopes: Sequence[str], expires_at: datetime | None, token_limits: TokenLimits, now: datetime
+) -> None:
+    """Check what a key is created with. Raises Invalid."""
+    _check("name", name)
+    _check("user", user)
+    _check_scopes(scopes)
+    if expires_at is not None and expires_at <= now:
+        raise Invalid("a key must expire in the future", path="expires_at")
+    _check_limits(token_limits)
 
 
 def _check_scopes(scopes: Sequence[str]) -> None:
