@@ -403,12 +403,21 @@ async def test_words_that_were_cut_off_are_marked_in_a_stream_and_left_out_of_a_
 
 
 @requirement("openai-chat:session:list")
-@pytest.mark.parametrize("end", [" ", "\n\n"])
-async def test_an_answer_whose_steps_end_with_spaces_is_recognised(
-    kept: ChatClient, app_server: AppServer, end: str
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (({"say": "One. "}, {"step": True}, {"say": "Two."}), "One. \n\nTwo."),
+        (({"say": "One.\n\n"}, {"step": True}, {"say": "Two."}), "One.\n\n\n\nTwo."),
+        (({"say": "One."}, {"think": "hm"}, {"say": "Two."}), "One.Two."),
+        (({"say": "<think>hm</think>One."},), "<think>hm</think>One."),
+    ],
+    ids=["space", "lines", "thinking", "tags"],
+)
+async def test_an_answer_of_several_blocks_is_recognised(
+    kept: ChatClient, app_server: AppServer, steps: tuple[Json, ...], expected: str
 ) -> None:
-    asked = user(script({"say": f"One.{end}"}, {"step": True}, {"say": "Two."}))
+    asked = user(script(*steps))
     answer = await kept.say(asked)
-    assert (answer.split(), answer.startswith(f"One.{end}")) == (["One.", "Two."], True)
+    assert answer == expected
     reply = await kept.send(asked, assistant(answer), user("hello"))
-    assert len(await history(app_server, reply.headers["x-dragoman-session"])) == 5
+    assert (await history(app_server, reply.headers["x-dragoman-session"]))[-2] == ("user", "hello")

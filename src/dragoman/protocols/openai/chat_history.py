@@ -52,7 +52,9 @@ class _Turn(msgspec.Struct):
     @property
     def text(self) -> str:
         text = PARAGRAPH.join(self.texts).strip()
-        return text if self.is_user else " ".join(text.split())  # steps may end with spaces and empty lines
+        return (
+            text if self.is_user else "".join(_without_reasoning(text).split())
+        )  # blocks follow one another with and without spaces
 
     def matches(self, sent: "_Turn") -> bool:
         """Whether a client's turn is this one of the log."""
@@ -148,12 +150,14 @@ def _sent_turns(items: Sequence[InputItem]) -> list[_Turn]:
 
 
 def _without_reasoning(text: str) -> str:
-    """An agent's text without the first thinking that an application has put into it."""
+    """An agent's text without the thinking that it, or an application, has put into it."""
     for start, end in _REASONING:
-        before, _, rest = text.partition(start)
-        _, found, after = rest.partition(end)
-        if found:
-            return before.rstrip() + after
+        while start in text:
+            before, _, rest = text.partition(start)
+            _, found, after = rest.partition(end)
+            if not found:
+                break
+            text = before.rstrip() + after
     return text
 
 
