@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from dragoman.core.events import LoggedEvent
@@ -15,9 +16,11 @@ from dragoman.core.ids import RunId
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.engine.engine import Engine
+from dragoman.engine.sessions import log_pages, reader
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
+from dragoman.protocols.aap.streams import SessionFrames
 from dragoman.protocols.aap.translate import TurnFrames
 from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream, open_stream
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
@@ -87,6 +90,54 @@ class ReadyPipe:
 
     def on_disconnect(self, callback: Callable[[], None]) -> None:
         pass
+
+
+class ResumingClient(ReadyPipe):
+    """A client that leaves after the end of the session's third turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_old_turns = asyncio.Event()
+
+    def write(self, body: bytes) -> None:
+        super().write(body)
+        ends = b"".join(self.written).count(b"event: turn_stop")
+        if ends == 2:
+            self.has_old_turns.set()
+        if ends == 3:
+            raise ClientDisconnect
+
+    async def send(self, message: Any) -> None:
+        self.write(message.get("body", b""))
+
+    async def follow(self, engine: Engine, live: LiveSession, share: str | None) -> None:
+        """Resume the session's stream from its beginning."""
+        stream = await open_stream(engine.follow(live, START), SessionFrames(None), share=share, before=b"")
+        scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: self}}
+        await stream(scope, cast("Receive", None), self.send)
+
+
+async def test_streams_that_share_the_frames_of_the_log_continue_live(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_pages, "PAGE_EVENTS", 7)
+    monkeypatch.setattr(reader, "STEP_RECORDS", 3)
+    world.scripts["go"] = [["one ", wait_until_durable, "two"]]
+    engine = await world.start()
+    live = await open_session(engine)
+    for _ in range(2):
+        await play(engine, live, "go")
+    live.replay_buffer.clear()
+    clients = [ResumingClient() for _ in range(4)]
+    shares = ["alike", "alike", "alike", None]
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as streams:
+        for client, share in zip(clients, shares, strict=True):
+            streams.create_task(client.follow(engine, live, share))
+        for client in clients:
+            await client.has_old_turns.wait()
+        await play(engine, live, "go")
+    bodies = {b"".join(client.written) for client in clients}
+    assert len(bodies) == 1
 
 
 async def test_a_stream_that_has_ended_needs_no_garbage_collection(world: World) -> None:

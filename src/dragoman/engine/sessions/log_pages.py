@@ -6,11 +6,12 @@ is read once.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from dragoman.core.events import LoggedEvent, RunStopped
+from dragoman.core.internal_calls import without_internal_calls
 from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Cursor, Record, cursor_of, expand
 from dragoman.engine.sessions.live_session import LiveSession
@@ -23,10 +24,24 @@ PAGE_PIECES = 2000
 
 
 class LogPage(NamedTuple):
-    """Records in order. Behind them is `next_index` of the replay buffer; if it is None, the next page."""
+    """Records in order, as clients may see them.
+
+    Behind them is `next_index` of the replay buffer; if it is None, the next page. `derived` is for what readers make
+    of the records and share, such as their frames.
+    """
 
     records: Sequence[Record]
     next_index: int | None
+    derived: dict[Hashable, object]
+
+
+class PagePart(NamedTuple):
+    """Some records of a page, which is divided in the same way for all readers."""
+
+    page: LogPage
+    number: int
+    """Counts the parts of the page from 0."""
+    records: Sequence[Record]
 
 
 class LogPages:
@@ -63,12 +78,16 @@ class LogPages:
             if len(page) < limit or len(events) < len(page):
                 records = expand(events, open_pieces, after)
                 if is_complete:
-                    return LogPage(records, end)
-                return LogPage(records[: bisect_right(records, cursor_of(open_pieces[-1]), key=cursor_of)], None)
+                    return _page(records, end)
+                return _page(records[: bisect_right(records, cursor_of(open_pieces[-1]), key=cursor_of)], None)
             whole = _count_to_last_stop(events)
             if whole:
-                return LogPage(expand(events[:whole], (), after), None)
+                return _page(expand(events[:whole], (), after), None)
             limit *= 2
+
+
+def _page(records: Sequence[Record], next_index: int | None) -> LogPage:
+    return LogPage(without_internal_calls(records), next_index, {})
 
 
 def _count_to_last_stop(events: Sequence[LoggedEvent]) -> int:

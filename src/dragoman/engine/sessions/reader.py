@@ -13,7 +13,7 @@ from types import TracebackType
 from dragoman.core.internal_calls import without_internal_calls
 from dragoman.core.stream import Cursor, Record, cursor_of
 from dragoman.engine.sessions.live_session import LiveSession
-from dragoman.engine.sessions.log_pages import LogPage, LogPages
+from dragoman.engine.sessions.log_pages import LogPage, LogPages, PagePart
 
 STEP_RECORDS = 100
 """Records that a reader which is behind gets at a time: encoding them takes a few milliseconds."""
@@ -100,6 +100,7 @@ class Reader:
         "cursor",
         "ends_on_drain",
         "live",
+        "page_part",
         "push",
     )
 
@@ -112,6 +113,8 @@ class Reader:
         """The position after the last record returned."""
         self.push: Push | None = None
         """Takes records that become durable while `next` waits, so that no task has to be woken."""
+        self.page_part: PagePart | None = None
+        """What `next` returned last, if it was read from the log."""
         self._pages = pages
         self._page: asyncio.Task[LogPage] | None = None
         """The page of the log that is being returned, from record `_offset` on."""
@@ -149,9 +152,12 @@ class Reader:
                 been returned.
         """
         self._silent_checks = 0
+        self.page_part = None
         while True:
             if self._index is None:
-                records = await self._next_from_log()
+                if records := await self._next_from_log():
+                    self.cursor = cursor_of(records[-1])
+                    return records
             else:
                 found = self._buffer.records_from(self._index)
                 if found is None:
@@ -161,9 +167,9 @@ class Reader:
                 records = found
                 if found and cursor_of(found[0]) <= self.cursor:  # the given position was not durable yet
                     records = [record for record in found if cursor_of(record) > self.cursor]
-            if records:
-                self.cursor = cursor_of(records[-1])
-                return without_internal_calls(records)
+                if records:
+                    self.cursor = cursor_of(records[-1])
+                    return without_internal_calls(records)
             if self._index is None:
                 continue
             if self.live.failure is not None:
@@ -175,6 +181,11 @@ class Reader:
             if self._is_heartbeat_due:
                 self._is_heartbeat_due = False
                 return ()
+
+    @property
+    def is_in_page(self) -> bool:
+        """Whether `next` returns another part of the same page of the log, without waiting for anything to happen."""
+        return self._page is not None
 
     def receive(self, records: Sequence[Record]) -> None:
         """Pass records to `push`, or wake `next`."""
@@ -247,4 +258,7 @@ class Reader:
         self._offset = end = start + STEP_RECORDS
         if end >= len(page.records):
             self._page, self._index = None, page.next_index
-        return page.records[start:end]
+        records = page.records[start:end]
+        if records:
+            self.page_part = PagePart(page, start // STEP_RECORDS, records)
+        return records

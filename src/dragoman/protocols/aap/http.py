@@ -33,6 +33,7 @@ from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import ErrorResponse
+from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import SessionStreams, start_once
@@ -263,7 +264,9 @@ class _Handlers(Handlers):
                 active = session.state.run
                 after = Cursor(session.state.seq if active is None else active.started_seq - 1)
                 frames = SessionFrames(mode)
-                return await self._streams.open(principal, session, after, frames, before=b"", ends_on_drain=True)
+                return await self._streams.open(
+                    principal, session, after, frames, share=(mode,), before=b"", ends_on_drain=True
+                )
             return await self._resume(principal, session, last_event_id, turn, mode)
 
     async def _resume(
@@ -285,13 +288,19 @@ class _Handlers(Handlers):
         frames = TurnFrames(run_id, mode, prefix=prefix, skip=position.number)
         encoder = SessionFrames(requested_mode, frames) if position.is_watch else frames
 
-        def check_position() -> None:
-            if frames.count < position.number:
-                raise InvalidCursor(f"turn {run_id} has {frames.count} events so far, got the ID {position.number}")
+        def check_position(played: FrameEncoder) -> None:
+            assert isinstance(played, SessionFrames | TurnFrames), "one of the above"
+            if played.count < position.number:
+                raise InvalidCursor(f"turn {run_id} has {played.count} events so far, got the ID {position.number}")
 
-        after, ends_on_drain = Cursor(first_seq - 1), position.is_watch
         return await self._streams.resume(
-            principal, session, after, encoder, check_position=check_position, ends_on_drain=ends_on_drain
+            principal,
+            session,
+            Cursor(first_seq - 1),
+            encoder,
+            check_position=check_position,
+            share=(run_id, mode, requested_mode, position.number),
+            ends_on_drain=position.is_watch,
         )
 
     @endpoint("POST", "/sessions/{session}/stop")

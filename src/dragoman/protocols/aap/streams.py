@@ -47,6 +47,11 @@ class SessionFrames:
         self._requested_mode = requested_mode
         self._turn = turn
 
+    @property
+    def count(self) -> int:
+        """The number of frames of the current turn so far."""
+        return 0 if self._turn is None else self._turn.count
+
     def feed(self, record: Record) -> bytes:
         """Return the frame of a record of the current turn."""
         if self._turn is None or self._turn.is_over:

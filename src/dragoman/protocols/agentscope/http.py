@@ -28,6 +28,7 @@ from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, path_steps
+from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
@@ -285,13 +286,15 @@ class _Handlers(Handlers):
         """Stream a run's events from a position on, and then live."""
         events = await self._runs.response_events(handle, skip=skip)
 
-        def check_position() -> None:
-            if events.count < skip:
-                raise InvalidCursor(f"after={skip - 1}: this response has the events 0 to {events.count - 1} so far")
+        def check_position(played: FrameEncoder) -> None:
+            assert isinstance(played, ResponseEvents), "the above"
+            if played.count < skip:
+                raise InvalidCursor(f"after={skip - 1}: this response has the events 0 to {played.count - 1} so far")
 
         after = Cursor(handle.first_seq - 1)
+        share = (handle.run_id, handle.may_begin_with_answers, handle.session.state.agent, skip)
         return await self._streams.resume(
-            principal_of(request), handle.session, after, events, check_position=check_position
+            principal_of(request), handle.session, after, events, check_position=check_position, share=share
         )
 
 

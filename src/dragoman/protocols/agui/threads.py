@@ -214,7 +214,10 @@ class Threads:
             if position is not None:
                 first_seq = await self._engine.history.run_start_before(session, position.cursor.seq)
             after, encoder = Cursor(max(0, first_seq - 1)), ThreadEncoder(thread_id, position)
-            return await self._streams.open(principal, session, after, encoder, before=b"", ends_on_drain=True)
+            share = (thread_id, position)
+            return await self._streams.open(
+                principal, session, after, encoder, share=share, before=b"", ends_on_drain=True
+            )
 
     async def _snapshot_response(
         self, request: RunRequest, session: SessionView, unknown_interrupts: tuple[str, ...] = ()

@@ -15,7 +15,8 @@ from dragoman.core.refusals import Unavailable
 from dragoman.engine.services.limits import REQUEST_MEMORY, SMALL_REQUEST_BYTES, MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, FrameEncoder, ResponsePipe, read_to_end
+from dragoman.protocols.kit.frame_encoder import FrameEncoder
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe, read_to_end
 
 T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0

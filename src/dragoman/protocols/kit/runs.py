@@ -1,6 +1,6 @@
 """Starting runs once, and following sessions with answers that count as streams."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Protocol, TypeVar
 
 from starlette.requests import Request
@@ -15,7 +15,8 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import read_answer
-from dragoman.protocols.kit.sse import FrameEncoder, open_stream, resume_stream
+from dragoman.protocols.kit.frame_encoder import FrameEncoder
+from dragoman.protocols.kit.sse import open_stream, resume_stream
 
 OnClose = Callable[[bool], None]
 """Called once when an answer has ended, with whether the client disconnected."""
@@ -91,6 +92,7 @@ class SessionStreams:
         encoder: FrameEncoder,
         *,
         is_new_run: bool = False,
+        share: Hashable = None,
         before: bytes | None = None,
         on_close: OnClose | None = None,
         ends_on_drain: bool = False,
@@ -104,12 +106,15 @@ class SessionStreams:
             after: the position after which the stream begins.
             encoder: makes the frames.
             is_new_run: the request has started the run.
-            before: as in `open_stream`, as are `on_close` and `idle_limit_s`.
+            share: as in `open_stream`, as are `before`, `on_close` and `idle_limit_s`.
+            before: see there.
             ends_on_drain: end when the server begins to stop, not when the runs have ended.
         """
         reader = self._engine.follow(session, after, ends_on_drain=ends_on_drain)
         closing = self.admit(principal, is_new_run=is_new_run, on_close=on_close)
-        return await open_stream(reader, encoder, before=before, on_close=closing, idle_limit_s=idle_limit_s)
+        return await open_stream(
+            reader, encoder, share=share, before=before, on_close=closing, idle_limit_s=idle_limit_s
+        )
 
     async def resume(
         self,
@@ -118,13 +123,16 @@ class SessionStreams:
         after: Cursor,
         encoder: FrameEncoder,
         *,
-        check_position: Callable[[], None] = lambda: None,
+        check_position: Callable[[FrameEncoder], None] = lambda _: None,
+        share: Hashable = None,
         ends_on_drain: bool = False,
     ) -> Response:
         """Follow a run with a stream whose encoder skips what the client has; see `resume_stream`."""
         reader = self._engine.follow(session, after, ends_on_drain=ends_on_drain)
         closing = self.admit(principal)
-        return await resume_stream(reader, encoder, session.durable_cursor, check_position, on_close=closing)
+        return await resume_stream(
+            reader, encoder, session.durable_cursor, check_position, share=share, on_close=closing
+        )
 
     async def read(
         self,

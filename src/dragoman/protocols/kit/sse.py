@@ -9,10 +9,9 @@ A protocol gives a `FrameEncoder`: what one record of the session's stream becom
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
 
-import structlog
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -20,6 +19,8 @@ from starlette.types import Receive, Scope, Send
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.stream import Cursor, Record
 from dragoman.engine.sessions.reader import Reader
+from dragoman.protocols.kit.frame_encoder import Chunk, FrameEncoder, encode_records
+from dragoman.protocols.kit.shared_frames import SharedFrames
 
 STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -28,31 +29,6 @@ STREAM_HEADERS = (
 )
 PUSH_EXTENSION = "dragoman.push"
 """The ASGI extension of our own server: a `ResponsePipe`. Under another server, streams only use `send`."""
-
-log = structlog.get_logger(__name__)
-
-
-class FrameEncoder(Protocol):
-    """Turns the records of a session's stream into frames. Plain calls; it waits for nothing."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the stream ends with the frames made so far."""
-
-    @property
-    def keep_alive(self) -> bytes:
-        """What is sent after a silence, such as `frames.KEEP_ALIVE`, or after `Reader.nudge`. It may end the stream."""
-
-    def feed(self, record: Record) -> bytes:
-        """Return the frames of a record; often none."""
-
-    def close(self, error: Exception) -> bytes:
-        """Return the frames that end a stream before its time.
-
-        Args:
-            error: `SessionNotFound` when the session was deleted; `ShuttingDown` and `StoreUnavailable` when the run
-                goes on and the client may come back; anything else is a fault of the server, which is in the log.
-        """
 
 
 class ResponsePipe(Protocol):
@@ -72,13 +48,6 @@ class ResponsePipe(Protocol):
         """Write a part. Only while it is ready."""
 
 
-class Chunk(NamedTuple):
-    """What is written next. After the last one the stream closes."""
-
-    body: bytes
-    is_last: bool = False
-
-
 class _StreamOver(Exception):
     """The last chunk was made where it could not be sent."""
 
@@ -95,19 +64,20 @@ class EventStream(Response):
         reader: Reader,
         encoder: FrameEncoder,
         *,
+        share: Hashable,
         on_close: Callable[[bool], None],
         idle_limit_s: float | None,
     ) -> None:
         """Enter the reader; `open_stream` and `resume_stream` say the rest."""
         self._reader = reader
         self._encoder = encoder
+        self._shared = None if share is None else SharedFrames(encoder, share)
+        """The frames of the log; None from when the stream is the only one that uses its encoder."""
         self.first = Chunk(b"")
         """What is sent with the headers."""
         self._on_close = on_close
         self._idle_limit_s = self._idle_left_s = idle_limit_s
         self._pipe: ResponsePipe | None = None
-        self._is_last = False
-        """Whether the frames so far end the stream."""
         self._has_left = False
         self.status_code = 200
         self.background = None
@@ -157,7 +127,8 @@ class EventStream(Response):
             while True:
                 records = await self._next_records()
                 if not records:
-                    return Chunk(self._encoder.keep_alive, self._encoder.is_over)
+                    encoder = self.own_encoder()
+                    return Chunk(encoder.keep_alive, encoder.is_over)
                 chunk = self.encode(records)
                 if chunk.body or chunk.is_last:
                     self._idle_left_s = self._idle_limit_s
@@ -165,7 +136,7 @@ class EventStream(Response):
         except _StreamOver as over:
             return over.last
         except (SessionNotFound, ShuttingDown, StoreUnavailable) as error:
-            return Chunk(self._encoder.close(error), is_last=True)
+            return Chunk(self.own_encoder().close(error), is_last=True)
         except TimeoutError:
             return Chunk(b"", is_last=True)
 
@@ -183,23 +154,16 @@ class EventStream(Response):
 
     def encode(self, records: Sequence[Record]) -> Chunk:
         """Return the frames of some records."""
-        return Chunk(self._frames(records), self._is_last)
+        part = self._reader.page_part
+        if self._shared is not None and part is not None:
+            return self._shared.chunk(part)
+        return Chunk(*encode_records(self.own_encoder(), records))
 
-    def _frames(self, records: Sequence[Record]) -> bytes:
-        """The frames of some records. Notes whether they are the last."""
-        encoder, frames = self._encoder, []
-        feed, record = encoder.feed, None
-        try:
-            for record in records:
-                frames.append(feed(record))
-                if encoder.is_over:
-                    self._is_last = True
-                    break
-        except Exception as error:  # the root of a stream: it ends well-formed even after a fault of ours
-            log.error("stream failed", record=type(record).__name__, exc_info=error)
-            frames.append(encoder.close(error))
-            self._is_last = True
-        return b"".join(frames)
+    def own_encoder(self) -> FrameEncoder:
+        """The encoder, which is shared no longer. Not inside a page of the log."""
+        if self._shared is not None:
+            self._encoder, self._shared = self._shared.own_encoder(), None
+        return self._encoder
 
     def _push(self, records: Sequence[Record]) -> bool:
         """Write records in the commit's own call. Returns False if the client does not take more now."""
@@ -207,8 +171,9 @@ class EventStream(Response):
         assert pipe is not None, "set together with the reader's `push`"
         if not pipe.is_ready():
             return False
-        body = self._frames(records)
-        if self._is_last:
+        encoder = self._encoder if self._shared is None else self.own_encoder()
+        body, is_last = encode_records(encoder, records)
+        if is_last:
             raise _StreamOver(Chunk(body, is_last=True))
         if body:
             pipe.write(body)
@@ -228,6 +193,7 @@ async def open_stream(
     reader: Reader,
     encoder: FrameEncoder,
     *,
+    share: Hashable = None,
     before: bytes | None = None,
     on_close: Callable[[bool], None] = lambda _: None,
     idle_limit_s: float | None = None,
@@ -237,12 +203,14 @@ async def open_stream(
     Args:
         reader: from the position where the stream begins. It is entered here and left when the stream ends.
         encoder: makes the frames.
+        share: what the frames depend on besides the records. Streams of a session whose encoders are of one type, were
+            fed nothing yet and have an equal `share`, share what they read of the log. None: not shared.
         before: frames that are sent at once, with the headers. None waits for the first records instead, so that what
             fails until then is still an HTTP error.
         on_close: called once, however the stream ends, with whether the client disconnected; also if opening fails.
         idle_limit_s: ends the stream after so many seconds without a frame; None never does.
     """
-    stream = EventStream(reader, encoder, on_close=on_close, idle_limit_s=idle_limit_s)
+    stream = EventStream(reader, encoder, share=share, on_close=on_close, idle_limit_s=idle_limit_s)
     if before is not None:
         stream.first = Chunk(before)
         return stream
@@ -258,8 +226,9 @@ async def resume_stream(
     reader: Reader,
     encoder: FrameEncoder,
     up_to: Cursor,
-    check_position: Callable[[], None],
+    check_position: Callable[[FrameEncoder], None],
     *,
+    share: Hashable = None,
     on_close: Callable[[bool], None] = lambda _: None,
 ) -> EventStream:
     """Follow a session with a stream whose encoder skips the frames that its client has seen.
@@ -270,15 +239,18 @@ async def resume_stream(
         reader: at the beginning of the run.
         encoder: counts the frames that the client has seen instead of making them.
         up_to: the last durable position.
-        check_position: called after that; raises if the client claims to have seen more than there is.
-        on_close: as in `open_stream`.
+        check_position: called with the encoder if no frame follows; raises if the client claims to have seen more than
+            there is.
+        share: as in `open_stream`, as is `on_close`.
+        on_close: see there.
     """
-    stream = EventStream(reader, encoder, on_close=on_close, idle_limit_s=None)
+    stream = EventStream(reader, encoder, share=share, on_close=on_close, idle_limit_s=None)
     chunk = Chunk(b"", is_last=encoder.is_over)
     try:
-        while reader.cursor < up_to and not (chunk.body or chunk.is_last):
+        while (reader.cursor < up_to or reader.is_in_page) and not (chunk.body or chunk.is_last):
             chunk = stream.encode(await reader.next())
-        check_position()
+        if not chunk.body:
+            check_position(stream.own_encoder())
     except BaseException:
         stream.close()
         raise

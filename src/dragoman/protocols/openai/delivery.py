@@ -11,8 +11,8 @@ from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import header
+from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.runs import SessionStreams
-from dragoman.protocols.kit.sse import FrameEncoder
 from dragoman.protocols.openai.handlers import OpenAiOptions
 from dragoman.protocols.openai.runs import RunHandle, Runs
 from dragoman.protocols.openai.sessions import is_passing
