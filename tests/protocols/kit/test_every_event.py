@@ -66,7 +66,7 @@ IGNORED: Mapping[str, set[str]] = for_every_protocol(
         },
         "chat_completions": {
             *NOT_IN_STREAMS,
-            *("MessageAdded", "MessageOpened", "MessageClosed", "RunQueued"),
+            *("MessageAdded", "RunQueued"),
             "CallSettled",  # clients would execute calls that they are shown
             *("PlanUpdated", "CardUpdated", "StageChanged", "SharedStateReplaced"),  # no form in Chat Completions
         },
