@@ -54,7 +54,7 @@ async def log_in(page: ConsolePage, name: str) -> None:
 async def test_a_user_logs_in_works_beyond_a_tokens_lifetime_and_logs_out(login_page: ConsolePage) -> None:
     page = login_page
     await page.open("memories")
-    await page.wait_for_text("and come back here")
+    await page.wait_for_text("and then return here")
     assert await serious_violations(page) == []
     await page.screenshot("login")
     page.console.clear()  # browsers note every 401
@@ -78,7 +78,7 @@ async def test_a_user_logs_in_works_beyond_a_tokens_lifetime_and_logs_out(login_
     await page.press("Sign out")
     await page.until("document.querySelector('#op\\\\.logoutForm, form[action*=\"session/end\"]')")
     await page.run("document.querySelector('button[name=logout]').click()")
-    await page.wait_for_text("and come back here")
+    await page.wait_for_text("and then return here")
     assert await page.run(f"[{STORED}, localStorage.getItem('dragoman.login')]") == [None, None]
     page.console.clear()
 
@@ -97,6 +97,6 @@ async def test_a_login_that_is_refused_says_why(login_page: ConsolePage) -> None
 async def test_an_answer_that_nobody_asked_for_logs_nobody_in(login_page: ConsolePage) -> None:
     page = login_page
     await page.page.go(f"{page.url}/?code=somebodys&state=guessed")
-    await page.wait_for_text("and come back here")
+    await page.wait_for_text("and then return here")
     assert await page.run(STORED) is None
     page.console.clear()
