@@ -62,7 +62,9 @@ class Browser:
         async for line in self._websocket:
             said = json.loads(line)
             if "id" in said:
-                self._pending_commands.pop(said["id"]).set_result(said)
+                answer = self._pending_commands.pop(said["id"])
+                if not answer.done():  # nobody waits any longer
+                    answer.set_result(said)
             elif said.get("sessionId") in self._pages:
                 self._pages[said["sessionId"]].on_event(said["method"], said["params"])
 
@@ -98,6 +100,12 @@ class Page:
         await self.send_command("Page.navigate", url=url)
         await self.until(f"location.href !== 'about:blank' && ({ready})")
 
+    async def reload(self) -> None:
+        """Load the page again. The browser first answers for the old document, which must not be taken for the new."""
+        await self.run("window.isOld = true")
+        await self.send_command("Page.reload")
+        await self.until("!window.isOld")
+
     async def run(self, script: str) -> Json:
         """Evaluate an expression."""
         result = await self.send_command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
@@ -105,14 +113,22 @@ class Page:
         return result["result"].get("value")
 
     async def until(self, condition: str) -> Json:
-        """Wait until an expression holds; its value. It may be asked while the page changes to another one."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while True:
-                try:
-                    return await self.run(WAIT_SCRIPT.replace("CONDITION", condition))
-                except AssertionError as error:
-                    if "navigated or closed" not in str(error) and "context was destroyed" not in str(error):
-                        raise
+        """Wait until an expression holds; its value. It may be asked while the page changes to another one.
+
+        Raises:
+            AssertionError: it does not hold in time. The error shows what the page shows.
+        """
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                while True:
+                    try:
+                        return await self.run(WAIT_SCRIPT.replace("CONDITION", condition))
+                    except AssertionError as error:
+                        if "navigated or closed" not in str(error) and "context was destroyed" not in str(error):
+                            raise
+        except TimeoutError:
+            shown = await self.run("`${location.href} (${document.visibilityState})\\n${document.body?.innerText}`")
+            raise AssertionError(f"not within {TIMEOUT_S:.0f} s: {condition}\nThe page shows:\n{shown}") from None
 
     async def bring_to_front(self) -> None:
         """Bring the window to the front: only there words are taken and frames are drawn."""

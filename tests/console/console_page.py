@@ -33,6 +33,10 @@ class ConsolePage:
         await self.page.go(f"{self.url}/#/{place}{'/' + id if id else ''}", "document.querySelector('#main > *')")
         await self.until("!document.querySelector('#main > .loading')")
 
+    async def reload(self) -> None:
+        """Load the page again."""
+        await self.page.reload()
+
     async def set(self, **preferences: str) -> None:
         """Store a theme or a language; `open` applies it."""
         for name, value in preferences.items():

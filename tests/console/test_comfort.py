@@ -119,7 +119,7 @@ async def test_data_of_an_answer_can_be_opened_live_and_after_a_reload(console_p
     await console_page.until(DONE)
     for is_reloaded in (False, True):
         if is_reloaded:
-            await console_page.page.send_command("Page.reload")
+            await console_page.reload()
             await console_page.until(DONE)
         await console_page.run("document.querySelector('.call summary').click()")
         await console_page.wait_for_text('"city": "Prague"', ".call pre")

@@ -112,7 +112,7 @@ async def test_code_has_colors_and_formulas_are_set_live_and_after_a_reload(cons
     drawn = []
     for is_reloaded in (False, True):
         if is_reloaded:
-            await console_page.page.send_command("Page.reload")
+            await console_page.reload()
         await console_page.until(IS_RICH)
         assert await console_page.run(FORMULAS) == ["MathML"] * 5
         assert await console_page.run(KEYWORDS) == ["def", "return", "const"]

@@ -89,7 +89,7 @@ async def test_an_answer_shows_thoughts_markdown_a_plan_calls_and_a_sub_agent(co
     colored = "document.querySelector('.code .hljs-number')"
     await console_page.until(colored)
     grown = await console_page.run(drawn)
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(f"{DONE} && {colored}")
     assert await console_page.run(drawn) == grown
 
@@ -151,7 +151,7 @@ async def test_a_reload_in_the_middle_goes_on_and_two_windows_stay_the_same(
     session = await start_conversation(console_page, script({"say": words, "every_ms": 20}))
     await other.run(f"location.hash = '#/conversations/{session}'")
     await console_page.wait_for_text("3 4 5")
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     heard = int(await console_page.until(f"{ANSWER_TEXT}?.at(-2)"))
     await console_page.until(f"{ANSWER_TEXT}.length > {heard + 20}")
     await other.press("Stop")
@@ -239,7 +239,7 @@ async def test_a_run_that_failed_without_output_says_why_and_can_be_tried_again(
     failed = "document.querySelector('[role=alert]')?.innerText === 'The quota is used up.\\nquota'"
     await console_page.until(failed)
     await console_page.screenshot("failed-at-once")
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(failed)
     assert await serious_violations(console_page) == []
     row = await console_page.run("document.querySelector('[data-row]').dataset.row")
@@ -348,7 +348,7 @@ async def test_short_messages_below_a_long_answer_leave_the_page_alive_and_at_it
         await console_page.until(
             f"document.querySelector('.feed [aria-setsize=\"{2 * count}\"]') && {DONE} && {at_end}"
         )
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(f"{DONE} && {at_end}")
 
 

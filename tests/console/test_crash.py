@@ -46,7 +46,7 @@ async def test_after_a_crash_the_cut_text_and_its_replacement_are_distinguished_
         await console_page.until("!document.querySelector('.chat-head [role=status]')")
         for is_reloaded in (False, True):
             if is_reloaded:
-                await console_page.page.send_command("Page.reload")
+                await console_page.reload()
             await console_page.wait_for_text("The end.", ".assistant")
             cut = await console_page.until(CUT)
             assert cut == [str(number) for number in range(len(cut))]
@@ -60,7 +60,7 @@ async def test_after_a_crash_the_cut_text_and_its_replacement_are_distinguished_
         assert copied == "".join(WORDS) + "\n\nThe end."
         await console_page.set(theme="dark")
         await console_page.resize(400, 860)
-        await console_page.page.send_command("Page.reload")
+        await console_page.reload()
         await console_page.until(CUT)
         assert await serious_violations(console_page) == []
         await console_page.screenshot("after-a-crash-narrow-dark")
@@ -87,7 +87,7 @@ async def test_a_run_that_cannot_continue_after_a_crash_says_so_and_can_be_tried
         await running.crash()
         front.target = running.connection.url
         await console_page.wait_for_text(f"{LOST}\ninterrupted", ".ending")
-        await console_page.page.send_command("Page.reload")
+        await console_page.reload()
         await console_page.wait_for_text(f"{LOST}\ninterrupted", ".ending")
         await console_page.screenshot("lost-in-a-crash")
         await console_page.press("Try again")

@@ -47,7 +47,7 @@ async def test_every_end_without_a_complete_answer_is_shown_with_its_code_live_a
         await window.until(f"{ENDINGS}.length === {len(seen)}")
         assert await window.run(ENDINGS) == seen
     await console_page.page.bring_to_front()
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(f"{ENDINGS}.length === {len(seen)} && {DONE}")
     assert await console_page.run(ENDINGS) == seen
     assert await serious_violations(console_page) == []
@@ -78,7 +78,7 @@ async def test_a_failed_message_with_an_image_can_be_tried_again_after_a_reload(
     await console_page.wait_for_text("dot.png", ".attached")
     await say(console_page, script(FAILURE))
     await console_page.until(f"{ENDINGS}.length === 1")
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(f"{ENDINGS}.length === 1")
     row = await console_page.run("document.querySelector('[data-row]').dataset.row")
     await console_page.press("Try again")
@@ -92,7 +92,7 @@ async def test_a_failed_message_with_an_image_can_be_tried_again_after_a_reload(
 async def test_a_refused_message_is_tried_again_after_a_reload_in_its_own_place(console_page: ConsolePage) -> None:
     await start_conversation(console_page, script({"stop": "refusal"}))
     await console_page.until(f"{ENDINGS}.length === 1 && {DONE}")
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(f"{ENDINGS}.length === 1 && {DONE}")
     row = await console_page.run("document.querySelector('[data-row]').dataset.row")
     await console_page.press("Try again")

@@ -197,7 +197,7 @@ async def test_the_servers_health_is_reported_with_metrics_and_agents(
     await console_page.wait_for_text("end_turn", ".parts")
     await console_page.wait_for_text("Does what your message tells it to", ".item")
     await play_session(console_server, {"say": "Hello again."})
-    await console_page.page.send_command("Page.reload")  # the metrics are read again, and the first reading is kept
+    await console_page.reload()  # the metrics are read again, and the first reading is kept
     charted = "[...document.querySelectorAll('.chart strong')].map((each) => each.innerText)"
     rate, errors, commits, first_output = await console_page.until(f"({charted}[1] ?? '–') !== '–' && {charted}")
     assert rate.endswith("/min")

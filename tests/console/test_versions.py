@@ -28,6 +28,29 @@ EDIT_LAST_OVER_AG_UI = """
 })()
 """
 """What an application does whose user edits a message: it sends the history up to it, and the new one."""
+HOLD_FRAMES = """(() => {
+    const held = [];
+    const draw = window.requestAnimationFrame;
+    window.requestAnimationFrame = (callback) => held.push(callback);
+    window.releaseFrames = () => {
+        window.requestAnimationFrame = draw;
+        for (const callback of held) callback(performance.now());
+    };
+})()"""
+"""What waits for the next frame waits until the page is told to release it, as in a page that is behind others."""
+HOLD_FIRST_LIST_OF_LINKS = """(() => {
+    const ask = window.fetch;
+    window.fetch = async (...request) => {
+        const answer = await ask(...request);
+        if (window.first || !answer.url.endsWith("/share") || request[1]?.method === "POST") return answer;
+        window.first = answer;
+        await new Promise((release) => (window.releaseFirst = release));
+        return answer;
+    };
+})()"""
+NOTE_EMPTY_LIST = """new MutationObserver(() => {
+    if (document.querySelector("dialog") && !document.querySelector(".public-links")) window.wasEmpty = true;
+}).observe(document.body, { childList: true, subtree: true })"""
 FOCUSED = "document.activeElement?.getAttribute('aria-label')"
 
 
@@ -66,7 +89,7 @@ async def test_messages_are_edited_and_answers_regenerated_and_every_version_sta
 
     await console_page.press("Regenerate this answer")
     await until_messages(console_page, "one", version="3/3")
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await until_messages(console_page, "one", version="3/3")
     await console_page.press("Previous version")
     await until_messages(console_page, "one, better", version="2/3")
@@ -88,6 +111,21 @@ async def test_messages_are_edited_and_answers_regenerated_and_every_version_sta
     await console_page.set(theme="light", language="en")
 
 
+async def test_who_writes_while_another_version_is_loaded_keeps_the_focus(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await console_page.press("Try again")
+    await until_messages(console_page, "one", version="2/2")
+    await console_page.run(HOLD_FRAMES)
+    await console_page.run("document.querySelector('.alternatives button:enabled').focus()")
+    await console_page.press("Previous version")
+    await until_messages(console_page, "one", version="1/2")
+    await console_page.write("Message", "and then")
+    await console_page.run("window.releaseFrames()")
+    await console_page.page.press("Enter")
+    await until_messages(console_page, "one", "and then", version="1/2")
+
+
 async def test_an_edited_message_keeps_its_attachments_after_a_reload_and_pictures_open(
     console_page: ConsolePage,
 ) -> None:
@@ -106,13 +144,13 @@ async def test_an_edited_message_keeps_its_attachments_after_a_reload_and_pictur
     await console_page.wait_for_text("notes.txt", ".attached")
     await say(console_page, "look")
     await console_page.until(DONE)
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(DONE)
     await console_page.press("Edit message")
     await console_page.write("Edit message", "look again")
     await console_page.page.press("Enter")
     await until_messages(console_page, "look again", version="2/2")
-    await console_page.page.send_command("Page.reload")
+    await console_page.reload()
     await console_page.until(f"{VERSION} === '2/2' && document.querySelector('.turn.user .message-image')")
     assert "notes.txt" in await console_page.text(".turn.user")
     await console_page.run("document.querySelector('.picture').focus()")
@@ -160,6 +198,7 @@ async def test_a_conversation_is_copied_shared_and_saved_as_markdown_and_json(co
     await console_page.press("Create public link", "dialog")
     link = await console_page.until("document.querySelector('.public-link')?.href")
     await console_page.press("Close", "dialog")
+    await console_page.until("!document.querySelector('dialog')")
     await console_page.press("Conversation menu")
     await console_page.press("Share and export")
     await console_page.press("Create public link", "dialog")
@@ -179,3 +218,19 @@ async def test_a_conversation_is_copied_shared_and_saved_as_markdown_and_json(co
     assert await console_page.run("document.querySelector('nav')") is None
     assert await serious_violations(console_page) == []
     await console_page.screenshot("share-public")
+
+
+async def test_an_older_list_of_links_that_comes_late_does_not_replace_the_newer_one(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await console_page.run(HOLD_FIRST_LIST_OF_LINKS)
+    await console_page.press("Conversation menu")
+    await console_page.press("Share and export")
+    await console_page.until("window.releaseFirst")
+    await console_page.press("Create public link", "dialog")
+    await console_page.until("document.querySelectorAll('.public-links li').length === 1")
+    await console_page.run(f"({NOTE_EMPTY_LIST}, window.releaseFirst())")
+    await console_page.until("window.first.bodyUsed")
+    await console_page.press("Create public link", "dialog")
+    await console_page.until("document.querySelectorAll('.public-links li').length === 2")
+    assert not await console_page.run("window.wasEmpty")

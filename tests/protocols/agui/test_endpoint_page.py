@@ -56,8 +56,8 @@ async def open_page(page: Page, url: str, server: SocketServer) -> None:
 
 async def reload_page(page: Page) -> None:
     """Load it again as a person does, which breaks off what it was reading."""
-    await page.run("(window.isOld = true, location.reload())")
-    await page.until("!window.isOld && !!document.querySelector('#log')")
+    await page.reload()
+    await page.until("!!document.querySelector('#log')")
 
 
 async def say(page: Page, text: str) -> None:

@@ -75,8 +75,8 @@ async def test_the_example_page_streams_runs_tools_asks_stops_and_resumes(
     await wait_for_answer(page, "You chose staging.")
     await say(page, SLOW)
     await wait_for_answer(page, "It begins.")
-    await page.run("(window.isOld = true, location.reload())")
-    await page.until("!window.isOld && !!document.getElementById('send')")
+    await page.reload()
+    await page.until("!!document.getElementById('send')")
     await wait_for_answer(page, "It ends.")
     await wait_for_answer(page, "It begins.")
     assert await page.run("document.querySelectorAll('.assistant').length") == 4

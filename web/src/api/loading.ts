@@ -1,6 +1,6 @@
 /** Loads a value and tracks its loading and error states. */
 import { useSignal, type ReadonlySignal } from "@preact/signals";
-import { useCallback, useEffect } from "preact/hooks";
+import { useCallback, useEffect, useRef } from "preact/hooks";
 
 export interface Loaded<T> {
     value: T | null;
@@ -8,25 +8,34 @@ export interface Loaded<T> {
     isLoading: boolean;
 }
 
-/** Fetches on mount and whenever one of `inputs` changes. The previous value stays until the new one arrives. */
+/**
+ * Fetches on mount and whenever one of `inputs` changes. The previous value stays until the new one arrives. An answer
+ * that comes after the answer to a later request is older, and is not shown.
+ */
 export function useLoaded<T>(
     fetching: (signal: AbortSignal) => Promise<T>,
     inputs: readonly unknown[] = [],
 ): { state: ReadonlySignal<Loaded<T>>; reload: () => Promise<void> } {
     const state = useSignal<Loaded<T>>({ value: null, error: null, isLoading: true });
-    const load = useCallback(async (signal: AbortSignal): Promise<void> => {
+    const requests = useRef({ abort: new AbortController(), sent: 0, shown: 0 }).current;
+    const reload = useCallback(async (): Promise<void> => {
+        const { signal } = requests.abort;
+        const number = ++requests.sent;
+        const show = (loaded: { value: T | null; error: unknown }): void => {
+            if (signal.aborted || number < requests.shown) return;
+            requests.shown = number;
+            state.value = { ...loaded, isLoading: number < requests.sent };
+        };
         state.value = { ...state.value, isLoading: true };
-        try {
-            const value = await fetching(signal);
-            if (!signal.aborted) state.value = { value, error: null, isLoading: false };
-        } catch (error) {
-            if (!signal.aborted) state.value = { ...state.value, error, isLoading: false };
-        }
+        await fetching(signal).then(
+            (value) => show({ value, error: null }),
+            (error: unknown) => show({ value: state.value.value, error }),
+        );
     }, inputs);
     useEffect(() => {
-        const abort = new AbortController();
-        void load(abort.signal);
-        return () => abort.abort();
-    }, [load]);
-    return { state, reload: () => load(new AbortController().signal) };
+        requests.abort = new AbortController();
+        void reload();
+        return () => requests.abort.abort();
+    }, [reload]);
+    return { state, reload };
 }

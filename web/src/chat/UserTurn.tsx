@@ -112,9 +112,13 @@ function Alternatives({ turn }: { turn: Turn }) {
     );
 }
 
-/** Moves the focus to the same arrow of the version that is shown now, or to the other one if it was the last. */
+/**
+ * Moves the focus to the same arrow of the version that is shown now, or to the other one if it was the last, unless the
+ * user has gone elsewhere meanwhile.
+ */
 function focusAlternatives(turnId: string, step: number): void {
     requestAnimationFrame(() => {
+        if (document.activeElement !== document.body && !document.activeElement?.closest(".alternatives")) return;
         const row = `[data-row="${CSS.escape(turnId)}"] .alternatives button`;
         const arrow = document.querySelector<HTMLElement>(`${row}:${step < 0 ? "first" : "last"}-child:enabled`);
         (arrow ?? document.querySelector<HTMLElement>(`${row}:enabled`))?.focus();
