@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import { api } from "../../api/client";
 import { Button } from "../../components/Button";
 import { Empty, Failed } from "../../components/Empty";
+import { Filter } from "../../components/Filter";
 import { Loading } from "../../components/Spinner";
 import { count, dateTime, type Key, t } from "../../i18n";
 import "../pages.css";
@@ -54,14 +55,16 @@ export default function Page() {
     }, [typed.value]);
     const load = async (before: readonly Entry[], signal?: AbortSignal): Promise<void> => {
         const query = { limit: PAGE, user: user.value, action: action.value, before: before.at(-1)?.entry_id };
+        const isStale = (): boolean =>
+            signal?.aborted === true || query.user !== user.value || query.action !== action.value;
         try {
             const page = await api.get<{ readonly entries: readonly Entry[] }>("/audit", query, signal);
-            if (signal?.aborted) return;
+            if (isStale()) return;
             entries.value = [...before, ...page.entries];
             isComplete.value = page.entries.length < PAGE;
             error.value = null;
         } catch (fault) {
-            if (!signal?.aborted) error.value = fault;
+            if (!isStale()) error.value = fault;
         }
     };
     useEffect(() => {
@@ -86,19 +89,15 @@ export default function Page() {
                         value={typed.value}
                         onInput={(event) => (typed.value = event.currentTarget.value)}
                     />
-                    <select
-                        class="input"
-                        aria-label={t("audit.action")}
+                    <Filter
+                        label={t("audit.action")}
                         value={action.value}
-                        onChange={(event) => (action.value = event.currentTarget.value)}
-                    >
-                        <option value="">{t("audit.any")}</option>
-                        {Object.keys(ACTIONS).map((each) => (
-                            <option key={each} value={each}>
-                                {inWords(each)}
-                            </option>
-                        ))}
-                    </select>
+                        onValue={(next) => (action.value = next)}
+                        options={[
+                            ["", t("audit.any")],
+                            ...Object.keys(ACTIONS).map((each) => [each, inWords(each)] as const),
+                        ]}
+                    />
                 </div>
                 {found === null && error.value === null && <Loading />}
                 {error.value !== null && <Failed error={error.value} onRetry={() => void load([])} />}

@@ -7,6 +7,7 @@ import { bare } from "../../chat/wire";
 import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
+import { Filter } from "../../components/Filter";
 import { Loading } from "../../components/Spinner";
 import { showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
@@ -134,25 +135,6 @@ export default function Page() {
                 />
             )}
         </div>
-    );
-}
-
-type Choices = readonly (readonly [value: string, label: string])[];
-
-/** A filter with a label for screen readers only. */
-function Filter(props: { label: string; value: string; onValue: (value: string) => void; options: Choices }) {
-    return (
-        <select
-            class="input filter"
-            aria-label={props.label}
-            onChange={(event) => props.onValue(event.currentTarget.value)}
-        >
-            {props.options.map(([value, label]) => (
-                <option key={value} value={value} selected={value === props.value}>
-                    {label}
-                </option>
-            ))}
-        </select>
     );
 }
 
