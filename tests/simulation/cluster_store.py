@@ -143,7 +143,7 @@ class SharedLog(SimulatedLog):
     async def node_count_abandoned(self, name: str) -> int:
         return len(self.orphans())
 
-    async def node_count_runs_elsewhere(self, name: str, owner: UserId) -> int:
+    async def node_count_runs_on_other_servers(self, name: str, owner: UserId) -> int:
         running = (each for each, session in self._sessions.items() if session.is_running and session.owner == owner)
         return sum(self._owners.get(each) != name for each in running)
 
@@ -295,8 +295,8 @@ class SimulatedClusterStore:
     async def count_abandoned(self) -> int:
         return await self._call("node_count_abandoned", self._name)  # type: ignore[no-any-return]  # as above
 
-    async def count_runs_elsewhere(self, owner: UserId) -> int:
-        return await self._call("node_count_runs_elsewhere", self._name, owner)  # type: ignore[no-any-return]  # as above
+    async def count_runs_on_other_servers(self, owner: UserId) -> int:
+        return await self._call("node_count_runs_on_other_servers", self._name, owner)  # type: ignore[no-any-return]  # as above
 
     async def claim_abandoned(self, limit: int, agents: Collection[str]) -> Sequence[SessionId]:
         return await self._call("node_claim_abandoned", self._name, limit, agents)  # type: ignore[no-any-return]  # as above

@@ -79,7 +79,7 @@ def answer_to(value: object, answer: ToolMessage | Decision | None) -> Any:  # n
     if multiple and isinstance(answer.raw, dict):
         return [label for each in answer.raw.get("answers", []) for label in each["labels"]]
     text = answer_text(answer)
-    if expects_words(value):
+    if expects_text(value):
         return text
     try:
         return json.loads(text)
@@ -87,8 +87,8 @@ def answer_to(value: object, answer: ToolMessage | Decision | None) -> Any:  # n
         return text
 
 
-def expects_words(value: object) -> bool:
-    """Whether the answer to an interrupt is words, and no JSON."""
+def expects_text(value: object) -> bool:
+    """Whether the answer to an interrupt is plain text, not JSON."""
     return isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values())
 
 

@@ -305,7 +305,7 @@ class AgentScopeTurn:
             return (Image(url=event.image_url),)
         if event.type == "data" and isinstance(event.data, dict):
             if not event.msg_id and {"call_id", "arguments"} <= event.data.keys():
-                # The published runtime sends parallel calls of LangGraph so, before an empty message.
+                # The published runtime sends parallel calls of LangGraph like this, before an empty message.
                 return self._on_payload("plugin_call", event.data)
             plan = event.data.get("plan")
             return (Notice(kind="plan", content=plan) if plan else Notice(kind="data", content=event.data),)

@@ -12,7 +12,7 @@ import msgspec
 from dragoman.adapters.langgraph_questions import (
     DECLINED,
     action_requests,
-    expects_words,
+    expects_text,
     questions_for,
     request_name,
 )
@@ -72,7 +72,7 @@ def resume_value(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> Js
             pass
         case _:
             return DECLINED
-    return text if expects_words(interrupt.value) else parse_json(text)
+    return text if expects_text(interrupt.value) else parse_json(text)
 
 
 def _request_id(interrupt: GraphInterrupt, index: int) -> str:

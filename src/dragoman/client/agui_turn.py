@@ -380,9 +380,9 @@ def _since_last_user(messages: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def _new_messages(known: Sequence[JsonObject], messages: Sequence[JsonObject]) -> list[JsonObject]:
-    """What a snapshot has of the current turn beyond the known messages: servers send whole answers only so.
+    """The messages of the current turn that a snapshot adds: some servers send whole answers only in snapshots.
 
-    A server may show what it has stored before the user's new message: that has nothing new.
+    A snapshot of what was stored before the user's new message adds nothing.
     """
 
     def user_count(each: Sequence[JsonObject]) -> int:

@@ -106,7 +106,7 @@ class SessionHandle(msgspec.Struct, kw_only=True):
     forwarded: Json = None
     """What is meant for the agent alone, for AG-UI."""
     graph_interrupts: tuple[GraphInterrupt, ...] = ()
-    """What a graph waits for that LangGraph's servers serve over AG-UI."""
+    """The open interrupts of a graph that a LangGraph server serves over AG-UI."""
 
 
 class Turn(Protocol):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 class Quota(NamedTuple):
     """A limit that the current request was checked against.
 
-    `unit` is what is counted; empty for requests. The times are None for what is used at the same moment.
+    `unit` is what is counted; empty for requests. The times are None for limits on simultaneous things, such as runs.
     """
 
     name: str

@@ -117,7 +117,7 @@ class SessionClaims(Protocol):
     async def count_abandoned(self) -> int:
         """Count the sessions whose runs' servers are dead."""
 
-    async def count_runs_elsewhere(self, owner: UserId) -> int:
+    async def count_runs_on_other_servers(self, owner: UserId) -> int:
         """Count the owner's sessions with a run that this server does not have."""
 
 

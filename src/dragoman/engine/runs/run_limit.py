@@ -66,11 +66,11 @@ class RunLimit:
             LimitReached: the user has as many unfinished runs as allowed. Raised when the context is entered.
             StoreUnavailable: the runs of other servers cannot be counted.
         """
-        return self._reserve(user, await self.count_elsewhere(user)) if self._max_runs else _NO_RESERVATION
+        return self._reserve(user, await self.count_on_other_servers(user)) if self._max_runs else _NO_RESERVATION
 
     @contextmanager
-    def _reserve(self, user: UserId, elsewhere: int) -> Iterator[None]:
-        self.check(user, elsewhere)
+    def _reserve(self, user: UserId, on_other_servers: int) -> Iterator[None]:
+        self.check(user, on_other_servers)
         self._reserved[user] += 1
         try:
             yield
@@ -83,16 +83,16 @@ class RunLimit:
         """The key of the current request, if it has a token budget."""
         return None if self._budgets is None else self._budgets.limited_key()
 
-    async def count_elsewhere(self, user: UserId) -> int:
+    async def count_on_other_servers(self, user: UserId) -> int:
         """Count the user's runs on other servers. Raises StoreUnavailable."""
         store = self._other_servers() if self._max_runs else None
-        return 0 if store is None else await store.count_runs_elsewhere(user)
+        return 0 if store is None else await store.count_runs_on_other_servers(user)
 
-    def check(self, user: UserId, elsewhere: int) -> None:
+    def check(self, user: UserId, on_other_servers: int) -> None:
         """Raise LimitReached if the user, with so many runs on other servers, may not start or queue another one."""
         if not self._max_runs:
             return
-        left = self._max_runs - self._count_unfinished(user) - self._reserved[user] - elsewhere
+        left = self._max_runs - self._count_unfinished(user) - self._reserved[user] - on_other_servers
         show_quota(Quota("user-runs", self._max_runs, max(0, left - 1), "runs"))
         if left <= 0:
             raise LimitReached(f"too many runs at the same time: at most {self._max_runs}", retry_after_s=RETRY_AFTER_S)

@@ -126,12 +126,12 @@ class WriteAccess:
         self, live: LiveSession, queued: RunQueued, record: IdempotencyRecord | None
     ) -> Done | Moved:
         """Queue a run for another server, durably."""
-        elsewhere = await self._run_limit.count_elsewhere(live.state.owner)
+        on_other_servers = await self._run_limit.count_on_other_servers(live.state.owner)
         if not admission.is_busy(live.state):
             return Moved()
         if len(live.state.queue) >= self._limits.queued_runs:
             raise SessionBusy(f"{self._limits.queued_runs} runs of this session are already queued")
-        self._run_limit.check(live.state.owner, elsewhere)
+        self._run_limit.check(live.state.owner, on_other_servers)
         seq = live.append((queued,), queued.run_id, idempotency_record=record)
         await live.until_durable(seq)
         return Done(seq)

@@ -42,7 +42,7 @@ class _KeyLock:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.execution = asyncio.Lock()
-        """Locked from the look for a record to its commit, also by other servers' requests, whose lock is theirs."""
+        """Held from the lookup of the record to its commit, also for requests whose key another server has locked."""
         self.reference_count = 0
         self.cluster_reservation: tuple[ClusterStore, str] | None = None
         """Where the key is locked for this server, and under which node id."""
@@ -149,7 +149,7 @@ class Idempotency:
 
     @asynccontextmanager
     async def execution_for_other_server(self, record: IdempotencyRecord | None) -> AsyncIterator[None]:
-        """Execute what another server asks for, which has locked the key, until it is durable.
+        """Hold a key while a request is executed that another server, which has locked the key, passed on.
 
         Args:
             record: the record that will be stored; None if the request has no key.

@@ -10,7 +10,7 @@ from dragoman.protocols.a2a.wire import ANSWERS
 
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 FILE_TYPES = ("application/pdf",)
-"""Of those that agents get, the one that callers look for."""
+"""Agents that take files take any; callers look for this type."""
 
 
 def card_of(spec: AgentSpec, url: str, *, has_keys: bool) -> JsonObject:

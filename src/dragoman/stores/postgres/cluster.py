@@ -137,9 +137,9 @@ class PostgresCluster:
         ((count,),) = await self._read("count_abandoned")
         return int(count)
 
-    async def count_runs_elsewhere(self, owner: UserId) -> int:
+    async def count_runs_on_other_servers(self, owner: UserId) -> int:
         """Count the owner's sessions with a run that this server does not have."""
-        ((count,),) = await self._read("count_runs_elsewhere", owner=owner)
+        ((count,),) = await self._read("count_runs_on_other_servers", owner=owner)
         return int(count)
 
     async def session_updates(self, positions: Sequence[tuple[SessionId, Cursor]]) -> Sequence[SessionUpdate]:

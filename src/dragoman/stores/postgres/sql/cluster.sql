@@ -59,7 +59,7 @@ WHERE session_id = %(session)s AND node = %(node)s AND epoch = %(epoch)s
 SELECT count(*) FROM sessions
 WHERE is_running AND (node IS NULL OR node NOT IN (SELECT node FROM nodes WHERE until > now()))
 
--- name: count_runs_elsewhere
+-- name: count_runs_on_other_servers
 SELECT count(*) FROM sessions WHERE is_running AND owner = %(owner)s AND node IS DISTINCT FROM %(node)s
 
 -- name: claim_abandoned
