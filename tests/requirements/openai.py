@@ -74,6 +74,7 @@ REQUIREMENTS = (
         ("usage:sum", "The usage is the sum over the run's model calls, with cached and reasoning tokens"),
         ("stream:equals-json", "The terminal event has the response that JSON answers have"),
         ("stream:ends", "Each stop reason has its status, event and details"),
+        ("stream:too-long", "What is too long for the model is refused, or fails, with `context_length_exceeded`"),
         ("stream:replay", "`starting_after` continues a stream at any event, at any time"),
         ("stream:cut", "After a crash the cut item is incomplete and says which items come again"),
         ("disconnect:cancels", "Closing the connection stops the run, streamed or not"),

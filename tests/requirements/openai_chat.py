@@ -27,6 +27,10 @@ REQUIREMENTS = (
         ("answer:calls", "Calls of the application's tools are `tool_calls` with dense indexes"),
         ("answer:finish", "Each stop reason has its finish reason"),
         ("answer:failed", "A failed run is 500 with `x-should-retry: false`, and in a stream an error and `[DONE]`"),
+        (
+            "answer:too-long",
+            "A conversation that is too long for the model is `context_length_exceeded`, a wrong request",
+        ),
         ("answer:approval", "Approvals: denied in a passing session; a notice in a kept one, which text never grants"),
         ("answer:cut", "What a crash cut off is in no answer; in a stream that showed it already, a notice follows it"),
         ("answer:question", "A question is text, and the next message in the session answers it"),

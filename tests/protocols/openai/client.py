@@ -12,6 +12,8 @@ from tests.protocols.openai.stream import DONE, check, parse
 
 Json = Any
 
+TOO_LONG = {"fail": {"code": "context_too_long", "message": "The conversation is too long for the model"}}
+"""The step of a script that fails as a model does whose context window is full."""
 STATUS_TYPES = {
     401: "authentication_error",
     403: "permission_error",

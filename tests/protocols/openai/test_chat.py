@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.protocols.openai.chat_client import ChatClient, assistant, function_tool, tool_result, user
-from tests.protocols.openai.client import OpenAiClient, call, script
+from tests.protocols.openai.client import TOO_LONG, OpenAiClient, call, script
 from tests.requirements import requirement
 
 PAINT = function_tool("paint", description="Paints.")
@@ -142,6 +142,16 @@ async def test_a_failed_run_is_not_repeated_by_clients(chat: ChatClient) -> None
     reader = await chat.stream(asked)
     assert await reader.end() == {"error": error}
     assert reader.text() == "half"
+
+
+@requirement("openai-chat:answer:too-long")
+async def test_a_conversation_that_is_too_long_for_the_model_is_a_wrong_request(chat: ChatClient) -> None:
+    asked = user(script({"say": "half"}, TOO_LONG))
+    reply = await chat.send(asked)
+    error = reply.json["error"]
+    assert (reply.status, error["type"], error["param"]) == (400, "invalid_request_error", "messages")
+    assert error["code"] == "context_length_exceeded"
+    assert await (await chat.stream(asked)).end() == {"error": error}
 
 
 @requirement("openai-chat:request:messages")

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import openai
 import pytest
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI
@@ -17,7 +18,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from tests.nodejs import run_node
-from tests.protocols.openai.client import call, script
+from tests.protocols.openai.client import TOO_LONG, call, script
 from tests.requirements import requirement
 from tests.servers import SocketServer
 
@@ -110,6 +111,24 @@ async def test_openais_client_does_not_repeat_a_failed_run(socket_server: Socket
         async for _ in await client.chat.completions.create(model="rehearsal", messages=failing, stream=True):
             pass
     await client.close()
+
+
+@requirement("openai-chat:answer:too-long", "openai:stream:too-long")
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+async def test_langchain_knows_a_conversation_that_is_too_long(socket_server: SocketServer, responses: bool) -> None:
+    async with openai.DefaultAsyncHttpxClient() as http:
+        model = ChatOpenAI(
+            model="rehearsal",
+            base_url=f"{socket_server.connection.url}/v1",
+            api_key=SecretStr(socket_server.key("alice")),
+            use_responses_api=responses,
+            http_async_client=http,
+        )
+        with pytest.raises(ContextOverflowError):
+            await model.ainvoke(script(TOO_LONG))
+        if not responses:
+            with pytest.raises(ContextOverflowError):
+                [chunk async for chunk in model.astream(script(TOO_LONG))]
 
 
 @requirement("openai-chat:session:key", "openai-chat:session:list")

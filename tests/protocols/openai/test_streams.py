@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.openai.client import OpenAiClient, approval, call, function, output, script
+from tests.protocols.openai.client import TOO_LONG, OpenAiClient, approval, call, function, output, script
 from tests.protocols.openai.stream import DONE, text_of
 from tests.requirements import requirement
 
@@ -216,6 +216,17 @@ async def test_each_end_has_its_status_and_event(
     assert (response["error"] is not None) == (status == "failed")
     assert code is None or response["error"]["code"] == code
     assert text_of(response) == "so far"
+
+
+@requirement("openai:stream:too-long")
+async def test_input_that_is_too_long_for_the_model_is_refused_unless_something_was_done(alice: OpenAiClient) -> None:
+    body = {"model": "rehearsal", "input": script(TOO_LONG)}
+    assert await alice.refused("POST", "/responses", body) == (400, "context_length_exceeded", "input")
+    streamed = await (await alice.stream(script(TOO_LONG))).end()
+    later = await alice.respond(script(call("add", a=1, b=2), TOO_LONG))
+    for response in (streamed, later):
+        assert (response["status"], response["error"]["code"]) == ("failed", "context_length_exceeded")
+    assert [item["type"] for item in later["output"]] == ["mcp_call"]
 
 
 @requirement("openai:stream:replay")

@@ -44,7 +44,8 @@ from dragoman.protocols.openai.chat_wire import (
     PromptDetails,
     ToolCall,
 )
-from dragoman.protocols.openai.errors import RunFailed
+from dragoman.protocols.openai.errors import ERRORS, RunFailed
+from dragoman.protocols.openai.handlers import error_facts
 from dragoman.protocols.openai.translate import DONE, failure_of, link_to
 
 TextKind = Literal["content", "reasoning_content"]
@@ -262,7 +263,7 @@ class ChatEvents:
 
     def _end(self, stopped: RunStopped) -> bytes:
         if self._created < 0 or stopped.reason not in FINISH_REASONS:
-            return self._fail(failure_of(stopped))
+            return self._fail(failure_of(stopped, "messages"))
         self.is_over = True
         is_called = stopped.reason == "tool_use" and self.calls
         finish_reason: FinishReason = "tool_calls" if is_called else FINISH_REASONS[stopped.reason]
@@ -298,5 +299,5 @@ class ChatEvents:
 
     def _fail(self, failure: RunFailed) -> bytes:
         self.is_over, self.failure = True, failure
-        body = wire.ErrorBody(wire.ErrorFacts(str(failure), "server_error", "", failure.code))
+        body = wire.ErrorBody(error_facts(ERRORS.to_response(failure)))
         return b"data: %b\n\n%b" % (encode_json(body), DONE)

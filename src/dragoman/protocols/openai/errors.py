@@ -63,6 +63,19 @@ class RunFailed(RequestError):
         self.code = code
 
 
+class ContextLengthExceeded(RunFailed):
+    """The conversation is too long for the agent's model.
+
+    LiteLLM and LangChain know this by the words "prompt is too long" and "exceeds the context window".
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            "context_length_exceeded", "The prompt is too long: it exceeds the context window of the model"
+        )
+        self.path = path
+
+
 class ItemNotFound(RequestError):
     """The caller has no such item."""
 
@@ -127,6 +140,7 @@ ERRORS = ErrorTable(
         kit.InvalidBody: ErrorRow(400, "invalid_type", facts=_PATH),
         kit.InternalError: ErrorRow(500, "internal_error"),
         RunFailed: ErrorRow(500, "server_error", facts=("code",)),
+        ContextLengthExceeded: ErrorRow(400, "context_length_exceeded", facts=_PATH),
         InvalidParameter: ErrorRow(400, "invalid_value", facts=("code", "path")),
     }
 )

@@ -23,7 +23,7 @@ from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery, session_headers
-from dragoman.protocols.openai.errors import InvalidParameter, ResponseNotFound
+from dragoman.protocols.openai.errors import ContextLengthExceeded, InvalidParameter, ResponseNotFound
 from dragoman.protocols.openai.handlers import (
     PAGING,
     OpenAiHandlers,
@@ -184,9 +184,17 @@ class ResponseHandlers(OpenAiHandlers):
 
 
 def _terminal(events: ResponseEvents) -> wire.Response:
-    """A response that was read to its end. Raises ResponseNotFound if it has been deleted."""
+    """A response that was read to its end.
+
+    Raises:
+        ResponseNotFound: it has been deleted.
+        ContextLengthExceeded: the input is too long for the model, and nothing was done.
+    """
     if events.response is None or events.response.completed_at is None:
         raise ResponseNotFound
+    error = events.response.error
+    if error is not None and error.code == "context_length_exceeded" and not events.output:
+        raise ContextLengthExceeded("input")
     return events.response
 
 

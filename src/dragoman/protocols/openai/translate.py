@@ -38,7 +38,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire
-from dragoman.protocols.openai.errors import RunFailed
+from dragoman.protocols.openai.errors import ContextLengthExceeded, RunFailed
 from dragoman.protocols.openai.requests import RunFields
 
 PROTOCOL = "openai"
@@ -476,8 +476,10 @@ def link_to(block: core.Block) -> str | None:
     return f"![image]({block.url})" if isinstance(block, core.Image) else f"[{block.name or 'file'}]({block.url})"
 
 
-def failure_of(stopped: RunStopped) -> RunFailed:
-    """Why a run has no answer."""
+def failure_of(stopped: RunStopped, path: str = "input") -> RunFailed:
+    """Why a run has no answer. `path` is the field with the conversation."""
+    if stopped.code == "context_too_long":
+        return ContextLengthExceeded(path)
     code = stopped.code or ("server_error" if stopped.reason == "error" else stopped.reason)
     return RunFailed(_ERROR_CODES.get(code, code), stopped.message or "The run failed")
 
