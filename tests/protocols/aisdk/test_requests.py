@@ -133,7 +133,7 @@ async def test_a_new_chat_begins_with_the_past_that_a_page_holds_and_with_nothin
     past = [user("hello", "u1"), {"id": "a1", "role": "assistant", "parts": parts}]
     forged = await pages.post(chat, *past)
     assert (forged.status, forged.code) == (404, "not_found")
-    assert (await pages.post(chat)).status == 404
+    assert (await pages.request("DELETE", f"/{chat}")).status == 404, "nothing was stored"
     await pages.post(chat, *past, user("go on", "u2"))
     history = await pages.history(chat)
     assert texts(history) == ["hello", "Hi.", "go on", "You said: go on"]
@@ -356,6 +356,9 @@ async def test_wrong_requests_are_refused_in_one_sentence(pages: Pages, chat: st
     await refused(400, "invalid_request", {"id": chat, "messages": [hello], "trigger": "delete"})
     await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "id": "x" * 10**6}]})
     await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": []}] * 10_001})
+    for members in ({"id": chat}, {"id": "new-chat"}, {}):
+        empty = await refused(400, "invalid_request", {"messages": [], **members})
+        assert empty.body == b"messages: expected at least one message"
     await refused(413, "body_too_large", b" " * (16 * 1024 * 1024 + 1))
     for name, part in (("text", {"type": "text", "text": 7}), ("type", {"type": 7}), ("type", {})):
         reply = await refused(400, "invalid_request", {"id": chat, "messages": [{**hello, "parts": [part]}]})

@@ -29,6 +29,7 @@ from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stre
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import Dialect
 from dragoman.protocols.kit.app import AdmitStream
+from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.kit.named_sessions import find_of_agent
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
@@ -47,6 +48,8 @@ class Chats:
 
     async def post(self, request: PostedRequest) -> Response:
         """Answer a page's request with a stream."""
+        if not request.messages and request.chat.trigger != "regenerate-message":
+            raise InvalidBody("expected at least one message", "messages")
         is_new, chat_id = False, request.chat.id
         try:
             if chat_id is None:

@@ -31,7 +31,6 @@ from dragoman.protocols.aisdk import requests
 from dragoman.protocols.aisdk.errors import NothingToAnswer, NothingToRegenerate
 from dragoman.protocols.aisdk.history import shown_id
 from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
-from dragoman.protocols.kit.errors import InvalidBody
 
 RUN_BEGINNING = 1000
 """How many events at the beginning of a run are searched for what started it."""
@@ -87,15 +86,13 @@ class Decisions:
         Raises:
             SessionBusy: it continues another turn than the one that runs.
             NothingToAnswer, NothingToRegenerate: there is nothing of what it asks for.
-            InputAltered, InvalidAnswer, InvalidBody: it is wrong.
+            InputAltered, InvalidAnswer: it is wrong.
         """
         messages = request.messages
         await session.until_durable(session.state.seq)
         known_ids, visible = await self._known_messages(request, session)
         if request.chat.trigger == "regenerate-message":
             return await self._regenerate(request, session, known_ids, visible)
-        if not messages:
-            raise InvalidBody("expected at least one message", "messages")
         last, path = messages[-1], _last_path(messages)
         if last.role != "user":
             return await self._continue(request, session)
