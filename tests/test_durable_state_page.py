@@ -5,7 +5,7 @@ from zipfile import ZipFile
 
 import httpx2
 
-from dragoman.agents.loading import load
+from dragoman.server.loading import load
 from tests.protocols.aap.client import Session
 from tests.protocols.agui.endpoint import an_input
 from tests.protocols.aisdk.client import Pages

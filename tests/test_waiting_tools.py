@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from dragoman.agents.loading import load
 from dragoman.client import AsyncClient, Choice, Question
 from dragoman.core.agent import Run
 from dragoman.core.content import JsonObject, ToolMessage, text_of
 from dragoman.core.events import StopReason
 from dragoman.core.tools import ASK_USER_QUESTION
+from dragoman.server.loading import load
 from tests.client.driver import FEATURES
 from tests.engine.world import ScriptedAgent
 from tests.protocols.a2a.client import said

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("langgraph", reason="the extra langgraph is not installed")
 pytest.importorskip("langchain", reason="langchain is not installed")
 
-from dragoman.agents.loading import LoadError, load
+from dragoman.server.loading import LoadError, load
 from tests.protocols.aap.client import AapClient
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.servers import running_socket_server

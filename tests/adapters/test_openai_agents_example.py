@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dragoman.agents.loading import load
+from dragoman.server.loading import load
 from tests.protocols.aap.client import enabled_tools, grant
 from tests.servers import AppServer
 

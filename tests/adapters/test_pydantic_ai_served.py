@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed")
 
-from dragoman.agents.loading import load
+from dragoman.server.loading import load
 from tests.protocols.aap.client import enabled_tools
 from tests.protocols.agui.endpoint import an_input
 from tests.servers import running_socket_server

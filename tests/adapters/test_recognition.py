@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dragoman.adapters.frameworks import Framework, Refused, load_adapter, needs_argument, no_model, own_runtime
-from dragoman.agents.loading import LoadError, Wrapper, as_agent, load, load_all
 from dragoman.agents.parameters import DeclarationError
 from dragoman.agents.serving import check
 from dragoman.core.agent import Agent
+from dragoman.server.loading import LoadError, Wrapper, as_agent, load, load_all
 
 AGENTS = """
 from agents import Agent, function_tool
@@ -113,7 +113,7 @@ def test_a_file_without_frameworks_imports_none(tmp_path: Path) -> None:
 def served_names(folder: Path, program: str, shown: str = "[each.spec.name for each in found]") -> str:
     """Load a file in a new process. Returns what it prints: by default the names of the agents."""
     load_it = f"found = load_all([{app(folder, program)!r}])"
-    code = f"from sys import modules\nfrom dragoman.agents.loading import load_all\n{load_it}\nprint({shown})"
+    code = f"from sys import modules\nfrom dragoman.server.loading import load_all\n{load_it}\nprint({shown})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=folder)
     return done.stdout.strip()
 

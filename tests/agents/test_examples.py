@@ -7,8 +7,8 @@ import pytest
 
 from dragoman import Agent
 from dragoman.agents.function import FunctionAgent
-from dragoman.agents.loading import load
 from dragoman.core.tools import ASK_USER_QUESTION
+from dragoman.server.loading import load
 from tests.agents.agent_harness import ScriptedModel, agent_harness, call
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

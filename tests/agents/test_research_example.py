@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.loading import load
 from dragoman.core.content import UserMessage
 from dragoman.ports.models import ModelRequest
+from dragoman.server.loading import load
 from dragoman.testing import Scripted, call, play
 from dragoman.testing.scripted import Part
 

@@ -13,10 +13,10 @@ import pytest
 import dragoman
 from dragoman import Agent, Capabilities, McpServer, Run, SelectOption, TextOption, agent, tool
 from dragoman.agents import serving
-from dragoman.agents.loading import LoadError, is_agent, load
 from dragoman.agents.options import DEFAULTS, AgentOptions
 from dragoman.agents.parameters import DeclarationError
 from dragoman.core.tools import AgentSpec, ServerTool, ToolSpec
+from dragoman.server.loading import LoadError, is_agent, load
 from tests.agents.agent_harness import ScriptedModel, agent_harness
 
 DOCS = Path(__file__).parent.parent.parent / "docs"

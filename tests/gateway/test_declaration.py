@@ -13,7 +13,6 @@ import uvicorn
 from structlog.testing import capture_logs
 
 from dragoman import RemoteAgent
-from dragoman.agents.loading import LoadError, as_agent, load, load_all
 from dragoman.agents.parameters import DeclarationError
 from dragoman.client import AsyncClient
 from dragoman.client.codec import SessionHandle
@@ -21,6 +20,7 @@ from dragoman.client.connection import Timeouts
 from dragoman.client.transports import ClientProtocol
 from dragoman.gateway.breaker import CircuitBreaker
 from dragoman.gateway.remote_server import RemoteServer
+from dragoman.server.loading import LoadError, as_agent, load, load_all
 from tests.servers import Listener, running_socket_server
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "remote_agents"

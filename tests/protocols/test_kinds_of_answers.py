@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.loading import load
+from dragoman.server.loading import load
 from tests.asgi_client import DEADLINE_S
 from tests.crash.answer_senders import FORGED, GENUINE, SENDERS, Answer, calling
 from tests.crash.forged import AGENTS_FILE

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dragoman.agents.loading import load
 from dragoman.cli.main import AGENT_KINDS, commands
+from dragoman.server.loading import load
 from dragoman.terminal.first_agents import FIRST_AGENTS
 from tests.terminal.pseudo_terminal import at_terminal
 

@@ -7,11 +7,11 @@ import pytest
 import structlog
 
 from dragoman import Agent, Data, Run, SelectOption, ToolContext, agent, tool
-from dragoman.agents.loading import load
 from dragoman.client import Client
 from dragoman.core.content import Thinking, Usage
 from dragoman.core.events import RunStarted, RunStopped
 from dragoman.ports.models import ModelRequest, ModelUnavailable
+from dragoman.server.loading import load
 from dragoman.testing import AgentFailed, Deny, Pending, Scripted, UnusedAnswers, call, play, play_async, think
 from dragoman.testing.fixtures import ServeAgents
 

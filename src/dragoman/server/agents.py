@@ -160,7 +160,7 @@ async def prepare_agents(
             message for the person at the terminal.
     """
     from dragoman.agents import serving
-    from dragoman.agents.loading import Wrapper
+    from dragoman.server.loading import Wrapper
 
     agents = [*extra_agents, *_load_agents(settings.agents)]
     if settings.rehearsal:
@@ -200,7 +200,7 @@ async def prepare_agents(
 def _load_agents(files: Sequence[str]) -> list[Agent]:
     if not files:
         return []
-    from dragoman.agents.loading import load_all
+    from dragoman.server.loading import load_all
 
     return load_all(files)
 

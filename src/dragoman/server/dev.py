@@ -29,9 +29,9 @@ import structlog
 from watchfiles import PythonFilter, watch
 
 from dragoman import protocols
-from dragoman.agents.loading import is_remote
 from dragoman.server.app import Application
 from dragoman.server.bootstrap_key import announce_ready
+from dragoman.server.loading import is_remote
 from dragoman.server.logging import configure_logging
 from dragoman.server.runner import CannotStart, bind_socket, print_first_steps, serve_socket, url_of
 from dragoman.settings import Settings
@@ -255,8 +255,8 @@ def _load_and_serve(
     sys.dont_write_bytecode = True  # a file saved twice in a second would be taken from the cache
     configure_logging(settings.log_format, settings.log_level)
     from dragoman.agents import serving
-    from dragoman.agents.loading import LoadError, load_all
     from dragoman.agents.parameters import DeclarationError
+    from dragoman.server.loading import LoadError, load_all
 
     for package in pkgutil.walk_packages(protocols.__path__, f"{protocols.__name__}."):
         import_module(package.name)

@@ -169,10 +169,10 @@ async def _serve(
 
 def _to_startup_error(error: Exception, settings: Settings) -> Exception:
     """Convert an expected error to CannotStart; return any other unchanged."""
-    from dragoman.agents.loading import LoadError
     from dragoman.agents.parameters import DeclarationError
     from dragoman.agents.serving import StartFailed
     from dragoman.models.registry import ModelNameError
+    from dragoman.server.loading import LoadError
 
     if isinstance(
         error,

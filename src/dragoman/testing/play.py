@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.agents.loading import as_agent
 from dragoman.client.events import Deny
 from dragoman.core.agent import Agent
 from dragoman.core.answers import compact_json
@@ -36,6 +35,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.models import Model, ModelFailed, ModelRequest
 from dragoman.server.app import build
+from dragoman.server.loading import as_agent
 from dragoman.server.logging import logging_warnings
 from dragoman.settings import Settings
 from dragoman.testing.scripted import Scripted

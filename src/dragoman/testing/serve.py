@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from dragoman.agents.loading import as_agent
 from dragoman.core.agent import Agent
 from dragoman.core.content import Json
 from dragoman.core.ids import UserId
 from dragoman.ports.models import Model
 from dragoman.server.app import Application, build
+from dragoman.server.loading import as_agent
 from dragoman.server.logging import logging_warnings
 from dragoman.server.runner import Server, bind_socket, url_of, uvicorn_config
 from dragoman.settings import Settings

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from dragoman import Agent, Deferred, NeedsApproval, ToolContext, tool
-from dragoman.agents.loading import load
 from dragoman.core.content import ToolMessage, text_of
 from dragoman.core.events import CallParked
 from dragoman.core.headless import APPROVAL_UNAVAILABLE
@@ -14,6 +13,7 @@ from dragoman.core.inputs import Answer, Choice, Decision, Result
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.live_session import LiveSession
+from dragoman.server.loading import load
 from tests.engine.world import CallTool, World, answer_request, open_session, play, reload, user_request
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "tools.md"

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman.agents.loading import load
+from dragoman.server.loading import load
 from tests.conversations import call, calls, script
 from tests.protocols.agentscope.client import (
     AgentScopeClient,

@@ -1,14 +1,12 @@
 """Load agents from Python files: `FILE.py`, or `FILE.py:NAME` for one of them.
 
-Objects of other frameworks are agents too. Their adapters are a layer beside this one, so they are imported by name,
-and only when a file has an object of the framework.
+Objects of other frameworks are agents too. Their adapters are imported only when a file has an object of the framework.
 """
 
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -51,8 +49,10 @@ def load(location: str) -> list[Agent]:
         LoadError: the file does not exist, fails to import, or has no agent.
     """
     if is_remote(location):
+        from dragoman.gateway.remote_agent import from_location
+
         try:
-            return [import_module("dragoman.gateway.remote_agent").from_location(location)]
+            return [from_location(location)]
         except DeclarationError as error:
             name = location.partition("=")[0]  # without the address, which may contain a password
             raise LoadError(f"{name}: {error}") from error
@@ -128,7 +128,8 @@ def as_agent(value: object, name: str) -> Agent | None:
     packages = {each.__module__.partition(".")[0] for each in type(value).__mro__}
     for framework, adapter in ADAPTERS.items():
         if framework in sys.modules and framework.partition(".")[0] in packages:
-            load_adapter = import_module("dragoman.adapters.frameworks").load_adapter
+            from dragoman.adapters.frameworks import load_adapter
+
             wrap: Callable[[object, str], Agent | None] = load_adapter(adapter).as_agent
             return wrap(value, name)
     return None
