@@ -27,7 +27,7 @@ from tests.protocols.aap.client import AapClient, enabled_tools
 from tests.protocols.agui.endpoint import Endpoint, an_input
 from tests.protocols.blade.client import RestClient, socket_client
 from tests.protocols.blade.driver import url_of
-from tests.servers import AppServer, running_server, running_socket_server
+from tests.servers import USERS, AppServer, running_server, running_socket_server
 
 USES = "the {}'s budget of {} tokens a {} is used up; it resets at {} 00:00 UTC"
 
@@ -102,6 +102,21 @@ async def test_a_run_ends_before_its_next_step_and_keeps_the_results_of_its_tool
     assert (await session.history())[-1]["content"] == "42", "the result of the tool"
     (budget,) = await usage(server, server.key("alice"))
     assert (budget["used"], budget["left"]) == (1000, 0)
+
+
+async def test_an_admin_sees_what_each_user_has_used_and_others_do_not(server: AppServer) -> None:
+    session = await server.aap_client("alice").create()
+    await session.post([{"role": "user", "content": spending(600)}], stream="none")
+    answer = await AapClient(server.connection, server.key("admin"), base="").get("/users")
+    assert answer.status == 200, answer
+    shown = {
+        each["user"]: [(budget["period"], budget["limit"], budget["used"]) for budget in each["budgets"]]
+        for each in answer.json["users"]
+    }
+    assert list(shown) == sorted({user for user, _ in USERS.values()})
+    assert shown == {user: [("day", 1000, 600 if user == "alice" else 0)] for user in shown}
+    refused = await AapClient(server.connection, server.key("alice"), base="").get("/users")
+    assert refused.status == 403, refused
 
 
 async def test_each_protocol_refuses_in_its_own_shape(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The server's own endpoints: liveness, readiness, metrics, the audit log, token budgets and the API reference."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from functools import cached_property
 
@@ -14,7 +14,9 @@ from dragoman.asgi.security import Message as Scope
 from dragoman.asgi.security import Receive, Send
 from dragoman.core.audit import AuditEntry
 from dragoman.core.content import JsonObject
+from dragoman.core.ids import UserId
 from dragoman.core.refusals import Invalid
+from dragoman.core.token_budgets import TokenBudget
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.token_budgets import TokenBudgets
@@ -35,7 +37,7 @@ class AuditPage(msgspec.Struct, frozen=True):
 
 
 class BudgetInfo(msgspec.Struct, frozen=True):
-    """A token budget of the caller. `holder` is `user` or `key`, and `period` `day` or `month`."""
+    """A token budget. `holder` is `user` or `key`, and `period` `day` or `month`."""
 
     holder: str
     period: str
@@ -51,6 +53,19 @@ class Usage(msgspec.Struct, frozen=True):
     budgets: list[BudgetInfo]
 
 
+class UserInfo(msgspec.Struct, frozen=True):
+    """A user's token budgets. Empty: no limits, and nothing is counted."""
+
+    user: UserId
+    budgets: list[BudgetInfo]
+
+
+class UserList(msgspec.Struct, frozen=True):
+    """Users, by name."""
+
+    users: list[UserInfo]
+
+
 class OpsHandlers(Handlers):
     """The handlers of one server."""
 
@@ -61,6 +76,7 @@ class OpsHandlers(Handlers):
         extra_status: Callable[[], Mapping[str, str]],
         audit: AuditLog,
         budgets: TokenBudgets,
+        users: Callable[[], Collection[UserId]],
         are_metrics_public: bool,
         exposition: Callable[[], Awaitable[bytes]],
         build_openapi: Callable[[], JsonObject],
@@ -72,6 +88,7 @@ class OpsHandlers(Handlers):
             extra_status: returns members of `/readyz` that do not affect readiness.
             audit: the audit log.
             budgets: the token budgets.
+            users: returns the users that the server knows.
             are_metrics_public: whether `/metrics` needs no key.
             exposition: returns the metrics.
             build_openapi: builds the OpenAPI document; called once, on the first request for it.
@@ -80,6 +97,7 @@ class OpsHandlers(Handlers):
         self._extra_status = extra_status
         self._audit = audit
         self._budgets = budgets
+        self._users = users
         self._are_metrics_public = are_metrics_public
         self._exposition = exposition
         self._build_openapi = build_openapi
@@ -154,7 +172,18 @@ class OpsHandlers(Handlers):
         """
         principal = principal_of(request)
         budgets = await self._budgets.current(principal.user, principal.key_id)
-        return Usage([msgspec.convert(each, BudgetInfo, from_attributes=True) for each in budgets])
+        return Usage([_to_info(each) for each in budgets])
+
+    @endpoint("GET", "/users", scope="admin")
+    async def users(self, _: Request) -> UserList:
+        """Token budgets of all users.
+
+        Of those who have an API key or a profile, without the budgets of their keys. Needs the scope `admin`.
+        """
+        users = sorted(self._users())
+        budgets = await self._budgets.of_users(users)
+        found = zip(users, budgets, strict=True)
+        return UserList([UserInfo(user, [_to_info(each) for each in of_user]) for user, of_user in found])
 
     @endpoint("GET", "/openapi.json", is_open=True, returns="OpenAPI 3.1")
     async def openapi(self, _: Request) -> JsonObject:
@@ -176,6 +205,10 @@ class OpsHandlers(Handlers):
     @cached_property
     def _openapi_document(self) -> JsonObject:
         return self._build_openapi()
+
+
+def _to_info(budget: TokenBudget) -> BudgetInfo:
+    return msgspec.convert(budget, BudgetInfo, from_attributes=True)
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:

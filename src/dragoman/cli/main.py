@@ -22,7 +22,6 @@ from dragoman.settings_loading import format_settings
 if TYPE_CHECKING:
     from dragoman.client import Client
     from dragoman.client.transports import ClientProtocol
-    from dragoman.core.token_budgets import TokenLimits
 
 MAX_EXPIRY_DAYS = 36_500
 MAX_DIGITS = 18
@@ -351,8 +350,7 @@ def keys_list(**flags: FlagValue) -> None:
     rows = [("ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "TOKENS")]
     for key in _send_admin_request(load_settings(flags).settings, ListKeys()).keys:
         times = [_format_minute(at) for at in (key.created_at, key.expires_at, key.last_used_at)]
-        tokens = _format_limits(key.token_limits)
-        rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), *times, tokens))
+        rows.append((key.key_id, key.name, key.user, key.masked, " ".join(key.scopes), *times, str(key.token_limits)))
     for line in format_table(rows):
         click.echo(line)
 
@@ -384,12 +382,7 @@ def keys_limit(which: str, tokens_per_day: int | None, tokens_per_month: int | N
         raise CliError("nothing to change: give --tokens-per-day, --tokens-per-month or both")
     request = LimitKey(which=which, tokens_per_day=tokens_per_day, tokens_per_month=tokens_per_month)
     key = _send_admin_request(load_settings(flags).settings, request).keys[0]
-    click.echo(f"key {key.key_id} ({key.name}, {key.masked}): tokens {_format_limits(key.token_limits)}")
-
-
-def _format_limits(limits: "TokenLimits") -> str:
-    periods = {"day": limits.per_day, "month": limits.per_month}
-    return ", ".join(f"{limit} a {period}" for period, limit in periods.items() if limit) or "-"
+    click.echo(f"key {key.key_id} ({key.name}, {key.masked}): tokens {key.token_limits}")
 
 
 @keys.command("rotate")

@@ -21,6 +21,10 @@ class TokenLimits(msgspec.Struct, frozen=True):
     per_day: int = 0
     per_month: int = 0
 
+    def __str__(self) -> str:
+        periods = {"day": self.per_day, "month": self.per_month}
+        return ", ".join(f"{limit} a {period}" for period, limit in periods.items() if limit) or "unlimited"
+
 
 NO_LIMITS = TokenLimits()
 

@@ -338,6 +338,7 @@ class Application:
             readiness=readiness.check,
             audit=self.audit,
             budgets=self.budgets,
+            users=lambda: self.profiles.users() | {key.user for key in self.keys.all()},
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
             extra_status=lambda: self._extra_status(readiness.reason),
             exposition=self._exposition,

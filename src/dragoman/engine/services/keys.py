@@ -298,8 +298,7 @@ class KeyRing:
             await self._store.limit(cached.key.key_id, limits)
             cached.key = msgspec.structs.replace(cached.key, token_limits=limits)
         self._bus.publish(KEYS_CHANGED_SUBJECT, cached.key.key_id)
-        detail = f"{cached.key.name}, of {cached.key.user}: tokens {limits.per_day} a day, {limits.per_month} a month"
-        await self._record("key.limited", cached.key, detail)
+        await self._record("key.limited", cached.key, f"{cached.key.name}, of {cached.key.user}: tokens {limits}")
         return cached.key
 
     # --- inside ---------------------------------------------------------------------------------------------------

@@ -54,6 +54,10 @@ class ProfileService:
         """A user's profile; an empty one if the user has set nothing."""
         return self._cache.get(user) or Profile(user=user)
 
+    def users(self) -> set[UserId]:
+        """The users who have a profile."""
+        return set(self._cache)
+
     def retention_days(self) -> dict[UserId, int]:
         """The retention of the users' sessions in days, of those who have one of their own."""
         return {each.user: each.retention_days for each in self._cache.values() if each.retention_days is not None}

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -91,6 +92,17 @@ class TokenBudgets:
         now = self._clock.now()
         limits = list(self._limits(user, key_id, now))
         return _budgets(limits, await self._store.get([each.counter for each in limits]), now)
+
+    async def of_users(self, users: Sequence[UserId]) -> list[list[TokenBudget]]:
+        """The budgets of users, in the same order, in one read.
+
+        Raises:
+            StoreUnavailable: the counters cannot be read.
+        """
+        now = self._clock.now()
+        limits = [list(self._limits(user, None, now)) for user in users]
+        used = iter(await self._store.get([each.counter for of_user in limits for each in of_user]))
+        return [_budgets(of_user, list(islice(used, len(of_user))), now) for of_user in limits]
 
     async def require(self, user: UserId, key_id: KeyId | None) -> None:
         """Check that a run may start.

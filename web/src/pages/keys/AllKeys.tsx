@@ -28,7 +28,7 @@ export function AllKeys() {
     const { value, error } = state.value;
     if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
     return (
-        <section class="stack all-keys">
+        <section class="stack of-all">
             <h2>{t("keys.all")}</h2>
             <p class="soft">{t("keys.all-about")}</p>
             <ul class="items dense" aria-label={t("keys.all")}>

@@ -10,8 +10,10 @@ import { Empty, Failed } from "../../components/Empty";
 import { TextField } from "../../components/Field";
 import { Loading } from "../../components/Spinner";
 import { errorMessage, showMessage, showError } from "../../components/Toast";
-import { ago, count, dateTime, t } from "../../i18n";
+import { ago, dateTime, t } from "../../i18n";
 import { AllKeys } from "./AllKeys";
+import { type Budget, BudgetItem } from "./Budget";
+import { UserBudgets } from "./UserBudgets";
 import "../pages.css";
 
 interface ApiKey {
@@ -20,15 +22,6 @@ interface ApiKey {
     readonly masked: string;
     readonly created_at: string;
     readonly last_used_at: string | null;
-}
-
-interface Budget {
-    readonly holder: "user" | "key";
-    readonly period: "day" | "month";
-    readonly limit: number;
-    readonly used: number;
-    readonly left: number;
-    readonly resets_at: string;
 }
 
 const PATH = "/api/user/api-keys";
@@ -76,7 +69,16 @@ export default function Page() {
                         ))}
                     </ul>
                 )}
-                {isAdmin() && <AllKeys />}
+                {isAdmin() ? (
+                    <>
+                        <AllKeys />
+                        <UserBudgets />
+                    </>
+                ) : (
+                    <p class="soft of-all">
+                        {t("keys.not-admin")} <code>dragoman keys create --name admin --scopes admin</code>
+                    </p>
+                )}
             </div>
             {renamed.value !== null && (
                 <Naming
@@ -100,24 +102,7 @@ function Budgets() {
         <ul class="items budgets" aria-label={t("budgets.title")}>
             {budgets.map((each) => {
                 const name = t(`budgets.${each.holder}-${each.period}`);
-                return (
-                    <li key={name} class="card item">
-                        <h2 class="item-text">{name}</h2>
-                        <meter
-                            aria-label={name}
-                            min={0}
-                            max={each.limit}
-                            high={0.9 * each.limit}
-                            optimum={0}
-                            value={Math.min(each.used, each.limit)}
-                        />
-                        <div class="item-facts">
-                            <span>{t("budgets.used", { used: count(each.used), limit: count(each.limit) })}</span>
-                            {each.left === 0 && <span class="badge warning">{t("budgets.used-up")}</span>}
-                            <span>{t("budgets.resets", { when: dateTime(each.resets_at) })}</span>
-                        </div>
-                    </li>
-                );
+                return <BudgetItem key={name} budget={each} name={name} heading="h2" />;
             })}
         </ul>
     );
