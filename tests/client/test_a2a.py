@@ -21,6 +21,7 @@ from dragoman.client import (
     Question,
     RunFailed,
     Text,
+    Thinking,
     Unsupported,
 )
 from dragoman.client.a2a import A2aCodec
@@ -120,6 +121,13 @@ class Scripted(AgentExecutor):
                 await updater.failed(new_text_message("no coffee", role=Role.ROLE_AGENT))
             case "status":
                 await updater.complete(new_text_message("in the status", role=Role.ROLE_AGENT))
+            case "reason":
+                reasoning = new_text_part("because ")
+                reasoning.metadata.update({"adk_thought": True})
+                parts = [reasoning, new_text_part("yes")]
+                await updater.start_work(updater.new_agent_message(parts))
+                await updater.add_artifact(parts, artifact_id="a", last_chunk=True)
+                await updater.complete()
             case _:
                 for index, word in enumerate(["You ", "said ", text]):
                     part = new_text_part(word)
@@ -160,6 +168,21 @@ async def test_an_agent_of_the_official_sdk_answers_in_every_way(official: str, 
             return
         history = [each.text for each in await session.history() if each.role == "assistant"]
         assert history == ["You said hello", "You said this one"]
+
+
+@pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
+async def test_the_reasoning_of_an_adk_agent_is_no_part_of_its_answer(official: str, base: str) -> None:
+    async with AsyncClient(official + base, protocol="a2a") as client:
+        session = await client.create()
+        reply = await session.ask("reason")
+        assert [event for event in reply.events if not isinstance(event, Ended)] == [
+            Notice(kind="status", content="thinking"),
+            Notice(kind="status", content="yes"),
+            Thinking(text="because "),
+            Text(text="yes"),
+        ]
+        if not base:
+            assert [each.text for each in await session.history()] == ["reason", "yes"]
 
 
 @pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])

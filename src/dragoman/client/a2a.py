@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 
 from dragoman.client.a2a_rpc import Rpc, RpcAnswer
-from dragoman.client.a2a_turn import A2aTurn, Artifact, Task, artifact_text
+from dragoman.client.a2a_turn import A2aTurn, Artifact, Task, lengths_of, text_of
 from dragoman.client.codec import (
     SETTINGS,
     Request,
@@ -191,7 +191,7 @@ def to_messages(task: Task) -> Iterable[Message]:
         if each.role == "ROLE_USER" and each.text:
             yield Message(role="user", blocks=(Text(text=each.text),), id=each.message_id)
     for artifact in task.artifacts or ():
-        if text := artifact_text(artifact):
+        if text := text_of(artifact.parts):
             is_cut = (artifact.metadata or {}).get("interrupted") is True
             blocks = (Text(text=text),)
             yield Message(role="assistant", blocks=blocks, id=artifact.artifact_id, interrupted=is_cut, cut=is_cut)
@@ -199,7 +199,7 @@ def to_messages(task: Task) -> Iterable[Message]:
 
 def emitted_lengths(artifacts: Iterable[Artifact]) -> dict[str, int]:
     """What a client knows that has read these artifacts."""
-    return {each.artifact_id: len(artifact_text(each)) for each in artifacts}
+    return {key: length for each in artifacts for key, length in lengths_of(each).items()}
 
 
 def _result(card: Card, body: bytes, kind: type[Value]) -> Value:

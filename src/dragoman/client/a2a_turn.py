@@ -3,7 +3,7 @@
 What was emitted of each artifact is remembered, also beyond a turn, because a stream begins with the whole task.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ from dragoman.client.events import (
     QuestionItem,
     StopReason,
     Text,
+    Thinking,
     Usage,
 )
 from dragoman.client.pending import parse_question
@@ -55,6 +56,17 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
     url: str | None = None
     data: Json = None
     media_type: str | None = None
+    metadata: JsonObject | None = None
+
+    @property
+    def is_thought(self) -> bool:
+        """Whether Google's ADK marks the text as reasoning."""
+        return (self.metadata or {}).get("adk_thought") is True
+
+
+def text_of(parts: Iterable[Part], *, thoughts: bool = False) -> str:
+    """The text of parts, or their reasoning."""
+    return "".join(each.text or "" for each in parts if each.is_thought == thoughts)
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,7 +81,7 @@ class Message(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def text(self) -> str:
         """The text of all parts."""
-        return "".join(each.text or "" for each in self.parts)
+        return text_of(self.parts)
 
 
 class Artifact(msgspec.Struct, frozen=True, rename="camel"):
@@ -149,9 +161,14 @@ def _to_pending(call: JsonObject) -> Pending:
     return Permission(call_id=call_id, name=name, arguments=arguments)
 
 
-def artifact_text(artifact: Artifact) -> str:
-    """The text of an artifact."""
-    return "".join(each.text or "" for each in artifact.parts)
+def lengths_of(artifact: Artifact) -> dict[str, int]:
+    """The lengths of an artifact's text and reasoning, by the keys of `SessionHandle.emitted_lengths`."""
+    text, reasoning = (len(text_of(artifact.parts, thoughts=thoughts)) for thoughts in (False, True))
+    return {artifact.artifact_id: text} | ({_reasoning_key(artifact): reasoning} if reasoning else {})
+
+
+def _reasoning_key(artifact: Artifact) -> str:
+    return f"{artifact.artifact_id} reasoning"
 
 
 class A2aTurn:
@@ -258,11 +275,15 @@ class A2aTurn:
 
     def _on_artifact(self, artifact: Artifact, *, appends: bool) -> Sequence[Event]:
         key, lengths = artifact.artifact_id, self._handle.emitted_lengths
-        emitted, text = lengths.get(key, 0), artifact_text(artifact)
         is_new = key not in lengths or appends
-        new_text = text if appends else text[emitted:]
-        lengths[key] = emitted + len(new_text)
-        events: list[Event] = list(self._steps.add(key, Text(text=new_text))) if new_text else []
+        events: list[Event] = []
+        for kind, of_kind in ((Thinking, _reasoning_key(artifact)), (Text, key)):
+            emitted, text = lengths.get(of_kind, 0), text_of(artifact.parts, thoughts=kind is Thinking)
+            new_text = text if appends else text[emitted:]
+            if new_text or of_kind == key:
+                lengths[of_kind] = emitted + len(new_text)
+            if new_text:
+                events += self._steps.add(key, kind(text=new_text))
         if is_new:
             events += self._content([each for each in artifact.parts if each.text is None], artifact.name)
         if (artifact.metadata or {}).get("interrupted") is True and key not in self._cut:
@@ -274,7 +295,7 @@ class A2aTurn:
         events: list[Event] = []
         for each in parts:
             if each.text:
-                events.append(Text(text=each.text))
+                events.append(Thinking(text=each.text) if each.is_thought else Text(text=each.text))
             elif each.raw is not None and (each.media_type or "").startswith("image/"):
                 events.append(Image(url=f"data:{each.media_type};base64,{each.raw}"))
             elif each.url is not None and (each.media_type or "image/").startswith("image/"):
