@@ -73,11 +73,13 @@ class StoredHistory(NamedTuple):
         known: the message ids of the client's history that the log has, with the event that added each message.
         stored: the user messages of the active branch from event `first_needed` on, oldest first; those of all branches
             if `needs_all_branches`.
+        is_complete: whether the client's history contains all messages that it shows, by what it says or sent before.
     """
 
     state: SessionState
     known: Mapping[str, int] = {}
     stored: Sequence[StoredMessage] = ()
+    is_complete: bool = False
 
     def next_visible(self, seq: int) -> StoredMessage | None:
         """The first user message after event `seq` in the active branch."""
@@ -135,10 +137,10 @@ def has_failed(state: SessionState) -> bool:
 # --- what has to be read ----------------------------------------------------------------------------------------------
 
 
-def first_needed(sent: Sequence[SentMessage], state: SessionState, known: Mapping[str, int]) -> int | None:
+def first_needed(sent: Sequence[SentMessage], known: Mapping[str, int], *, is_complete: bool) -> int | None:
     """The event from which `place` needs the user messages of the active branch; None if it needs none."""
     messages = _user_messages(sent)
-    if not messages or not (known or state.resends_history or begins_answered(sent)):
+    if not messages or not (known or is_complete or begins_answered(sent)):
         return None
     return min(known[each.id] for each in messages if each.id in known) if messages[0].id in known else 0
 
@@ -266,7 +268,7 @@ def _branch_point(sent: Sequence[SentMessage], history: StoredHistory, last: Sto
     edited = [each for each in history.stored if each.has_id(first.id)]
     if edited:
         return _branch_before(next((each for each in edited if each.is_visible), edited[-1]))
-    if history.state.resends_history or any(each.id in history.known for each in sent):  # the beginning has changed
+    if history.is_complete or any(each.id in history.known for each in sent):  # the beginning has changed
         opening = history.next_visible(0)
         return BranchPoint(None if opening is None else opening.seq)
     return BranchPoint()  # the client sends only what is new

@@ -89,7 +89,7 @@ class Thread:
     def history(self, sent: list[SentMessage]) -> StoredHistory:
         known = {each.id: self.known[each.id] for each in sent if each.id in self.known}
         everything = stored_messages(self.log, self.state)
-        first_seq = first_needed(sent, self.state, known)
+        first_seq = first_needed(sent, known, is_complete=self.state.resends_history)
         stored: list[StoredMessage] = []
         if needs_all_branches(sent, self.state, known):
             stored = everything
@@ -99,7 +99,7 @@ class Thread:
                 for each in everything
                 if each.is_visible and each.seq >= first_seq
             ]
-        return StoredHistory(self.state, known, stored)
+        return StoredHistory(self.state, known, stored, self.state.resends_history)
 
     def messages(self) -> list[str]:
         """What the model gets."""

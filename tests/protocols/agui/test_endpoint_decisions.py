@@ -79,7 +79,7 @@ class Thread:
         """Decide a request with all branches of the thread known."""
         run, state = decode_run(json.dumps({**an_input(messages=list(messages)), **fields}).encode()).run, self.state()
         known = {each.id: self.known[each.id] for each in run.messages if each.id in self.known}
-        history = StoredHistory(state, known, stored_messages(self.log, state))
+        history = StoredHistory(state, known, stored_messages(self.log, state), state.resends_history)
         return decide(run, sent_messages(run, SPEC), history)
 
 

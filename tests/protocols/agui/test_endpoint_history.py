@@ -57,11 +57,12 @@ async def test_a_new_text_for_the_newest_message_opens_a_branch(app_server: AppS
 
 @requirement("ag-ui-b:branch:edit")
 async def test_the_only_message_is_edited_with_a_new_id_by_a_client_that_sends_all_it_shows(endpoint: Endpoint) -> None:
+    complete, silent = {"x-message-history": "complete"}, dict[str, str]()
     edited = ["edited", "You said: edited"]
     added = ["first", "You said: first", *edited]
-    for headers, messages in (({"x-message-history": "complete"}, edited), (dict[str, str](), added)):
+    for before, now, messages in ((complete, complete, edited), (silent, complete, edited), (silent, silent, added)):
         thread = str(uuid4())
-        for text in ("first", "edited"):
+        for text, headers in (("first", before), ("edited", now)):
             body = {**an_input(thread=thread, messages=[user(text, text)]), "runId": text}
             assert (await endpoint.run(body, headers=headers)).text == f"You said: {text}"
         assert [each["content"] for each in await endpoint.messages(thread)] == messages

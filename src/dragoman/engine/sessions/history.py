@@ -123,6 +123,8 @@ class History:
         session: SessionView,
         sent: Sequence[SentMessage],
         known: Mapping[str, int],
+        *,
+        is_complete: bool = False,
     ) -> StoredHistory:
         """What `resent_history.place` needs to know, read from no more of the log than that.
 
@@ -130,17 +132,19 @@ class History:
             session: the session.
             sent: the history that its client sends.
             known: those of its message ids that the log has, as `find_message_ids` returns them.
+            is_complete: the client says that it sends all messages that it shows.
         """
         state = session.state
+        is_complete |= state.resends_history
         if resent_history.needs_all_branches(sent, state, known):
             stored = resent_history.stored_messages(await self.events(session, 0), state)
         else:
-            first_seq = resent_history.first_needed(sent, state, known)
+            first_seq = resent_history.first_needed(sent, known, is_complete=is_complete)
             stored = [] if first_seq is None else await self._visible_user_messages(session, first_seq)
         # Contents are compared, large parts included.
         restored = await self._attachments.restore(state.session_id, [each.message for each in stored])
         stored = [each._replace(message=message) for each, message in zip(stored, restored, strict=True)]
-        return StoredHistory(state, known, stored)
+        return StoredHistory(state, known, stored, is_complete)
 
     async def _visible_user_messages(self, session: SessionView, from_seq: int) -> list[StoredMessage]:
         """The user's messages of the active branch from event `from_seq` on, oldest first."""

@@ -73,16 +73,13 @@ def sent_messages(run: RunInput, spec: AgentSpec) -> list[SentMessage]:
     ]
 
 
-def decide(
-    run: RunInput, sent: Sequence[SentMessage], history: StoredHistory, *, is_complete: bool = False
-) -> Decision:
+def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -> Decision:
     """Decide what a run request does.
 
     Args:
         run: the request.
         sent: its messages, as `sent_messages` returns them.
         history: the thread.
-        is_complete: the client says that it sends all messages that it shows.
 
     Raises:
         ResultsMissing: an open interrupt is not covered although the request goes on.
@@ -117,7 +114,7 @@ def decide(
         metadata=run_metadata_from(
             run,
             unknown,
-            resends_history=is_complete or (bool(placement.new) and begins_answered(sent)),
+            resends_history=history.is_complete or (bool(placement.new) and begins_answered(sent)),
             replaces_answer=placement.again is not None and not sent[-1].is_user,
             closed_calls=len(state.calls) if inputs and placement.branch.before_seq is None else 0,
         ),

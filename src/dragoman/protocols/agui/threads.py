@@ -121,8 +121,8 @@ class Threads:
             spec = self._engine.agent_for(session).spec
             sent = decision.sent_messages(run, spec)
             known = reservation.known_messages
-            history = await self._engine.history.compare(session, sent, known)
-            decide = partial(decision.decide, run, sent, history, is_complete=request.is_complete)
+            history = await self._engine.history.compare(session, sent, known, is_complete=request.is_complete)
+            decide = partial(decision.decide, run, sent, history)
             while isinstance(decided := decide(), decision.StopActiveRun):
                 await self._abandoned.stop_active(session)
             match decided:
