@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,8 @@ from tests.core.strategies import NOON
 from tests.stores.contract import ANN, BOB, commit_accepted, new_session_in, session_id
 
 DEADLINE_S = 60
-ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE NOT is_over()) SELECT max(i) FROM n"
+"""A search that ends when `is_over` says so, or when it is interrupted."""
 
 TO_INDEX_OF_0_1_0 = """
     DROP TRIGGER listed_session_created; DROP TRIGGER listed_session_deleted; DROP TRIGGER session_listed;
@@ -48,6 +49,16 @@ TO_INDEX_OF_0_1_0 = """
     INSERT INTO search_texts SELECT (1 << 32) + number - 1, number, 'a text' FROM sessions;
     PRAGMA user_version = 18;
 """
+
+
+@contextmanager
+def set_at_the_end() -> Iterator[threading.Event]:
+    """An event that threads wait for. They end also if the test fails."""
+    event = threading.Event()
+    try:
+        yield event
+    finally:
+        event.set()
 
 
 class Searched(NamedTuple):
@@ -336,41 +347,45 @@ async def test_an_index_of_release_0_1_0_finds_titles_and_texts(tmp_path: Path) 
 async def test_lists_of_other_users_do_not_wait_for_searches(sqlite_database: Database) -> None:
     store = SqliteLog(sqlite_database)
     bobs = await new_session_in(store, 2, owner=BOB)
-    CALLER.set(ANN)
-    searches = [
-        asyncio.create_task(sqlite_database.search(lambda connection: connection.execute(ENDLESS).fetchone()))
-        for _ in range(MAX_SEARCHES_PER_USER)
-    ]
-    await asyncio.sleep(0)
-    async with asyncio.timeout(DEADLINE_S):
-        CALLER.set(BOB)
-        assert await found(store, "", BOB) == [bobs.session_id]
-        for search in searches:
-            search.cancel()
-        await asyncio.wait(searches)
-        assert await found(store, "t", BOB) == [bobs.session_id], "the searches were interrupted"
+
+    def search_endlessly(connection: sqlite3.Connection) -> None:
+        connection.create_function("is_over", 0, is_over.is_set)
+        connection.execute(ENDLESS).fetchone()
+
+    with set_at_the_end() as is_over:
+        CALLER.set(ANN)
+        searches = [asyncio.create_task(sqlite_database.search(search_endlessly)) for _ in range(MAX_SEARCHES_PER_USER)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE_S):
+            CALLER.set(BOB)
+            assert await found(store, "", BOB) == [bobs.session_id]
+            for search in searches:
+                search.cancel()
+            await asyncio.wait(searches)
+            assert await found(store, "t", BOB) == [bobs.session_id], "the searches were interrupted"
 
 
 async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(sqlite_database: Database) -> None:
     store = SqliteLog(sqlite_database)
     await new_session_in(store)
-    release = threading.Event()
-    CALLER.set(ANN)
-    first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
-    rest = [asyncio.create_task(store.recent(ANN, "t", 0, 10)) for _ in range(MAX_SEARCHES_PER_USER - 1)]
-    await asyncio.sleep(0)
-    with pytest.raises(LimitReached, match="too many searches at the same time: at most 8"):
-        await store.recent(ANN, "t", 0, 10)
-    CALLER.set(BOB)
-    other = asyncio.create_task(store.recent(BOB, "t", 0, 10))
-    await asyncio.sleep(0)
-    release.set()
-    async with asyncio.timeout(DEADLINE_S):
-        assert await first
-        assert [found.total for found in await asyncio.gather(*rest)] == [1] * len(rest)
-        assert (await other).total == 0
+    with set_at_the_end() as release:
         CALLER.set(ANN)
-        assert (await store.recent(ANN, "t", 0, 10)).total == 1
+        first = asyncio.create_task(sqlite_database.search(lambda _: release.wait(DEADLINE_S)))
+        rest = [asyncio.create_task(store.recent(ANN, "t", 0, 10)) for _ in range(MAX_SEARCHES_PER_USER - 1)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(LimitReached, match="too many searches at the same time: at most 8"):
+                await store.recent(ANN, "t", 0, 10)
+        CALLER.set(BOB)
+        other = asyncio.create_task(store.recent(BOB, "t", 0, 10))
+        await asyncio.sleep(0)
+        release.set()
+        async with asyncio.timeout(DEADLINE_S):
+            assert await first
+            assert [found.total for found in await asyncio.gather(*rest)] == [1] * len(rest)
+            assert (await other).total == 0
+            CALLER.set(ANN)
+            assert (await store.recent(ANN, "t", 0, 10)).total == 1
 
 
 async def test_users_take_turns_when_they_read() -> None:
