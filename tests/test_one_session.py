@@ -249,6 +249,23 @@ async def test_a_session_deleted_over_one_protocol_is_gone_from_all(
     assert (await protocol_clients.a2a.list(contextId=session.id))["tasks"] == []
 
 
+async def test_what_is_left_when_a_regenerated_answer_is_taken_back_is_the_same_over_every_protocol(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create()
+    for text in ("first", "second"):
+        await session.run(text)
+    shown = await protocol_clients.ag_ui.messages(session.id)
+    await protocol_clients.ag_ui.run(an_input(thread=session.id, messages=shown[:3]))
+    path = f"sessions/sess_{session.id}"
+    newest = (await protocol_clients.blade.get(f"{path}/checkpoints"))[-1]
+    back = await protocol_clients.blade.request("POST", f"{path}/rewind", {"checkpoint_id": newest["checkpoint_id"]})
+    assert back.body["message"] == "second"
+    histories = await protocol_clients.histories_by_protocol(session.id)
+    assert histories["aap"] == ["first", "You said: first"]
+    assert histories == dict.fromkeys(histories, histories["aap"])
+
+
 async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
     session = await protocol_clients.aap.create()
     await session.run("mine")

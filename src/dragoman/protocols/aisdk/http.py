@@ -267,7 +267,7 @@ class _Handlers(Handlers):
             if isinstance(record, LoggedEvent) and isinstance(record.event, MessageAdded):
                 record = await self._engine.attachments.restore_event(session_id, record)
             found.feed(record)
-        messages = found.messages(with_open_turn=shows_open)
+        messages = found.messages(with_open_turn=shows_open or run is None)
         shown = newest_that_fit(messages, limit)
         headers: dict[str, str] = {} if run is None else {"x-dragoman-run": run.run_id}
         if len(shown) < len(messages) or not is_whole:
