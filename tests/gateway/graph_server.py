@@ -19,8 +19,15 @@ from starlette.routing import Route
 from tests.servers import Listener
 
 PAYMENTS = ({"amount": 5}, {"amount": 6})
+PATHS = ("/outcome", "/custom", "/", "/slash/")
 APPROVAL = {"action_requests": [{"name": "pay", "args": each} for each in PAYMENTS], "review_configs": []}
-INTERRUPTS: dict[str, Any] = {"pay": APPROVAL, "ask": {"question": "Which?", "options": ["tea", "mate"]}}
+WHOLE = "pay in one piece"
+"""Lets the model send each call in one piece: LangGraph's server leaves out the arguments, but in its snapshot."""
+INTERRUPTS: dict[str, Any] = {
+    "pay": APPROVAL,
+    WHOLE: APPROVAL,
+    "ask": {"question": "Which?", "options": ["tea", "mate"]},
+}
 
 
 class GraphServer:
@@ -60,8 +67,12 @@ class GraphServer:
             for index, each in enumerate(PAYMENTS if value is APPROVAL else ()):
                 call_id = f"pay-{given.run_id}-{index}"
                 yield core.ToolCallStartEvent(tool_call_id=call_id, tool_call_name="pay")
-                yield core.ToolCallArgsEvent(tool_call_id=call_id, delta=json.dumps(each))
+                if asked[-1] != WHOLE:
+                    yield core.ToolCallArgsEvent(tool_call_id=call_id, delta=json.dumps(each))
                 yield core.ToolCallEndEvent(tool_call_id=call_id)
+                function = core.FunctionCall(name="pay", arguments=json.dumps(each))
+                call = core.ToolCall(id=call_id, function=function)
+                thread[call_id] = core.AssistantMessage(id=call_id, role="assistant", tool_calls=[call])
         else:
             self._answer(thread, "Done.")
         yield core.MessagesSnapshotEvent(messages=[*thread.values()])
@@ -87,7 +98,7 @@ class GraphServer:
         return StreamingResponse(map(encoder.encode, events), media_type=encoder.get_content_type())
 
     def app(self) -> Starlette:
-        return Starlette(routes=[Route(path, self._serve, methods=["POST"]) for path in ("/outcome", "/custom")])
+        return Starlette(routes=[Route(path, self._serve, methods=["POST"]) for path in PATHS])
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """A LangGraph server over AG-UI: it stores messages by their IDs, and its interrupts are the graph's own."""
 
 from collections.abc import AsyncIterator
+from itertools import product
 
 import pytest
 
@@ -9,7 +10,7 @@ pytest.importorskip("ag_ui", reason="AG-UI's package is not installed")
 from dragoman.client import Allow, Answer, AsyncClient, Choice, Deny, Permission, Question
 from dragoman.gateway.remote_agent import RemoteAgent
 from dragoman.gateway.remote_run import UNSEEN_RESULT
-from tests.gateway.graph_server import PAYMENTS, GraphServer, running_graph_server
+from tests.gateway.graph_server import PAYMENTS, WHOLE, GraphServer, running_graph_server
 from tests.servers import SocketServer, running_socket_server
 
 NAMES = ("outcome", "custom")
@@ -23,7 +24,8 @@ async def remote() -> AsyncIterator[GraphServer]:
 
 @pytest.fixture(scope="module")
 async def ours(remote: GraphServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SocketServer]:
-    agents = [RemoteAgent("ag-ui", f"{remote.url}/{name}", name=name) for name in NAMES]
+    paths = {"root": "", "root-slash": "/", "slash": "/slash/", **{name: f"/{name}" for name in NAMES}}
+    agents = [RemoteAgent("ag-ui", f"{remote.url}{path}", name=name) for name, path in paths.items()]
     async with running_socket_server(tmp_path_factory.mktemp("ours"), agents=agents, rehearsal=False) as server:
         yield server
 
@@ -44,6 +46,12 @@ async def test_answers_that_come_in_a_snapshot_only_are_there_once_and_so_are_st
     assert texts == ["hello", "Done.", "stream", "one two", "hello", "Done.", "stream", "one two"]
 
 
+@pytest.mark.parametrize("name", ["root", "root-slash", "slash"])
+async def test_an_endpoint_may_be_the_servers_root_or_end_with_a_slash(client: AsyncClient, name: str) -> None:
+    session = await client.create(name)
+    assert (await session.ask("hello")).text == "Done."
+
+
 async def test_a_server_that_stores_messages_by_their_ids_gets_none_of_them_twice(client: AsyncClient) -> None:
     session = await client.create("outcome")
     await session.ask("hello")
@@ -52,13 +60,14 @@ async def test_a_server_that_stores_messages_by_their_ids_gets_none_of_them_twic
     assert (await session.ask("recall")).text == "hello | stream | recall | recall"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "text"), [*product(NAMES, ("pay", WHOLE))])
 async def test_the_calls_of_one_approval_are_asked_about_one_by_one_and_decided_together(
-    client: AsyncClient, remote: GraphServer, name: str
+    client: AsyncClient, remote: GraphServer, name: str, text: str
 ) -> None:
     remote.resumed.clear()
     session = await client.create(name)
-    await session.ask("pay")
+    reply = await session.ask(text)
+    assert [call.arguments for call in reply.calls] == [*PAYMENTS]
     asked = [each for each in session.pending if isinstance(each, Permission)]
     assert [(each.name, each.arguments) for each in asked] == [("pay", each) for each in PAYMENTS]
     answers: list[Answer] = [Deny(call_id=asked[0].call_id, reason="too much"), Allow(call_id=asked[1].call_id)]

@@ -48,7 +48,7 @@ BASE = "/ag-ui"
 
 
 class AguiCodec:
-    """The codec for one agent's endpoint at the path `endpoint`, or for all agents below `BASE` if that is empty."""
+    """The codec for one agent at exactly the path `endpoint`, or for all agents below `BASE` if that is empty."""
 
     needs_agents = False
     needs_all_answers = True
@@ -107,7 +107,7 @@ class AguiCodec:
     def stop(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Stop the current run."""
         request = Request(
-            method="POST", path=f"{self._path(handle)}/stop/{_quote_segment(handle.id)}", is_idempotent=True
+            method="POST", path=self._extension_path(handle, f"stop/{_quote_segment(handle.id)}"), is_idempotent=True
         )
         return TypedRequest(request, lambda body: decode_flag(body, "stopped"))
 
@@ -132,13 +132,13 @@ class AguiCodec:
     def resume(self, handle: SessionHandle) -> "AguiTurn":
         """Read everything since the user's last message."""
         return AguiTurn(
-            handle, self._post(f"{self._path(handle)}/connect", _request_body(handle), is_idempotent=True), None
+            handle, self._post(self._extension_path(handle, "connect"), _request_body(handle), is_idempotent=True), None
         )
 
     def idempotency_probe(self, handle: SessionHandle) -> TypedRequest[bool]:
         """Find out whether the server recognizes a repeated `runId`: Dragoman servers do, and declare capabilities."""
         return TypedRequest(
-            Request(method="GET", path=f"{self._path(handle)}/capabilities", is_idempotent=True), lambda _: True
+            Request(method="GET", path=self._extension_path(handle, "capabilities"), is_idempotent=True), lambda _: True
         )
 
     def decode_refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> RequestRefused:
@@ -158,6 +158,9 @@ class AguiCodec:
 
     def _path(self, handle: SessionHandle) -> str:
         return self._endpoint or f"{BASE}/{_quote_segment(handle.agent)}"
+
+    def _extension_path(self, handle: SessionHandle, name: str) -> str:
+        return f"{self._path(handle).removesuffix('/')}/{name}"
 
     def _hydration_request(self, handle: SessionHandle) -> Request:
         if not handle.agent and not self._endpoint:

@@ -111,6 +111,8 @@ class AguiTurn:
         self._parent_messages: dict[str, str] = {}
         """The id of the message that a call belongs to, by call id."""
         self._chunked_call_id = ""
+        self._held_calls: dict[str, str] = {}
+        """Calls that ended without arguments, and their loops. LangGraph's server may send these in a snapshot only."""
         self._call_arguments: dict[str, JsonObject] = {}
         self._open_calls: dict[str, str] = {}
         """Tool names of the calls that have no result yet, by call id."""
@@ -151,9 +153,9 @@ class AguiTurn:
                 self._sent_messages = []
                 return ()
             case "RUN_FINISHED":
-                return self._on_run_finished(event)
+                return *self._release_calls(), *self._on_run_finished(event)
             case "RUN_ERROR":
-                return self._on_run_error(event)
+                return *self._release_calls(), *self._on_run_error(event)
             case "MESSAGES_SNAPSHOT":
                 return self._on_snapshot(event.messages)
             case "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_CHUNK" | "TOOL_CALL_END" | "TOOL_CALL_RESULT":
@@ -169,6 +171,8 @@ class AguiTurn:
                 self._handle.graph_interrupts += (from_custom_event(event.value),)
                 return ()
             case kind if kind.startswith(("TEXT_MESSAGE_", "REASONING_", "THINKING_")):
+                if self._held_calls and event.delta:
+                    return *self._release_calls(), *self._on_text(event)
                 return self._on_text(event)
             case _:
                 return _to_notice(event)
@@ -241,7 +245,7 @@ class AguiTurn:
                     message_id = event.message_id or uuid4().hex
                     message = {"id": message_id, "role": "tool", "toolCallId": call_id, "content": event.content}
                     self._handle.messages.append(message)
-                return self._on_tool_result(call_id, event.content, event.subagent_run_id)
+                return *self._release_calls(), *self._on_tool_result(call_id, event.content, event.subagent_run_id)
         return ()
 
     def _begin_call(self, call_id: str, event: _WireEvent) -> None:
@@ -256,7 +260,20 @@ class AguiTurn:
         if self._records_history(loop) and call_id not in self._call_arguments:
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": text or "{}"}}
             self._recorded_message(self._parent_messages.get(call_id, call_id)).setdefault("toolCalls", []).append(call)
+        if not text:
+            self._held_calls[call_id] = loop
+            return ()
         return self._emit_call(call_id, name, text, loop)
+
+    def _release_calls(self, arguments: Mapping[str, str] | None = None) -> Sequence[Event]:
+        """Emit the held calls: those in `arguments` with these, or all without any."""
+        ready = [call_id for call_id in self._held_calls if arguments is None or call_id in arguments]
+        names = self._handle.tool_names
+        return [
+            event
+            for each in ready
+            for event in self._emit_call(each, names[each], (arguments or {}).get(each, ""), self._held_calls.pop(each))
+        ]
 
     def _emit_call(self, call_id: str, name: str, text: str, loop: str) -> Sequence[Event]:
         if call_id in self._call_arguments:
@@ -291,7 +308,8 @@ class AguiTurn:
         if self._is_joined:
             self._call_arguments.clear()
             new = _since_last_user(messages)
-        events = [event for each in new for event in self._replay_message(each)]
+        sent = {call["id"]: call["function"]["arguments"] for each in messages for call in each.get("toolCalls") or ()}
+        events = [*self._release_calls(sent), *(event for each in new for event in self._replay_message(each))]
         for each in messages:
             for call in each.get("toolCalls") or ():
                 self._handle.tool_names[call["id"]] = call["function"]["name"]
@@ -329,7 +347,7 @@ class AguiTurn:
         ]
         for each in outcome.get("interrupts") or ():
             if (interrupt := from_outcome(each)) is None:
-                pending.append(self._to_pending(each))
+                pending.append(_to_pending(each, self._handle.tool_names, self._call_arguments))
             else:
                 self._handle.graph_interrupts = (
                     *(each for each in self._handle.graph_interrupts if not each.is_custom),
@@ -345,19 +363,6 @@ class AguiTurn:
         ended = Ended(reason=reason, run_id=self._run_id, usage=_to_usage(event.usage), pending=self.pending)
         return (*permissions, ended)
 
-    def _to_pending(self, interrupt: JsonObject) -> Pending:
-        """What an interrupt waits for. Interrupts of other servers need not belong to a call."""
-        interrupt_id = str(interrupt.get("id"))
-        call_id = str(interrupt.get("toolCallId") or interrupt_id)
-        name = self._handle.tool_names.get(call_id, "")
-        arguments = self._call_arguments.get(call_id, {})
-        if name == ASK_USER_QUESTION:
-            return parse_question(interrupt_id, arguments)
-        if interrupt.get("reason") == "input_required":
-            return parse_question(interrupt_id, {"questions": [{"question": str(interrupt.get("message") or "")}]})
-        label = name or str(interrupt.get("message") or interrupt.get("reason") or "")
-        return Permission(call_id=interrupt_id, name=label, arguments=arguments)
-
     def _on_run_error(self, event: _WireEvent) -> Sequence[Event]:
         code = event.code or ""
         if code in RESUMABLE_ERROR_CODES:
@@ -371,6 +376,19 @@ class AguiTurn:
         reason = STOP_REASONS.get(code, "error")
         problem = Problem(code, event.message)
         return (Ended(reason=reason, run_id=self._run_id, usage=_to_usage(event.usage), problem=problem),)
+
+
+def _to_pending(interrupt: JsonObject, tool_names: Mapping[str, str], arguments: Mapping[str, JsonObject]) -> Pending:
+    """What an interrupt waits for. Interrupts of other servers need not belong to a call."""
+    interrupt_id = str(interrupt.get("id"))
+    call_id = str(interrupt.get("toolCallId") or interrupt_id)
+    name = tool_names.get(call_id, "")
+    if name == ASK_USER_QUESTION:
+        return parse_question(interrupt_id, arguments.get(call_id, {}))
+    if interrupt.get("reason") == "input_required":
+        return parse_question(interrupt_id, {"questions": [{"question": str(interrupt.get("message") or "")}]})
+    label = name or str(interrupt.get("message") or interrupt.get("reason") or "")
+    return Permission(call_id=interrupt_id, name=label, arguments=arguments.get(call_id, {}))
 
 
 def _since_last_user(messages: Sequence[JsonObject]) -> list[JsonObject]:

@@ -24,8 +24,18 @@ from dragoman.client.transport import Transport
 ClientProtocol = Literal["aap", "ag-ui", "agentscope", "blade", "openai", "openai-chat", "a2a", "run-service"]
 
 
-def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts) -> Transport:
-    """Create the transport for a protocol. Raises ClientError if the URL or the protocol's name is invalid."""
+def create_transport(
+    protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts, *, is_endpoint: bool = False
+) -> Transport:
+    """Create the transport for a protocol. Raises ClientError if the URL or the protocol's name is invalid.
+
+    Args:
+        protocol: what the server speaks.
+        url: its address.
+        key: sent as a bearer token.
+        timeouts: time limits.
+        is_endpoint: whether an AG-UI address without a path is an agent's endpoint, not that of a Dragoman server.
+    """
     expected = f"expected an address such as http://127.0.0.1:8000, got {url!r}"
     try:
         address = urlsplit(url)
@@ -39,7 +49,7 @@ def create_transport(protocol: ClientProtocol, url: str, key: str | None, timeou
         case "aap":
             codec = AapCodec(path) if path else AapCodec()
         case "ag-ui":
-            codec = AguiCodec(path)
+            codec = AguiCodec(address.path if path else "/" * is_endpoint)
         case "agentscope":
             codec = AgentScopeCodec(path) if path else AgentScopeCodec()
         case "blade":

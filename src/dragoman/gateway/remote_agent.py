@@ -95,7 +95,7 @@ class RemoteAgent(FrameworkAgent):
         if address.query or address.fragment:  # which are not sent
             raise DeclarationError("a remote agent's address has no query or fragment: use key=… or headers=…")
         try:
-            self._server = RemoteServer(self.name, protocol, url, key, timeouts)
+            self._server = RemoteServer(self.name, protocol, url, key, timeouts, is_endpoint=not agent)
         except ClientError as error:
             raise DeclarationError(f"a remote agent needs its server's address: {error}") from error
         self._agent = agent

@@ -45,14 +45,32 @@ def error_text(error: Exception) -> str:
 
 
 class RemoteServer:
-    """One server over one protocol. Raises ClientError if the URL is not valid."""
+    """One server over one protocol. Raises ClientError if the URL is not valid.
 
-    def __init__(self, name: str, protocol: ClientProtocol, url: str, key: str | None, timeouts: Timeouts) -> None:
+    Args:
+        name: the name of our agent.
+        protocol: what the server speaks.
+        url: its address.
+        key: sent as a bearer token.
+        timeouts: time limits.
+        is_endpoint: see `create_transport`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        protocol: ClientProtocol,
+        url: str,
+        key: str | None,
+        timeouts: Timeouts,
+        *,
+        is_endpoint: bool = False,
+    ) -> None:
         self.name = name
         """The name of our agent, for logs and metrics."""
         self.protocol: ClientProtocol = protocol
         self.url = url
-        self.transport: Transport = create_transport(protocol, url, key, timeouts)
+        self.transport: Transport = create_transport(protocol, url, key, timeouts, is_endpoint=is_endpoint)
         self.option_names: frozenset[str] = frozenset()
         """The options of the remote agent, as far as they are known."""
         self.has_answered = False
