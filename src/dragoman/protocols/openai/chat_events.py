@@ -44,8 +44,7 @@ from dragoman.protocols.openai.chat_wire import (
     PromptDetails,
     ToolCall,
 )
-from dragoman.protocols.openai.errors import ERRORS, RunFailed
-from dragoman.protocols.openai.handlers import error_facts
+from dragoman.protocols.openai.errors import ERRORS, RunFailed, error_facts
 from dragoman.protocols.openai.translate import DONE, failure_of, link_to
 
 TextKind = Literal["content", "reasoning_content"]

@@ -6,7 +6,8 @@ then hides the message. Official clients repeat 408, 409, 429 and 5xx, so no oth
 
 from dragoman.core import refusals
 from dragoman.protocols.kit import errors as kit
-from dragoman.protocols.kit.errors import ErrorRow, ErrorTable, RequestError
+from dragoman.protocols.kit.errors import ErrorResponse, ErrorRow, ErrorTable, RequestError
+from dragoman.protocols.openai import wire
 
 _TYPES = {
     401: "authentication_error",
@@ -87,6 +88,12 @@ class ItemNotFound(RequestError):
 def error_type(status: int) -> str:
     """The `type` of an error with this HTTP status."""
     return _TYPES.get(status, "invalid_request_error")
+
+
+def error_facts(error: ErrorResponse) -> wire.ErrorFacts:
+    """An error in OpenAI's form."""
+    path, code = str(error.facts.get("path", "")), str(error.facts.get("code", error.code))
+    return wire.ErrorFacts(error.message, error_type(error.status), path, code)
 
 
 _PATH = ("path",)

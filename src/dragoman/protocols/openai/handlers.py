@@ -19,7 +19,7 @@ from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import BODY_ERRORS, COMMON_ERRORS
 from dragoman.protocols.kit.router import Handler
 from dragoman.protocols.openai import wire
-from dragoman.protocols.openai.errors import InvalidParameter, error_type
+from dragoman.protocols.openai.errors import InvalidParameter, error_facts
 from dragoman.protocols.openai.items import SessionItems, user_message
 
 REQUEST_ID = "x-request-id"
@@ -66,12 +66,6 @@ class OpenAiHandlers(Handlers):
 
 _PERMANENT = ("idempotency_key_reused", "insufficient_quota")
 """Errors with a status that official clients repeat within seconds, in vain."""
-
-
-def error_facts(error: ErrorResponse) -> wire.ErrorFacts:
-    """An error in OpenAI's form."""
-    path, code = str(error.facts.get("path", "")), str(error.facts.get("code", error.code))
-    return wire.ErrorFacts(error.message, error_type(error.status), path, code)
 
 
 def write_error(error: ErrorResponse) -> Response:
