@@ -6,8 +6,9 @@ written by any server: the writer claims it first, which takes one statement. A 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from weakref import WeakValueDictionary
 
 from dragoman.core.ids import SessionId
@@ -130,7 +131,7 @@ class SessionClaimer:
         """
         if live.is_clean and live.failure is None and not live.is_remote and self._sessions.waits_for_agent(live):
             live.is_remote, live.claimed_until = True, 0.0
-            self._run_in_background(self._store.abandon_session(live.state.session_id, live.epoch))
+            self._run_in_background(partial(self._store.abandon_session, live.state.session_id, live.epoch))
         elif live.claimed_until and live.failure is None and not self._ownership.is_ours(live):
             live.claimed_until = 0.0
             self._release_in_background(live.state.session_id, live.epoch)
@@ -151,12 +152,12 @@ class SessionClaimer:
         return epoch
 
     def _release_in_background(self, session_id: SessionId, epoch: int) -> None:
-        self._run_in_background(self._store.release_session(session_id, epoch))
+        self._run_in_background(partial(self._store.release_session, session_id, epoch))
 
-    def _run_in_background(self, release: Coroutine[object, object, None]) -> None:
+    def _run_in_background(self, release: Callable[[], Awaitable[None]]) -> None:
         self.release_tasks.start(_suppress_unavailable(release), "release")
 
 
-async def _suppress_unavailable(release: Coroutine[object, object, None]) -> None:
+async def _suppress_unavailable(release: Callable[[], Awaitable[None]]) -> None:
     with suppress(StoreUnavailable):  # the reservation expires after a few seconds anyway
-        await release
+        await release()
