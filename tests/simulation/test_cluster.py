@@ -1,6 +1,7 @@
 """What the simulation found among several servers, each as a test of its own."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,12 +10,15 @@ import pytest
 from dragoman.core import admission
 from dragoman.core.events import RunQueued, SettingsChange
 from dragoman.core.input_checks import InputLimits
+from dragoman.core.inputs import Create
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.cluster import cluster as cluster_module
 from dragoman.engine.cluster import log_tailer as following_module
 from dragoman.engine.cluster.cluster import JOIN_NOTICE_TIMEOUT_S, Cluster
 from dragoman.engine.cluster.log_tailer import REACH_TIMEOUT_S, RETRY_DELAY_S
 from dragoman.engine.cluster.remote_commands import Done, Enqueue
+from dragoman.engine.engine import Engine
+from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.cluster import SessionUpdate
 from tests.engine.world import ANN, PauseGate, open_session, play, send, user_request, wait_for_end
@@ -55,6 +59,69 @@ def test_a_request_of_another_server_that_comes_again_counts_once() -> None:
             await machine.cancel_remaining_tasks()
 
     run(world())
+
+
+@pytest.mark.parametrize("wanted", ["run", "session"])
+def test_a_repeated_request_has_one_effect_though_a_server_joins_in_the_middle(wanted: str) -> None:
+    """The first server was alone when the request reached it, so it locked the key for nobody."""
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        first = simulation.servers[0]
+        assert first is not None
+        live = await first.machine.run(open_session(first.engine))
+        session_id, key = live.state.session_id, IdempotencyKey("key", "fingerprint")
+
+        async def request(engine: Engine) -> bool:
+            """Whether the request had an effect."""
+            async with engine.reserve_key(ANN, key) as earlier:
+                if earlier is not None:
+                    return False
+                if engine is first.engine:
+                    await simulation.start(1)
+                    second = simulation.servers[1]
+                    assert second is not None
+                    assert await second.machine.run(request(second.engine)), "the client asked the new server again"
+                if wanted == "session":
+                    await engine.create(ANN, Create(protocol="test", agent="player"), idempotency_key=key)
+                else:
+                    there = to_live_session(await engine.find_session(ANN, session_id))
+                    await engine.start_run(there, user_request("hello"), by=ANN, idempotency_key=key)
+                    await wait_for_end(there)
+                return True
+
+        with pytest.raises(StoreUnavailable, match="another server started"):
+            await first.machine.run(request(first.engine))
+        assert not await first.machine.run(request(first.engine)), "sent again, it finds what was done"
+        for machine in simulation.machines:
+            await machine.cancel_remaining_tasks()
+
+    run(world())
+
+
+def test_a_server_that_closes_just_after_a_claim_that_it_did_not_use_leaves_no_warning() -> None:
+    """Warnings are errors. A coroutine of a task that is cancelled before its first step would leave one."""
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        await simulation.start(1)
+        server = simulation.servers[0]
+        assert server is not None
+
+        async def claim_and_close() -> None:
+            live = await open_session(server.engine)
+            async with server.engine.write_access.acquire(live):
+                pass
+            await server.engine.cluster.leave()
+
+        await server.machine.run(claim_and_close())
+        for machine in simulation.machines:
+            await machine.cancel_remaining_tasks()
+
+    run(world())
+    gc.collect()
 
 
 def test_servers_that_start_at_the_same_time_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class _KeyLock:
         """Held from the lookup of the record to its commit, also for requests whose key another server has locked."""
         self.reference_count = 0
         self.cluster_reservation: tuple[ClusterStore, str] | None = None
-        """Where the key is locked for this server, and under which node id."""
+        """Where the key is locked for this server, and under which node id; None if there were no other servers."""
         self.run_id: RunId | None = None
         """The run that a request here is about to start."""
 
@@ -68,16 +68,19 @@ class Idempotency:
         """The record to store together with the effect of the request.
 
         Raises:
-            StoreUnavailable: this server lost its lease since, so another one may be processing the request.
+            StoreUnavailable: this server lost its lease since, or another one joined, so another one may be processing
+                the request.
         """
         if key is None:
             return None
         key_lock = self._key_locks.get((owner, key.name))
-        if key_lock is not None and key_lock.cluster_reservation is not None:
-            nodes, node_id = key_lock.cluster_reservation
-            if nodes.node_id != node_id or nodes.lease_remaining_s() <= 0:
-                raise StoreUnavailable("this server lost its lease while processing the request: send it again")
         if key_lock is not None:
+            if key_lock.cluster_reservation is not None:
+                nodes, node_id = key_lock.cluster_reservation
+                if nodes.node_id != node_id or nodes.lease_remaining_s() <= 0:
+                    raise StoreUnavailable("this server lost its lease while processing the request: send it again")
+            elif self._store_unless_alone() is not None:  # the key was reserved while there was nobody to lock it for
+                raise StoreUnavailable("another server started while processing the request: send it again")
             key_lock.run_id = run_id
         return IdempotencyRecord(
             owner=owner,
