@@ -130,6 +130,10 @@ def test_an_unknown_name_is_refused_with_its_source_and_the_closest_name(tmp_pat
             {"DRAIN_S": "nan"},
             "setting drain_s (environment DRAGOMAN_DRAIN_S): expected a number, at least 0, got 'nan'",
         ),
+        (
+            {"HEARTBEAT_S": "inf"},
+            "setting heartbeat_s (environment DRAGOMAN_HEARTBEAT_S): expected at most 1000000000000000, got 'inf'",
+        ),
         ({"AUTH": "maybe"}, "setting auth (environment DRAGOMAN_AUTH): expected true or false, got 'maybe'"),
         ({"AUTH": ""}, "setting auth (environment DRAGOMAN_AUTH): expected true or false, got ''"),
         (
@@ -142,6 +146,14 @@ def test_an_invalid_value_is_refused_with_what_was_expected(
     tmp_path: Path, environ: dict[str, str], message: str
 ) -> None:
     assert refusal({}, {f"DRAGOMAN_{name}": text for name, text in environ.items()}, tmp_path) == message
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan", "-1", "1e400", str(10**15 + 1)])
+def test_every_number_is_finite_not_negative_and_not_too_large(tmp_path: Path, text: str) -> None:
+    numbers = [each for each in all_settings() if each.type in (int, float)]
+    assert len(numbers) > 25
+    for each in numbers:
+        assert f"setting {each.name} (flag {each.flag}): expected" in refusal({each.name: text}, {}, tmp_path)
 
 
 @pytest.mark.parametrize("text", ["auth = 1", "port = true", "port = 1.5", "cors_origins = [1]", "port", "\xff"])

@@ -98,10 +98,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     workers: Annotated[
-        int, doc("processes that share the port; more than one needs `database` or the extra `workers`", ge=1)
+        int, doc("processes that share the port; more than one needs `database` or the extra `workers`", ge=1, le=1024)
     ] = 1
     lease_s: Annotated[
-        float, doc("silence after which other servers on the database take over this server's runs", ge=4)
+        float, doc("silence after which other servers on the database take over this server's runs", ge=4, le=3600)
     ] = 10.0
     synchronous: Annotated[
         Literal["full", "normal"],
@@ -187,6 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         doc(
             "delete sessions this many days after their last change; 0 for never; `dragoman users set` for a user",
             ge=0,
+            le=36_500,
         ),
     ] = 0
     max_runs_per_user: Annotated[int, doc("concurrent runs per user; 0 for no limit", ge=0)] = 1000
@@ -249,10 +250,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         doc("what happens to a run of OpenAI's API when its client disconnects and nobody else is watching"),
     ] = "cancel"
     openai_keep_days: Annotated[
-        int, doc("days for which sessions with a single response of OpenAI's API are kept, which no list shows", ge=1)
+        int,
+        doc(
+            "days for which sessions with a single response of OpenAI's API are kept, which no list shows",
+            ge=1,
+            le=36_500,
+        ),
     ] = 30
     openai_wait_hours: Annotated[
-        int, doc("hours for which a session that is not stored waits for results of the application's tools", ge=1)
+        int,
+        doc(
+            "hours for which a session that is not stored waits for results of the application's tools",
+            ge=1,
+            le=876_000,
+        ),
     ] = 24
     openai_session_headers: Annotated[
         tuple[str, ...],

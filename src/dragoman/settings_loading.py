@@ -18,6 +18,8 @@ OTHER_VARIABLES = (CONFIG_VARIABLE, "DRAGOMAN_UNTESTED")
 """Variables that are no settings. `adapters.frameworks` reads the second one."""
 CONFIG_FILE = "dragoman.toml"
 """Read from the current folder if no other file is named."""
+MAX_NUMBER = 10**15
+"""No setting is larger, so that its value fits into every database, timer and date that it is used with."""
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -123,13 +125,16 @@ def _convert(setting: SettingInfo, raw: object, source: str) -> Json:
             value = [part.strip() for part in raw.split(",") if part.strip()]
         elif bool in (setting.type, *get_args(setting.type)):
             value = _BOOLEANS.get(raw.strip().lower(), raw)
+    masked = "***" if setting.is_secret else repr(raw)
     try:
-        return msgspec.convert(value, Annotated[setting.type, setting.meta], strict=not isinstance(raw, str))
+        converted = msgspec.convert(value, Annotated[setting.type, setting.meta], strict=not isinstance(raw, str))
     except msgspec.ValidationError as error:
-        masked = "***" if setting.is_secret else repr(raw)
         raise SettingsError(
             f"setting {setting.name} ({source}): expected {describe_expected_value(setting)}, got {masked}"
         ) from error
+    if isinstance(converted, int | float) and converted > MAX_NUMBER:  # also `inf`, which msgspec accepts
+        raise SettingsError(f"setting {setting.name} ({source}): expected at most {MAX_NUMBER}, got {masked}")
+    return converted
 
 
 def describe_expected_value(setting: SettingInfo) -> str:

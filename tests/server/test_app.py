@@ -11,17 +11,20 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from dragoman import Agent
 from dragoman.server import app as server_app
 from dragoman.server import logging
 from dragoman.server.app import Application
-from dragoman.settings import Settings, SettingsError
+from dragoman.settings import Settings, SettingsError, all_settings
+from dragoman.settings_loading import MAX_NUMBER
 from dragoman.stores.sqlite.database import FolderInUse
 from tests.agents.agent_harness import ScriptedModel
 from tests.asgi_client import Exchange
 from tests.conversations import script
 from tests.protocols.aap.client import AapClient
+from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
@@ -265,3 +268,17 @@ async def test_a_secret_option_is_in_no_log_even_if_an_agent_raises_it(tmp_path:
     assert failed[0]["session_id"] == session.id
     assert CANARY not in out.getvalue()
     assert secret not in out.getvalue()
+
+
+async def test_a_server_with_every_number_at_its_maximum_works(tmp_path: Path) -> None:
+    numbers = [each for each in all_settings() if each.type in (int, float) and each.name not in ("port", "workers")]
+    largest = {each.name: each.type(MAX_NUMBER if each.meta.le is None else each.meta.le) for each in numbers}
+    with capture_logs() as logs:
+        async with running_server(tmp_path, **largest) as server:
+            session = await server.aap_client("alice").create()
+            assert (await session.run("hello")).text
+            response = await OpenAiClient(server.connection, server.key("alice")).respond("hello", store=False)
+            assert response["status"] == "completed"
+            await server.stop()
+            await server.start()  # what expires at a time is looked for at the start
+    assert [each for each in logs if each["log_level"] in ("warning", "error")] == []

@@ -26,12 +26,14 @@ def migrate_database(settings: Settings) -> tuple[int, int]:
     """Migrate the database, and return its schema version before and after.
 
     Raises:
-        DatabaseCommandError: a server uses the database, it is from a newer release, or it cannot be used.
+        DatabaseCommandError: a server uses the database, it is from a newer release, or it cannot be used; a data
+            folder contains none.
     """
     with _located(settings, f"cannot use the data folder {settings.folder}") as settings:
         if settings.database is not None:  # servers of the previous release may keep running: migrations take a lock
             with closing(open_postgres(settings.database, access="unlocked")) as shared:
                 return shared.schema_versions
+        _require_data(settings)
         with closing(Database(settings.folder)) as database:
             return database.schema_versions
 
