@@ -122,6 +122,7 @@ CASES: dict[int, Case] = {
         (
             f"{AAP}/test_transport.py::test_a_foreign_a_deleted_and_an_unknown_session_get_the_same_404",
             "test_only_the_owner_can_answer_a_question_and_foreign_sessions_look_unknown",
+            "test_another_user_sees_and_changes_nothing_and_cannot_tell_what_exists",
         ),
     ),
     16: Case("key revoked during a stream", ("test_a_stream_whose_key_is_revoked_ends_whole_within_five_seconds",)),
