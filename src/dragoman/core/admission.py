@@ -210,7 +210,7 @@ def with_listing(settings: SessionSettings, request: Submit, change: SettingsCha
 def queue_run(
     state: SessionState, spec: AgentSpec, request: Submit, change: SettingsChange, new_id: NewId, limits: InputLimits
 ) -> Admission:
-    """Queue the request's messages and its change behind the active run.
+    """Queue the request's messages and its change after the active run.
 
     Raises:
         SessionBusy: the request has answers, which cannot wait, or too many runs are queued.
@@ -256,7 +256,7 @@ def admit(
         request: the input.
         change: the request's change of settings, as `check_change` returned it.
         by: the user who answers, for the record.
-        resolved: those call ids of the answers that the log knows as settled.
+        resolved: the call ids in the answers that are already settled in the log.
         new_id: makes ids.
         limits: of the run's tools.
 
@@ -449,13 +449,13 @@ def _settle_call(
 
 
 def _check_edited(call: OpenCall, arguments: JsonObject | None, spec: AgentSpec) -> JsonObject | None:
-    """The arguments with which a call is allowed, if they are not its own.
+    """The arguments with which a call is allowed, if the user edited them.
 
-    A tool checks its arguments when it runs, too, which is what happens to a tool that only a sub-agent has, and to one
-    whose parameters have a schema that is not supported here.
+    Tools check their arguments again when they run. That is the only check for a tool that only a sub-agent has, and
+    for one whose parameters have a schema that is not supported here.
 
     Raises:
-        InvalidAnswer: the call is none that the server asks about before it runs it, or the tool does not take them.
+        InvalidAnswer: the server does not ask for permission for this call, or the tool does not accept the arguments.
     """
     if arguments is None or arguments == call.call.input:
         return None
@@ -476,7 +476,7 @@ def _mismatch(parameters: JsonObject, arguments: JsonObject) -> str | None:
 
 
 def _kept_answer(call: OpenCall, answer: Answer, by: str, new_id: NewId) -> AnswerGiven:
-    """The record of an answer that whoever asked gets, and that settles nothing. Raises InvalidAnswer."""
+    """The record of an answer that is kept for whoever asked, and does not settle the call. Raises InvalidAnswer."""
     call_id = call.call.call_id
     if isinstance(answer, Decision):
         if answer.arguments not in (None, call.call.input):
@@ -493,7 +493,7 @@ def _kept_answer(call: OpenCall, answer: Answer, by: str, new_id: NewId) -> Answ
 
 
 def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
-    """Check that the call takes such an answer, whichever protocol brings it. Every call may be denied.
+    """Check that the call accepts this kind of answer, over any protocol. Every call can be denied.
 
     A permission is granted. A question is answered and never granted. A client tool's call gets a result or an error.
 

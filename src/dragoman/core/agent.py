@@ -1,4 +1,4 @@
-"""The contract between the engine and agents: how an agent is run, and what it can do meanwhile. Pure: types only.
+"""The contract between the engine and agents: how an agent is run, and what it can do during a run. Pure: types only.
 
 The engine implements `Run`; `dragoman.agents` contains the agents. An agent keeps no state between two runs: it reads
 what it needs to continue from the history.
@@ -270,7 +270,7 @@ class Run(Protocol):
         """Yield to other tasks, and wait while too much of this run is not durable yet."""
 
     def repeat_step(self) -> None:
-        """Close the open message as `cut`: what it says is void, and the next message repeats the step.
+        """Close the open message as `cut`: its content is void, and the next message repeats the step.
 
         The calls that were requested or recorded since the last step are dropped. Nothing happens without a message.
         """
@@ -316,7 +316,7 @@ class Run(Protocol):
 
         Args:
             below: the beginning of the keys.
-            after: only keys behind this one, to continue.
+            after: only keys after this one, for the next page.
             limit: maximum number of values.
         """
 
@@ -324,7 +324,7 @@ class Run(Protocol):
         """The enabled tools, as a model receives them: the application's and the agent's own."""
 
     async def turn(self) -> Sequence[Message]:
-        """This loop's messages since the last user message, that one included. A sub-agent's loop: all of them.
+        """This loop's messages from the last user message on. A sub-agent's loop: all of them.
 
         A message that a crash cut off is left out, because its step is repeated. A call that was repeated with the
         user's permission after a crash has the result of its repetition.

@@ -30,7 +30,7 @@ STOPPED_RESULT = "Tool call cancelled: the run was stopped"
 RAW_LIMIT = 4 * 1024 * 1024
 """Bytes of a tool's return value that are stored in addition to its text."""
 RESULT_LIMIT = 1024 * 1024
-"""Characters of a tool's text result. A longer text is truncated and says so."""
+"""Characters of a tool's text result. A longer text is truncated, with a note."""
 BLOCK_LIMIT = 1000
 """Blocks in a tool's result."""
 MEDIA_LIMIT = 16 * 1024 * 1024
@@ -87,7 +87,7 @@ def settle_with_value(
     *,
     private: Json | msgspec.UnsetType = msgspec.UNSET,
 ) -> CallSettled:
-    """The event that gives a call what its tool returned. A value that cannot be written as JSON makes it fail."""
+    """The event that settles a call with its tool's return value. The call fails if JSON cannot represent the value."""
     try:
         content = result_content(value)
         has_raw = isinstance(content, str) and (not isinstance(value, str) or object_with_meta(value) is not value)

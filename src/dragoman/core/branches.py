@@ -59,7 +59,7 @@ def newest_branch_with(branches: Sequence[Branch], entry: Entry) -> Branch:
 
 
 def entries_until(entries: Sequence[E], checkpoint: E, *, include_turn: bool) -> list[E]:
-    """A branch's entries before a checkpoint; with `include_turn`, also that entry and all that it led to."""
+    """A branch's entries before a checkpoint; with `include_turn`, also that entry and what followed from it."""
     place = entries.index(checkpoint)
     if not include_turn:
         cut = checkpoint.rewind_seq or checkpoint.first_seq

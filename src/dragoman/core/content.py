@@ -16,8 +16,8 @@ JsonObject = dict[str, Any]
 B = TypeVar("B")
 
 DEPTH_LIMIT = 100
-"""Maximum nesting of lists and objects in a value. A deeper value could be encoded in one place of the program but not
-decoded in another, because both use what is left of the same stack."""
+"""Maximum nesting of lists and objects in a value. Encoders and decoders recurse on their caller's stack, so a deeper
+value could be encoded in one place of the program and fail to decode in another."""
 TOO_DEEP = f"expected at most {DEPTH_LIMIT} levels of lists and objects"
 
 
@@ -64,7 +64,7 @@ class File(msgspec.Struct, frozen=True, tag="file"):
 
 
 def file_of(url: str, media_type: str, name: str | None = None) -> File:
-    """A file, which is audio or video if its media type says so."""
+    """A file, marked as audio or video according to its media type."""
     kinds: dict[str, Literal["audio", "video", "file"]] = {"audio": "audio", "video": "video"}
     media = kinds.get(media_type.partition("/")[0].lower(), "file")
     return File(url=url, media=media, media_type=media_type, name=name)
@@ -125,8 +125,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="user"):
     """A message of a person. `content` keeps the form in which it was sent: a string or blocks.
 
-    `client_id` is the client's own id of the message, which alone identifies nothing (shared rules, 13). `metadata` is
-    what the application keeps with the message; no agent reads it.
+    `client_id` is the client's own id for the message, which need not be unique (shared rules, 13). `metadata` is what
+    the application stores with the message; no agent reads it.
     """
 
     id: MessageId

@@ -1,6 +1,6 @@
 """The events of a session's log. Each is durable before anyone sees it; all state is folded from them. Pure.
 
-An event has no position and no time of its own; `LoggedEvent` adds them. Payloads are JSON and stored as they were
+An event has neither a position nor a time; `LoggedEvent` adds them. Payloads are JSON and stored as they were
 encoded. A field may be added with a default but never renamed, because old logs stay readable.
 """
 
@@ -301,7 +301,7 @@ class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """A call waits for the application from here on, although it was opened as one that does not.
 
     `kind` is what it waits for; None: a crash interrupted it, and the user decides whether it runs again. `note` is
-    what the application is told: of a question the questions, in the form of the arguments of `AskUserQuestion`. The
+    what the application sees: for a question, its questions in the form of the arguments of `AskUserQuestion`. The
     answer does not settle the call: it is kept for the agent or the tool that asked.
     """
 

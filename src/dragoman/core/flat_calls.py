@@ -83,7 +83,7 @@ class FlatCalls:
         return (logged,)
 
     def end(self) -> Sequence[LoggedEvent]:
-        """The events after the last one of a log that goes on."""
+        """The remaining events at the end of a log that may still grow."""
         return () if self._end_of_step is None else (self._end_of_step,)
 
     def _close_step(self, logged: LoggedEvent) -> Sequence[LoggedEvent]:

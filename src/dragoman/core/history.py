@@ -33,7 +33,7 @@ class EarlierCall(NamedTuple):
 
 
 _MESSAGE_EVENTS = frozenset({MessageAdded, MessageOpened, BlockClosed, CallOpened, MessageClosed, CallSettled})
-"""Asked first: for structs, a look-up is cheaper than a class pattern that does not match."""
+"""Checked first: for structs, a set lookup is cheaper than a class pattern that does not match."""
 
 
 class Assembler:

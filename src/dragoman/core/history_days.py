@@ -93,7 +93,7 @@ class DayFinder:
     def _visible_days(self, logged: LoggedEvent) -> Sequence[date]:
         """The days of the messages that this event proves to be visible.
 
-        For user messages, the start of their run proves it: it says whether a person wrote them.
+        For user messages, the start of their run proves it: it records whether a person wrote them.
         """
         match logged.event:
             case MessageAdded(message=core.UserMessage(loop="root")) if self._is_in_branch(logged.seq):

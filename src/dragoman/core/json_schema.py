@@ -1,8 +1,8 @@
 """Validation of JSON values against the part of JSON Schema that agents' answers need. Pure.
 
-The assertions of draft 2020-12, but for those that take a pattern or look at other branches: a regular expression of a
-client's could keep the whole server busy. A schema that uses one of those is refused, never half obeyed. For the same
-reason all looking has a bound: the schema is a client's, the value a model's.
+Supports the assertions of draft 2020-12, except for those that take a pattern or depend on other branches: a client's
+regular expression could block the server. A schema that uses one of those is refused, never applied in part. Checks are
+limited in number for the same reason: the schema comes from a client, the value from a model.
 """
 
 import json
@@ -39,8 +39,8 @@ UNSUPPORTED = frozenset(
     }
 )
 MAX_CHECKS = 30_000
-"""Maximum number of checks for one value: a schema that refers to itself twice could take forever. They keep the event
-loop, and with it every user, waiting for less than a second."""
+"""Maximum number of checks for one value: a schema that refers to itself twice could take forever. This many block the
+event loop, and so every user, for less than a second."""
 
 SubschemaCheck = Callable[[Json, Json, str], str | None]
 """Checks the value at a path against a subschema. Returns how it does not match; None if it does."""
@@ -82,11 +82,11 @@ def check_schema(schema: Json, path: str = "output_schema", *, unsupported: froz
 
     Args:
         schema: the value.
-        path: where it stands, for messages.
+        path: its location, for messages.
         unsupported: the keywords to refuse; validation ignores the `UNSUPPORTED` ones that are not among them.
 
     Raises:
-        Invalid: it is not, or it asks for what is not supported.
+        Invalid: it is not a schema, or it uses an unsupported keyword.
     """
     if not isinstance(schema, dict):
         raise Invalid("expected a JSON Schema, which is an object", path=path)

@@ -23,9 +23,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     locale: str | None = None
     """A language tag such as `de` or `zh-CN`."""
     retention_days: int | None = None
-    """After how many days without change sessions are deleted; 0: never; None: as the server's setting says."""
+    """After how many days without change sessions are deleted; 0: never; None: the server's setting applies."""
     tokens_per_day: int | None = None
-    """How many tokens runs may use in a day; 0: any number; None: as the server's setting says."""
+    """How many tokens runs may use in a day; 0: any number; None: the server's setting applies."""
     tokens_per_month: int | None = None
     """The same for a month."""
 

@@ -1,9 +1,9 @@
-"""What a history that a client resends asks for: which of its messages are new, and where they branch off. Pure.
+"""Interprets a history that a client resends: which of its messages are new, and where they branch off. Pure.
 
 Clients of some protocols send the whole conversation with every request. This module is the only place that compares it
 with the stored one, so the rules for edits, retries, regeneration and branches are all here: `place` finds the stored
-messages that the client shows, and what follows them in the client's history is new. What the client does not show is
-left behind on a branch. Source: shared rules, 13, 15.
+messages that the client shows, and what follows them in the client's history is new. What the client does not show
+stays on a branch that is no longer active. Source: shared rules, 13, 15.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -171,7 +171,7 @@ def stored_messages(events: Iterable[LoggedEvent], state: SessionState) -> list[
 
 
 def answered_length(sent: Sequence[SentMessage]) -> int:
-    """The length of the client's history without the user messages at its end, which nothing has answered there."""
+    """The length of the client's history without the unanswered user messages at its end."""
     length = len(sent)
     while length and sent[length - 1].is_user:
         length -= 1
@@ -189,7 +189,7 @@ def _user_messages(sent: Iterable[SentMessage]) -> list[SentMessage]:
 
 
 def _shown_answers(sent: Iterable[SentMessage], known: Mapping[str, int]) -> dict[str, list[int]]:
-    """The stored messages that the client shows behind each user message."""
+    """The stored messages that the client shows after each user message."""
     shown: dict[str, list[int]] = {}
     current: list[int] = []
     for message in sent:

@@ -36,7 +36,7 @@ MAX_TASK_DEPTH = 8
 """How many background tasks may follow from each other."""
 NOT_SERVED = "missed: no server has the agent {agent!r}"
 _VERSION_DIGIT = 14
-"""Where a UUID says its version. Source: RFC 9562, section 4.2."""
+"""Index of the version in a UUID's text. Source: RFC 9562, section 4.2."""
 _DECLARED = UUID("6f1c3c52-1f0e-5a0c-9b43-0d6a5e0f7a11")
 """The namespace of the ids of schedules that agents declare."""
 
@@ -82,7 +82,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackgroundTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Work that an agent starts in a session of its own; its own session gets the result later.
+    """Work that an agent starts in a separate session; the agent's session gets the result later.
 
     `task_id` is the id of the call that starts it, and also that of the new session. `depth` counts the background
     tasks that led to it, with itself.
@@ -120,7 +120,7 @@ def validate(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def for_task(task: BackgroundTask, now: datetime) -> Schedule:
-    """The schedule that stands for a background task.
+    """The schedule that represents a background task.
 
     Raises:
         Invalid: there is nothing to do, or too many tasks led to this one.

@@ -1,4 +1,4 @@
-"""The past with which a session begins: messages that a client brings, checked as a whole. Pure."""
+"""Checks of seeds, the messages with which a client begins a session. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from dragoman.core.tools import AgentSpec
 
 
 def check_seeds(spec: AgentSpec, seeds: Sequence[Message], limits: InputLimits, earlier: int = 0) -> set[CallId]:
-    """Check messages of a past. Returns the calls that are open; only the last answer may have any.
+    """Check seeds together. Returns the calls that are open; only the last answer may have any.
 
     Args:
         spec: the session's agent.
         seeds: the messages.
         limits: of one session.
-        earlier: how many messages its past has already.
+        earlier: the number of seeds that the session has already.
 
     Raises:
         Invalid: they do not fit the agent, the limits or each other.

@@ -169,7 +169,7 @@ class SessionState(msgspec.Struct, kw_only=True):
     fallback_title: str = msgspec.field(default="", name="opening")
     """The beginning of the user's first message; empty before there is one."""
     resends_history: bool = False
-    """Whether a client has sent its whole history with new messages, so that what it omits is meant to be gone."""
+    """Whether a client has sent its complete history with new messages, so that what it omits counts as removed."""
     shared_state_seq: int | None = None
     """The last event with a shared state (shared rules, 33); 0 before there is one. None: an earlier release did not
     record it."""

@@ -1,4 +1,4 @@
-"""What a turn did and when: its runs, model steps, calls and waits, as its part of the log says. Pure.
+"""The timeline of a turn: its runs, model steps, calls and waits, as recorded in its part of the log. Pure.
 
 Times are those of the events: a step begins when its message is opened, a call runs from its start to its result.
 Values that only agents see (`private`, `provider_data`) are left out.
@@ -37,7 +37,7 @@ from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
 
 
 class RunSpan(msgspec.Struct, kw_only=True):
-    """A run. Without `ended_at` it goes on. `resumed_at`: when other processes continued it after a restart."""
+    """A run. Without `ended_at` it is still active. `resumed_at`: when other processes continued it after a restart."""
 
     run_id: RunId
     first_seq: int

@@ -1,7 +1,7 @@
 """The turns of a session: which runs belong together. Pure.
 
-A turn begins with a run that brings a user's message. It includes the runs after it that only bring answers to its
-calls, whichever protocols they come from. A run with answers and a message begins a turn.
+A turn begins with a run that has a user's message. It includes the later runs that only have answers to its calls, over
+any protocol. A run with both answers and a message begins a turn.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class TurnRun(NamedTuple):
         run_id: the run.
         first_seq: the event that started it.
         last_seq: the event that stopped it; None if it has not stopped yet.
-        has_message: whether it brings a user's message, so that the turn begins with it.
+        has_message: whether it has a user's message, so that the turn begins with it.
     """
 
     run_id: RunId
@@ -40,7 +40,7 @@ class Turn(NamedTuple):
 
     @property
     def newest(self) -> TurnRun:
-        """The run that brought the last answers, or the message if there were none."""
+        """The run with the last answers, or with the message if there were none."""
         return self.runs[-1]
 
     def includes(self, run_id: RunId) -> bool:

@@ -1,7 +1,7 @@
 """UI schema 2.0: compiles the user interface that an agent writes into a tree that every renderer accepts.
 
-One compiler for live events and for histories. What comes out holds to the schema, or is None: a bad hint never fails
-a run. Pure.
+One compiler for live events and for histories. The result conforms to the schema or is None: an invalid card never
+fails a run. Pure.
 
 Source: seed 002, "UiSchemaRenderer"; the run service's specification, A.8.
 """
@@ -192,16 +192,16 @@ def compile_card(card: Json, locale: str = "en") -> JsonObject | None:
 
 
 def check_card(card: Json, locale: str = "en") -> tuple[JsonObject | None, list[str]]:
-    """The renderer tree of an agent's user interface, and what was wrong with the agent's.
+    """The renderer tree of an agent's user interface, and what was wrong with the interface.
 
     A root that is no container is put into a stack. A wrong optional member is removed; a number in place of a text is
     written as one, and an image without `alt` gets an empty one. Any other wrong node, and a node of an unknown type,
     becomes its `content` or `label` as text, or is left out. More than `MAX_LEVELS` levels or `MAX_NODES` nodes are
-    cut, and a caption says so.
+    replaced by a caption.
 
     Args:
         card: the tree with its root, or the root node alone.
-        locale: stands where the agent names none.
+        locale: the one to use if the agent names none.
 
     Returns:
         The tree, None if nothing of it is left; and for the agent's author the path and the reason of each fault.
