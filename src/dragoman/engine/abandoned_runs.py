@@ -39,7 +39,7 @@ class AbandonedRuns:
         self._stopping: dict[SessionId, asyncio.Task[bool]] = {}
 
     def stop(self, session: SessionView, run_id: RunId) -> None:
-        """Stop a run that nobody reads, in a task of its own: the request's task is being cancelled."""
+        """Stop a run that nobody reads, in a separate task: the request's task is being cancelled."""
         if session.reader_count:
             return
         session_id, lease = session.state.session_id, ExitStack()
@@ -78,7 +78,7 @@ class AbandonedRuns:
         """Stop the active run if a client of this protocol started it and nobody reads it any more.
 
         Raises:
-            SessionBusy: another protocol's client started it, it is still read, or runs are queued behind it.
+            SessionBusy: another protocol's client started it, it is still read, or runs are queued after it.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + DISCONNECT_GRACE_S

@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 class Deadlines:
-    """Stops the runs of one protocol at their deadlines, those included that were recovered after a restart.
+    """Stops the runs of one protocol at their deadlines, including runs recovered after a restart.
 
     Args:
         engine: the engine.

@@ -300,7 +300,7 @@ class Engine:
         """Find a session, in `async with`; it stays in memory until the block is left.
 
         Args:
-            owner: the user who asks.
+            owner: the user who makes the request.
             name: its id, or the name that a client of the owner gave it over any protocol (shared rules, 1).
             include_shared: also find another owner's shared session by its id, for reading.
             reveals_foreign: raise Forbidden for another owner's session. Only for protocols that do (shared rules, 2).

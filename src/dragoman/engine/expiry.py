@@ -1,4 +1,4 @@
-"""Deletes sessions at the end of their lifetime: right after the answer, and later what a crash has left.
+"""Deletes sessions at the end of their lifetime: right after the answer, or later if a crash prevented that.
 
 It also enforces the retention of sessions: the server's, and those of single users.
 """

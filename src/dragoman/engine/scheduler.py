@@ -1,4 +1,4 @@
-"""The scheduler: each due time of a schedule is claimed in the store, then runs in a session of its own.
+"""The scheduler: each due time of a schedule is claimed in the store, then runs in a new session.
 
     due ──claimed──► running ──session at rest──► completed, failed
              │

@@ -1,4 +1,4 @@
-"""Sessions day by day: the newest day with messages is read from the log, and no more of it than that."""
+"""Reads sessions day by day: the newest day with messages, and no more of the log than that takes."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, tzinfo
@@ -20,8 +20,8 @@ class SessionDay(NamedTuple):
 async def newest_day(engine: Engine, session: SessionView, before: date | None, zone: tzinfo = UTC) -> SessionDay:
     """Read the newest day with messages, or the newest before another day.
 
-    Days are those of the zone. References to uploaded objects stay in the messages; what else is stored beside the log
-    is put in.
+    Days are those of the zone. References to uploaded objects stay in the messages; all other content that is stored
+    outside the log is restored.
     """
     state, history = session.state, engine.history
     finder = DayFinder(state.message_count, before, state.is_visible, zone)

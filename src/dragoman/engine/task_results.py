@@ -26,10 +26,10 @@ log = structlog.get_logger(__name__)
 async def deliver_result(
     engine: Engine, schedule: Schedule, protocol: ProtocolName, *, succeeded: bool, error: str | None
 ) -> None:
-    """Give the session of a task's starter the result, once, as soon as it is idle. A deleted one gets nothing.
+    """Deliver the result, once, to the session that started the task, as soon as it is idle, unless it is deleted.
 
-    A session that waits for its user is left in peace: a new message would cancel what it waits for. If it goes on
-    waiting for `ANSWER_TIMEOUT`, it gets nothing either.
+    A session that waits for its user is not interrupted: a new message would cancel what it waits for. If it still
+    waits after `ANSWER_TIMEOUT`, the result is not delivered.
 
     Raises:
         Unavailable: the store failed; try again.

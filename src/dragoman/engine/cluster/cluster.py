@@ -40,7 +40,7 @@ MEMBERSHIP_CHECK_INTERVAL_S = 0.5
 JOIN_NOTICE_TIMEOUT_S = 3.0
 """How long a new server waits for the others to see it."""
 RETRY_DELAY_S = 0.03
-"""Pause between two looks at the store."""
+"""Pause between two reads of the store."""
 TAKEOVER_BATCH_SIZE = 50
 """Sessions claimed in one statement; other servers may claim the remaining ones."""
 
@@ -271,7 +271,7 @@ class Cluster:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other server is alive, as far as this one knows."""
+        """Whether no other server is alive, as far as this server knows."""
         return self._ownership.is_alone
 
     def store_unless_alone(self) -> ClusterStore | None:

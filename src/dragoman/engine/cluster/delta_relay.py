@@ -31,7 +31,7 @@ SUBSCRIPTION_TTL_S = 3.0
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a commit added to a session behind a position, and the session's status after it."""
+    """What a commit added to a session after a position, and the session's status after it."""
 
     session_id: SessionId
     seq: int

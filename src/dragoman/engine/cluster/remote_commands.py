@@ -49,7 +49,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Enqueue(msgspec.Struct, frozen=True, tag="enqueue"):
-    """Queue a run behind the active one."""
+    """Queue a run after the active one."""
 
     queued: RunQueued
     idempotency_record: IdempotencyRecord | None = msgspec.field(name="once")

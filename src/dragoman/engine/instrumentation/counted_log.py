@@ -1,4 +1,4 @@
-"""A log whose commits are counted and timed, and which knows whether it takes any."""
+"""An event log that counts and times its commits, and tracks whether they succeed."""
 
 import time
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 A call is logged before its tool runs, and so is the mark that it is about to run. A call that a crash interrupted after
 that mark is settled by the tool's declared policy and never silently repeated. Each call is asked about at most once:
-if the user has allowed it already, the question whether to repeat it is a call of its own (decision 24).
+if the user has allowed it already, the question whether to repeat it is a separate call (decision 24).
 """
 
 import asyncio

@@ -7,11 +7,11 @@ from dragoman.core.ids import UserId
 
 
 class FairTurns:
-    """In each iteration of the event loop one of a user's busy runs goes on, in the order in which they asked."""
+    """Lets one busy run of each user continue in each iteration of the event loop, in the order of their calls."""
 
     def __init__(self) -> None:
         self._waiting: dict[UserId, deque[asyncio.Future[None]]] = {}
-        """The users with a run that goes on in the next iteration, each with those that come after it."""
+        """The users with a run that continues in the next iteration, each with the runs after it."""
 
     async def take(self, user: UserId) -> None:
         """Yield to all other tasks, until it is this run's turn."""

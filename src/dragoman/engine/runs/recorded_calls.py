@@ -112,7 +112,7 @@ class RecordedCall:
         return opened
 
     def _settled(self, opened: OpenCall, result: Json, outcome: CallOutcome, private: Json) -> CallSettled:
-        """The call's result. One that is what the application said itself is marked: it knows it already."""
+        """The call's result, marked as known to the application if it equals the application's own answer."""
         storable = self._run.storable_private(private)
         event = settle_with_value(opened, outcome, result, self._new_id, private=storable)
         answer = self._run.answers.get(self.call.call_id)

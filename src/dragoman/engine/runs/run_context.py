@@ -449,7 +449,7 @@ class LoopRun:
     # --- history --------------------------------------------------------------------------------------------------
 
     async def turn(self) -> Sequence[Message]:
-        """The loop's messages since the last user message, that one included."""
+        """The loop's messages from the last user message on."""
         self._require_tokens()
         await self._wait_for_valid_lease()
         turn = without_repetitions(await self._history.turn(self.live, self.loop))

@@ -128,7 +128,7 @@ class Runner:
         task.add_done_callback(self._on_task_done)
 
     def count_unfinished_runs(self, owner: UserId) -> int:
-        """The owner's runs that are executed here, and those queued behind them."""
+        """The owner's runs that are executed here, and those queued after them."""
         sessions = {live for live in self._live_by_owner.get(owner, {}).values() if live.failure is None}
         return sum((live.state.run is not None) + len(live.state.queue) for live in sessions)
 
@@ -460,7 +460,7 @@ class Runner:
         task.cancel()
 
     def _restart_time_limit(self, live: LiveSession) -> None:
-        """Begin to count a run's time anew: the time for which it sleeps does not count."""
+        """Restart a run's time limit: the time for which it sleeps does not count."""
         task = live.run_task
         if task in self._tasks and task not in self._timed_out_tasks and live.state.run is not None:
             self._time_limits.start(task)

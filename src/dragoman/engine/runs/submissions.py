@@ -169,7 +169,7 @@ class Submissions:
     async def _enqueue(
         self, live: LiveSession, queued: admission.Admission, idempotency_key: IdempotencyKey | None
     ) -> SubmitResult | None:
-        """Queue a run behind the active one; None if there is none any more."""
+        """Queue a run after the active one; None if there is none any more."""
         if not live.is_remote:
             return self._append(live, queued, idempotency_key)
         (event,) = queued.events

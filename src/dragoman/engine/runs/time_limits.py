@@ -22,7 +22,7 @@ class TimeLimits:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, task: Task) -> None:
-        """Begin to count a task's time, or begin anew."""
+        """Start to count a task's time, or restart."""
         self._deadlines.pop(task, None)
         loop = asyncio.get_running_loop()
         self._deadlines[task] = loop.time() + self._limit_s

@@ -84,7 +84,7 @@ class WriteAccess:
     async def enqueue(
         self, live: LiveSession, queued: RunQueued, idempotency_record: IdempotencyRecord | None
     ) -> int | None:
-        """Queue a run behind one that another server executes. Returns its event; None if there is no such run."""
+        """Queue a run after one that another server executes. Returns its event; None if there is no such run."""
         done = await self._cluster.send(live, Enqueue(queued, idempotency_record))
         if done is not None:
             return done.seq

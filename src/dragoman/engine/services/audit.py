@@ -20,7 +20,7 @@ COUNT_INTERVAL_S = 60.0
 """How often counts are stored."""
 RETRY_INTERVAL_S = 2.0
 MAX_COUNTS = 1000
-"""Kinds and addresses that are counted apart at a time; more share one entry."""
+"""Kinds and addresses that are counted separately at a time; further ones share one entry."""
 MAX_UNWRITTEN = 10_000
 """Entries that wait for a store that cannot write."""
 MAX_DETAIL_CHARS = 200

@@ -1,4 +1,4 @@
-"""Limits for each caller: rates, concurrency and memory. A refusal says after what time to try again."""
+"""Limits for each caller: rates, concurrency and memory. A refusal says when to try again."""
 
 import math
 import time
@@ -77,7 +77,7 @@ class ConcurrencyLimit:
         """Args:
         limit: the limit; 0 for none.
         what: what is counted, for the refusal.
-        retry_after_s: after what time to try again.
+        retry_after_s: the seconds after which to try again.
         """
         self._limit = limit
         self._what = what

@@ -31,7 +31,7 @@ class ShareService:
     ) -> None:
         """Args:
         store: where they are stored.
-        clock: says when they expire.
+        clock: decides which have expired.
         guess_limit: how many unknown links an address may try.
         audit: records new and revoked links.
         """

@@ -65,7 +65,7 @@ class History:
         parent = live.state.parent_call(loop)
         turn = _TurnCollector(loop, None if parent is None else parent.message_id)
         before = live.recent_messages.after + 1
-        # Nearly every turn is whole in memory: then no generator has to be closed behind it.
+        # Nearly every turn is completely in memory: then no generator has to be closed.
         for logged_message in _messages_in_memory(live):
             if turn.prepend(logged_message.message):
                 return turn.messages

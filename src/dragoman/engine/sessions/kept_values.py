@@ -10,7 +10,7 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.log import EventLog
 
 SIZE_CHECKS = 64
-"""The store is asked for the size of a session's values each time that this part of the limit was written."""
+"""The size of a session's values is read from the store whenever this fraction of the limit has been written."""
 
 
 class KeepLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -125,11 +125,11 @@ class LiveSession:
         return live
 
     def catch_up(self, events: Sequence[LoggedEvent], pieces: Sequence[Piece]) -> None:
-        """Apply what another server wrote behind `durable_cursor`, and show it to the readers.
+        """Apply what another server wrote after `durable_cursor`, and show it to the readers.
 
         Args:
-            events: all events behind it.
-            pieces: all pieces behind it of the blocks that are open after them.
+            events: all events after it.
+            pieces: all pieces after it of the blocks that these events leave open.
 
         Raises:
             ValueError, KeyError: these do not continue this session's log.
@@ -137,7 +137,7 @@ class LiveSession:
         self.apply_records(expand(events, pieces, self.durable_cursor))
 
     def apply_records(self, records: list[Record]) -> None:
-        """Do what `catch_up` does, given all records behind `durable_cursor` as readers see them.
+        """Do what `catch_up` does, given all records after `durable_cursor` as readers see them.
 
         Raises:
             ValueError, KeyError: these do not continue this session's log.
@@ -312,7 +312,7 @@ class LiveSession:
 
     @property
     def durable_cursor(self) -> Cursor:
-        """The position behind the last durable record."""
+        """The position of the last durable record."""
         return self.replay_buffer.cursor
 
     def durable_pieces(self, after: Cursor = START, limit: int | None = None) -> tuple[list[Piece], bool]:

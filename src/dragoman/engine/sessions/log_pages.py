@@ -26,8 +26,8 @@ PAGE_PIECES = 2000
 class LogPage(NamedTuple):
     """Records in order, as clients may see them.
 
-    Behind them is `next_index` of the replay buffer; if it is None, the next page. `derived` caches what readers
-    derive from the records and share, such as frames.
+    Record `next_index` of the replay buffer follows them or, if that is None, the next page. `derived` caches what
+    readers derive from the records and share, such as frames.
     """
 
     records: Sequence[Record]

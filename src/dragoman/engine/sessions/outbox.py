@@ -82,7 +82,7 @@ class Outbox:
         self._name = name
 
     def resume(self, position: Cursor) -> None:
-        """Continue behind what the store holds."""
+        """Continue after what the store has."""
         self._written_seq, self._piece_number = position
 
     def add_event(self, logged: LoggedEvent, payload: bytes) -> None:
@@ -103,7 +103,7 @@ class Outbox:
         return self._kept_waiter
 
     def settle_kept(self, failure: Exception | None = None) -> None:
-        """Tell those who wait that the kept values in flight are durable or, with a failure, that none will be."""
+        """Complete the future of the kept values in flight; a failure also fails that of the values gathered since."""
         waiters, self._kept_waiter_in_flight = [self._kept_waiter_in_flight], None
         if failure is not None:
             waiters.append(self._kept_waiter)

@@ -16,7 +16,7 @@ from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.log_pages import LogPage, LogPages, PagePart
 
 STEP_RECORDS = 100
-"""Records that a reader which is behind gets at a time: encoding them takes a few milliseconds."""
+"""Records that a lagging reader gets at a time: encoding them takes a few milliseconds."""
 SILENCE_CHECKS_PER_HEARTBEAT = 8
 """How often all readers are checked for silence within one heartbeat interval, with one timer."""
 FINAL_COMMIT_TIMEOUT_S = 5.0
@@ -60,7 +60,7 @@ class ReaderRegistry:
             self._timer = None
 
     async def wait_for_turn(self) -> None:
-        """Let everybody else work before a reader that is behind gets its next records.
+        """Let all other tasks run before a lagging reader gets its next records.
 
         One such reader continues per iteration of the event loop, however many there are.
         """

@@ -89,7 +89,7 @@ class ReplayBuffer:
         return None if start < 0 else self._records[start:]
 
     def index_after(self, cursor: Cursor) -> int | None:
-        """The number of the first record behind a position; None if it is no longer kept."""
+        """The number of the first record after a position; None if it is no longer kept."""
         if cursor < self._start:
             return None
         return self._first_index + bisect_right(self._records, cursor, key=cursor_of)
