@@ -1,6 +1,6 @@
 """Checksums of what users read: events, pieces, and the states of sessions.
 
-A checksum includes what a row is found by, so that a row that moved to another session is noticed as well. CRC-32 costs
+A checksum covers a row's key, so that a row that moved to another session is noticed as well. CRC-32 costs
 less than a microsecond for a typical event.
 """
 

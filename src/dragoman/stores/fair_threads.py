@@ -15,7 +15,7 @@ from dragoman.core.refusals import LimitReached, StoreUnavailable
 C = TypeVar("C")
 T = TypeVar("T")
 SEARCH_THREADS = 1
-"""Searches have a thread of their own: all other reads are short, and never wait for one."""
+"""Searches have a separate thread: all other reads are short, and never wait for one."""
 MAX_SEARCHES_PER_USER = 8
 """Searches of one user that run or wait at the same time."""
 RETRY_SEARCH_AFTER_S = 1
@@ -39,7 +39,7 @@ class _Job:
 class FairThreads(Generic[C]):
     """Threads with one connection each. Waiting reads of one user are executed in order, users take turns.
 
-    The user of a read is the `CALLER` of the task that asks for it. A read without one is on its own.
+    The user of a read is the `CALLER` of the task that asks for it. A read without one takes a turn by itself.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FairThreads(Generic[C]):
             threads: number of threads.
             name: prefix of their names.
             connect: opens a connection, on its thread.
-            run: runs a read on a connection. The last argument tells whether the caller was cancelled meanwhile.
+            run: runs a read on a connection. The last argument tells whether the caller was cancelled in the meantime.
             limit_per_user: how many reads of one user may run or wait at the same time.
         """
         self._max_threads = threads
@@ -158,7 +158,7 @@ class FairThreads(Generic[C]):
             user, jobs = self._queues.popitem(last=False)
             job = jobs.popleft()
             if jobs:
-                self._queues[user] = jobs  # behind all others
+                self._queues[user] = jobs  # after all others
         value: Any = None
         failure: BaseException | None = None
         try:

@@ -77,5 +77,5 @@ def text_in(event: Event) -> str:
 
 
 def searchable(text: str) -> str:
-    """A text in the form in which it is searched: without case, and without what databases do not take."""
+    """A text in the form in which it is searched: case-folded, without characters that databases do not accept."""
     return text.casefold().replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -13,10 +13,10 @@ MAX_SEARCH_TRIGRAMS = 32
 """Trigrams of a query that are looked up; the texts that have them are compared with all of it."""
 
 COMPARED_AT_A_TIME = 200
-"""A search compares so many sessions one by one, the newest first. If few match, it uses the index; if the words are
-frequent, with which an index is slow, it goes on."""
+"""A search first compares this many sessions one by one, the newest first. If few of them match, it uses the index; if
+many do, it continues to compare, because an index is slow for frequent words."""
 COMPARED_SESSIONS = 1000
-"""Sessions that are compared even if there are enough matches for a page, so that most users get their number."""
+"""Sessions that are compared even if there are enough matches for a page, so that most users get an exact total."""
 COMPARED_CANDIDATES = 2000
 """Number of texts with all trigrams of a query that a search compares at most."""
 COMPARED_WITHOUT_INDEX = 20_000

@@ -35,7 +35,7 @@ class PostgresArchive:
         return int(count)
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """List sessions that are not in quarantine, ordered by id, starting behind `after`."""
+        """List sessions that are not in quarantine, ordered by id, starting after `after`."""
         return await self._read(partial(_sessions, after, limit))
 
     async def quarantine(self, session_id: SessionId, reason: str) -> None:
@@ -44,7 +44,7 @@ class PostgresArchive:
         await self._write(lambda connection: connection.execute(_SQL["quarantine"], values))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
-        """List all users' memories ordered by id, starting behind `after`."""
+        """List all users' memories ordered by id, starting after `after`."""
         values = {"after": after, "limit": limit}
         rows = await self._read(
             lambda connection: connection.cursor(row_factory=dict_row).execute(_SQL["memories"], values).fetchall()

@@ -78,7 +78,7 @@ class Database:
         """Connect, migrate the schema, and lock the database according to `access`.
 
         Args:
-            url: `postgresql://…`, or what else libpq takes.
+            url: `postgresql://…`, or any other form that libpq accepts.
             access: "exclusive" to write the log as the only server, "shared" with other servers, or "unlocked" without
                 writing the log, while servers may run.
             is_migrated: migrate the schema; otherwise only a database of this release's schema is accepted.
@@ -142,7 +142,7 @@ class Database:
         return await self._searchers.read(work)
 
     async def write(self, work: Work[T]) -> T:
-        """Run a write in a transaction of its own.
+        """Run a write in its own transaction.
 
         Raises:
             StoreUnavailable: as for `write_log`.

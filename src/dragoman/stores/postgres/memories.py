@@ -96,7 +96,7 @@ def _page(
 ) -> tuple[Sequence[Memory], int]:
     values: dict[str, Any] = msgspec.structs.asdict(criteria)
     if any("\0" in value for value in values.values() if value is not None):
-        return [], 0  # no text of PostgreSQL holds it, and none of a memory
+        return [], 0  # PostgreSQL stores no such text, so no memory contains it
     values["keyword"] = case_folded(criteria.keyword) if criteria.keyword else None
     values |= {"user": user, "offset": offset, "limit": limit}
     rows = connection.cursor(row_factory=dict_row).execute(_SQL["page"], values).fetchall()

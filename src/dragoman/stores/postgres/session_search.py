@@ -1,6 +1,6 @@
 """An owner's sessions in order of use, and full-text search. Runs on a thread of the database.
 
-Texts are found in the index, as far as it goes, and in the events behind that. `search_index` extends the index. What
+Texts are found in the index, as far as it goes, and in the events after that. `search_index` extends the index. What
 matches is decided here, because databases fold case differently.
 """
 

@@ -31,7 +31,7 @@ class SqliteArchive:
         return int(row[0])
 
     async def sessions(self, after: SessionId | None, limit: int) -> Sequence[ArchivedSession]:
-        """List sessions that are not in quarantine, ordered by id, starting behind `after`."""
+        """List sessions that are not in quarantine, ordered by id, starting after `after`."""
         return await self._read(partial(_sessions, after, limit))
 
     async def quarantine(self, session_id: SessionId, reason: str) -> None:
@@ -40,7 +40,7 @@ class SqliteArchive:
         await self._run(lambda connection: connection.execute(statement, (reason, session_id)))
 
     async def memories(self, after: int, limit: int) -> Sequence[Memory]:
-        """List all users' memories ordered by id, starting behind `after`."""
+        """List all users' memories ordered by id, starting after `after`."""
         where = "id > ? ORDER BY id LIMIT ?"
         return await self._read(lambda connection: select_memories(connection, where, (after, limit)))
 

@@ -24,7 +24,7 @@ SWEEP_BATCH_ROWS = 256
 """Rows deleted at a time: a range costs a tenth of as many single rows, and delays a commit only briefly, even if each
 row fills a page (4,096 characters)."""
 MAX_STALE_ROWS = 100_000
-"""Maximum number of stale rows behind an open block's first row. Beyond that, the block's rows are moved to the end."""
+"""Maximum number of stale rows after an open block's first row. Beyond that, the block's rows are moved to the end."""
 
 _Block = tuple[MessageId, int]
 

@@ -1,4 +1,4 @@
-"""What of a user's sessions the full-text index does not contain yet. Runs on a reader thread."""
+"""The parts of a user's sessions that the full-text index does not contain yet. Runs on a reader thread."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ _COMPARED = (
     " AND sessions.seq > ifnull(search_sessions.seq, 0) + iif(is_running, :lead, 0)"
     " ORDER BY updated_at DESC LIMIT :limit"
 )
-"""Of a user whose sessions were never all indexed: they are compared one by one."""
+"""For a user whose sessions were never all indexed: they are compared one by one."""
 
 
 class Behind(NamedTuple):
-    """A session with events behind `indexed_seq`, up to which it is indexed."""
+    """A session with events after `indexed_seq`, the last one that is indexed."""
 
     number: int
     session_id: str
@@ -48,7 +48,7 @@ def sessions_behind(
     Args:
         owner: the user.
         connection: a connection of a reader.
-        lead: of running sessions only those with more new events than that.
+        lead: running sessions are left out unless they have more new events than this.
         limit: how many at most; -1 for all.
     """
     statement = _NOTED if is_complete(owner, connection) else _COMPARED

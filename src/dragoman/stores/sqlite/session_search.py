@@ -1,6 +1,6 @@
 """An owner's sessions in order of use, and full-text search. Runs on a reader thread.
 
-Texts are found in the index, as far as it goes, and in the events behind that. `search_index` extends the index.
+Texts are found in the index, as far as it goes, and in the events after that. `search_index` extends the index.
 """
 
 import json
@@ -37,7 +37,7 @@ _COMPARED = (  # read from the beginning, as far as needed
     "SELECT max(iif(instr(text, ?) > 0, iif(is_title, 1, 2), 0)) FROM search_texts WHERE session = number"
     f") FROM sessions WHERE owner = ? AND is_unlisted = 0 {_ORDER}"
 )
-"""With what of each session matches: 2 a text, 1 only its title, 0 or NULL nothing."""
+"""What matches in each session: 2 a text, 1 only its title, 0 or NULL nothing."""
 _CANDIDATES = (
     "SELECT session, iif(instr(search_texts.text, ?) > 0, iif(is_title, 1, 2), 0)"
     " FROM search_trigrams JOIN search_texts ON id = search_trigrams.rowid"
@@ -125,7 +125,7 @@ class _Indexed:
         return matching == _IN_TEXT or (matching == _IN_TITLE and number not in self._behind)
 
     def _candidates(self, trigrams: Sequence[str]) -> Sequence[tuple[int, int]]:
-        """The sessions of the texts that have all these trigrams, each with what of it matches."""
+        """The sessions of the texts that have all these trigrams, each with what matches in it."""
         user = self._connection.execute("SELECT number FROM search_users WHERE user = ?", (self._owner,)).fetchone()
         if user is None:
             return []

@@ -20,7 +20,7 @@ class WalReport(NamedTuple):
 
     readable_commits: int
     lost_commits: int
-    """Commits behind a damaged frame. A power failure may have cut off one of them."""
+    """Commits after a damaged frame. A power failure may have cut off one of them."""
     is_header_damaged: bool = False
 
 

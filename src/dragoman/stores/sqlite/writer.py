@@ -1,4 +1,4 @@
-"""The one writing connection of a data folder, on a thread of its own, with group commit.
+"""The one writing connection of a data folder, on its own thread, with group commit.
 
 A job is a closure over the connection that runs completely or not at all, even if its caller is cancelled. Jobs that
 arrive during a commit share the next one. Each has a savepoint, so that a failing job does not undo the others.
