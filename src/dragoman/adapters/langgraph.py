@@ -16,7 +16,7 @@ from pydantic.errors import PydanticUserError
 
 from dragoman.adapters.base import FrameworkAgent, WrapperOptions, count
 from dragoman.adapters.frameworks import LANGGRAPH, Framework, Refused, needs_argument, own_runtime
-from dragoman.adapters.langgraph_interrupts import may_go_on, resume_values, wait_for_answers, was_asked
+from dragoman.adapters.langgraph_interrupts import may_continue, resume_values, wait_for_answers, was_asked
 from dragoman.adapters.langgraph_messages import output_text, to_human, to_langchain
 from dragoman.adapters.langgraph_place import Place, Places
 from dragoman.adapters.langgraph_play import CURRENT, Player, RunSaver, langchain_ids
@@ -206,12 +206,12 @@ class LangGraphAgent(FrameworkAgent):
                     return None
                 given = Command(resume=answers)
             elif not state.tasks:  # `next` leaves out tasks whose writes are stored, but in no checkpoint yet
-                await player.take_rest(_messages(state))
+                await player.add_unstreamed(_messages(state))
                 return await self._finish(player, places, place, state, structured)
             elif was_asked(player.calls, state):
-                goes_on = await may_go_on(player.calls, state)
-                if goes_on is not True:
-                    return None if goes_on is None else "end_turn"
+                is_allowed = await may_continue(player.calls, state)
+                if is_allowed is not True:
+                    return None if is_allowed is None else "end_turn"
                 given = None
             else:
                 given = None
@@ -231,7 +231,7 @@ class LangGraphAgent(FrameworkAgent):
             await player.end()
             config["configurable"].pop("checkpoint_id", None)
             state = await self._graph.aget_state(config)
-            await player.take_rest(_messages(state))
+            await player.add_unstreamed(_messages(state))
             if not (state.interrupts or state.next):
                 return await self._finish(player, places, place, state, structured)
             await wait_for_answers(run, player.calls, state)

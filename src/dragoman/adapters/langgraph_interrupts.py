@@ -100,8 +100,8 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
     return found
 
 
-async def may_go_on(calls: Calls, state: StateSnapshot) -> bool | None:
-    """Whether the user lets a graph go on that stopped before a node; None if nobody was asked or has answered."""
+async def may_continue(calls: Calls, state: StateSnapshot) -> bool | None:
+    """Whether the user lets a graph continue that stopped before a node; None if nobody was asked or has answered."""
     asked = calls.find(breakpoint_id(state))
     if asked is None or (not isinstance(asked, ToolMessage) and asked.state != "answered"):
         return None

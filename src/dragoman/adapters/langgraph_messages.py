@@ -28,10 +28,10 @@ from dragoman.core.content import (
     text_of,
 )
 
-Words = tuple[Literal["text", "thinking"], str]
+TextOfKind = tuple[Literal["text", "thinking"], str]
 
 
-def words_of(message: AIMessage) -> Iterator[Words]:
+def texts_of(message: AIMessage) -> Iterator[TextOfKind]:
     """The text and the visible reasoning of a message or a chunk, in order."""
     reasoning = message.additional_kwargs.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:

@@ -20,7 +20,7 @@ from langchain_core.utils.utils import LC_ID_PREFIX
 from langgraph.checkpoint.base import CheckpointMetadata
 
 from dragoman.adapters.langgraph_calls import Calls, Rules
-from dragoman.adapters.langgraph_messages import images_of, messages_in, usage_of, words_of
+from dragoman.adapters.langgraph_messages import images_of, messages_in, texts_of, usage_of
 from dragoman.adapters.langgraph_saver import Keeper, Saver
 from dragoman.core.agent import Run
 from dragoman.core.content import AssistantMessage, Data, Message
@@ -141,7 +141,7 @@ class Player:
         if chunk.tool_call_chunks or chunk.usage_metadata:
             self._chunks.append(chunk)
         must_drain = False
-        for kind, text in words_of(chunk):
+        for kind, text in texts_of(chunk):
             if kind == "text":
                 self._spoken.append(text)
                 must_drain = self.run.emit(text)
@@ -204,7 +204,7 @@ class Player:
             if isinstance(message, LangChainResult):
                 await self.calls.settle(message.tool_call_id, message)
 
-    async def take_rest(self, messages: Sequence[BaseMessage]) -> None:
+    async def add_unstreamed(self, messages: Sequence[BaseMessage]) -> None:
         """Say what only a graph's state has: messages that its nodes returned as tuples or dicts."""
         async with self.lock:
             for message in messages:
@@ -223,7 +223,7 @@ class Player:
             self.known.add(message.id)
             self._buffered.pop(message.id, None)
         is_open = self._open is not None
-        spoken, whole = "".join(self._spoken), "".join(text for kind, text in words_of(message) if kind == "text")
+        spoken, whole = "".join(self._spoken), "".join(text for kind, text in texts_of(message) if kind == "text")
         self._forget_call(whole)
         self.known.add(self._open or "")
         self._open, self._spoken = None, []
@@ -232,7 +232,7 @@ class Player:
             if whole.startswith(spoken) and len(whole) > len(spoken):
                 self.run.emit(whole[len(spoken) :])
         elif speaks:
-            for kind, text in words_of(message):
+            for kind, text in texts_of(message):
                 says = True
                 self.run.emit(text) if kind == "text" else self.run.think(text)
         for image in images_of(message) if is_open or speaks else ():
@@ -255,7 +255,7 @@ class Player:
         call = self._open_call
         if call is None:
             texts = {
-                key: "".join(text for chunk, _ in chunks for kind, text in words_of(chunk) if kind == "text")
+                key: "".join(text for chunk, _ in chunks for kind, text in texts_of(chunk) if kind == "text")
                 for key, chunks in self._buffered.items()
                 if _is_call_id(key)
             }

@@ -115,7 +115,7 @@ def result_blocks(output: Iterable[Item]) -> tuple[InputBlock, ...]:
     return tuple(map(_block_of, output))
 
 
-def returned_again(message: ToolMessage) -> str | list[Item]:
+def to_tool_output(message: ToolMessage) -> str | list[Item]:
     """A result on record as a tool would return it, so that the model reads the same."""
     value = result_value(message)
     output = _output_content(message.content) if value.output is None else list(value.output)

@@ -37,7 +37,7 @@ from dragoman.adapters.openai_agents_items import (
     input_items,
     last_agent,
     result_value,
-    returned_again,
+    to_tool_output,
 )
 from dragoman.adapters.openai_agents_nested import pending_approvals, remove_contexts
 from dragoman.adapters.openai_agents_stream import CallRecord, StreamFollower, origin_of
@@ -312,13 +312,13 @@ class Play:
                 tool, context
             ):  # of an agent that a crash interrupted
                 drop_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
-            return returned_again(known)
+            return to_tool_output(known)
         call = record.calls.get(origin)
         if call is None:
             raise RuntimeError(f"call {origin} of tool {tool.name} is not on record")
         if isinstance(call.answer, ToolMessage):
             outcome: CallOutcome = "failed" if call.answer.is_error else "done"
-            return returned_again(await record.settle(origin, call.answer.content, outcome=outcome))
+            return to_tool_output(await record.settle(origin, call.answer.content, outcome=outcome))
         await call.start()
         try:
             value = await invoke()

@@ -142,7 +142,7 @@ class ServableAgent:
                         await source.start()
                         started.push_async_callback(source.aclose)
                 for agent in self.subagents:
-                    if isinstance(agent, contract.Living):
+                    if isinstance(agent, contract.Startable):
                         await agent.start()
                         started.push_async_callback(agent.close)
                 self._collect_tools()

@@ -8,7 +8,7 @@ from dragoman.agents.base import ModelResolver, ServableAgent
 from dragoman.agents.builtins import TaskStarter
 from dragoman.agents.mcp import StartFailed
 from dragoman.agents.parameters import DeclarationError
-from dragoman.core.agent import Agent, Living
+from dragoman.core.agent import Agent, Startable
 from dragoman.core.refusals import Invalid
 from dragoman.core.schedules import declared
 from dragoman.core.tools import ASK_USER_QUESTION, FORK, AgentSpec, SelectOption
@@ -80,7 +80,7 @@ async def start(agents: Sequence[Agent]) -> None:
     started: list[Agent] = []
     try:
         for agent in agents:
-            if isinstance(agent, Living):
+            if isinstance(agent, Startable):
                 await agent.start()
                 started.append(agent)
     except BaseException:
@@ -91,7 +91,7 @@ async def start(agents: Sequence[Agent]) -> None:
 async def close(agents: Sequence[Agent]) -> None:
     """Close what `start` started, in reverse order."""
     for agent in reversed(agents):
-        if isinstance(agent, Living):
+        if isinstance(agent, Startable):
             await agent.close()
 
 

@@ -29,7 +29,7 @@ from dragoman.client.events import (
 )
 from dragoman.client.pending import parse_question
 from dragoman.client.sse import Frame, FrameReader
-from dragoman.client.steps import SpokenSteps
+from dragoman.client.steps import NewestSteps
 from dragoman.core.content import Json, JsonObject
 
 ENDS: Mapping[str, StopReason] = {
@@ -207,7 +207,7 @@ class A2aTurn:
         """The newest message of a status."""
         self._cut: set[str] = set()
         """The artifacts that a crash cut off."""
-        self._steps = SpokenSteps()
+        self._steps = NewestSteps()
 
     @property
     def request(self) -> Request:

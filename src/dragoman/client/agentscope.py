@@ -48,7 +48,7 @@ from dragoman.client.events import (
 )
 from dragoman.client.pending import choice_to_json, parse_question
 from dragoman.client.sse import Frame, FrameReader
-from dragoman.client.steps import SpokenSteps
+from dragoman.client.steps import NewestSteps
 from dragoman.core.answers import denied_result
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
@@ -214,7 +214,7 @@ class AgentScopeTurn:
         self._emitted_calls = set(handle.tool_names) if is_new else {each.call_id for each in handle.pending}
         self._open_calls: dict[str, Pending] = {each.call_id: each for each in unanswered}
         self._finish_reason = ""
-        self._steps = SpokenSteps()
+        self._steps = NewestSteps()
 
     @property
     def request(self) -> Request:

@@ -35,7 +35,7 @@ from dragoman.client.events import (
 from dragoman.client.pending import parse_question
 from dragoman.client.sse import Frame, FrameReader
 from dragoman.client.state_patch import apply_patch
-from dragoman.client.steps import SpokenSteps
+from dragoman.client.steps import NewestSteps
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.agui.messages import METADATA_KEY
@@ -117,7 +117,7 @@ class AguiTurn:
         self._open_calls: dict[str, str] = {}
         """Tool names of the calls that have no result yet, by call id."""
         self._finished_calls: set[str] = set()
-        self._steps = SpokenSteps()
+        self._steps = NewestSteps()
 
     @property
     def can_resume(self) -> bool:

@@ -3,7 +3,7 @@
 from dragoman.client.events import Restarted, Text, Thinking
 
 
-class SpokenSteps:
+class NewestSteps:
     """The text and reasoning of the newest step of each loop."""
 
     def __init__(self) -> None:

@@ -365,7 +365,7 @@ class Summarizer(Protocol):
 
 
 @runtime_checkable
-class Living(Protocol):
+class Startable(Protocol):
     """An agent that has to be started. One that is also a sub-agent of others may be started several times."""
 
     async def start(self) -> None:
@@ -376,7 +376,7 @@ class Living(Protocol):
 
 
 @runtime_checkable
-class Forgetting(Protocol):
+class KeepsSessionData(Protocol):
     """An agent that keeps something of its sessions elsewhere."""
 
     async def forget(self, session_id: SessionId) -> None:
@@ -387,7 +387,7 @@ class Forgetting(Protocol):
 
 
 @runtime_checkable
-class Monitored(Protocol):
+class ReportsStatus(Protocol):
     """An agent that depends on another server."""
 
     def status(self) -> str:
@@ -395,7 +395,7 @@ class Monitored(Protocol):
 
 
 class Agent(Protocol):
-    """An agent that can be served. It may also be `Living`, `Forgetting`, `Monitored` and a `Summarizer`."""
+    """An agent that can be served. It may also be `Startable`, `KeepsSessionData`, `ReportsStatus` or `Summarizer`."""
 
     @property
     def spec(self) -> AgentSpec:

@@ -10,7 +10,7 @@ from datetime import datetime
 import structlog
 
 from dragoman.core import admission
-from dragoman.core.agent import Agent, Forgetting
+from dragoman.core.agent import Agent, KeepsSessionData
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound
 from dragoman.engine.cluster.cluster import Cluster
@@ -124,14 +124,14 @@ class Deletion:
             await self._audit.record("session.deleted", target=session_id, user=owner)
 
     async def _delete_stored(self, session_id: SessionId, agents: Collection[str]) -> None:
-        """Delete a session from the store, then have those of the agents that are `Forgetting` forget it.
+        """Delete a session from the store, then have the agents that keep data of it forget it.
 
         An agent that is not served here forgets it when a server that serves it starts.
         """
         forgetting = []
         for name in agents:
             agent = self._find_agent(name)
-            if agent is None or isinstance(agent, Forgetting):
+            if agent is None or isinstance(agent, KeepsSessionData):
                 forgetting.append(name)
         await self._store.delete(session_id, forgetting)
         for name in forgetting:
@@ -141,7 +141,7 @@ class Deletion:
         agent = self._find_agent(name)
         if agent is None:
             return
-        if isinstance(agent, Forgetting):
+        if isinstance(agent, KeepsSessionData):
             try:
                 await agent.forget(session_id)
             except Exception:  # the session is deleted; the next start tries again

@@ -23,7 +23,7 @@ from dragoman.asgi.key_endpoints import KeyHandlers
 from dragoman.asgi.ops_endpoints import OpsHandlers
 from dragoman.asgi.routing import PathRouter
 from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
-from dragoman.core.agent import Agent, Monitored
+from dragoman.core.agent import Agent, ReportsStatus
 from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.time_zones import is_zone
@@ -357,7 +357,9 @@ class Application:
         bus = {} if nats is None else {"bus": "connected" if nats.is_connected else "away"}
         waiting = self.engine.waiting_run_count
         runs = {"runs_waiting_for_agent": str(waiting)} if waiting else {}
-        remote = {name: agent.status() for name, agent in self.engine.agents.items() if isinstance(agent, Monitored)}
+        remote = {
+            name: agent.status() for name, agent in self.engine.agents.items() if isinstance(agent, ReportsStatus)
+        }
         remotes = {"remote_agents": ", ".join(f"{name} {remote[name]}" for name in sorted(remote))} if remote else {}
         reasons = {} if reason is None else {"reason": reason}
         return {**reasons, **runs, **bus, **remotes}

@@ -332,7 +332,7 @@ class Chat:
     def _show_prompt(self, lines: Sequence[str]) -> None:
         """Show a question. What was typed before it is not its answer. Without a keyboard nobody can be asked."""
         if self._keyboard is not None:
-            self._keyboard.set_typed_aside()
+            self._keyboard.keep_typed_lines()
             self._screen.show_prompt(lines)
 
     def _read_line(self, prompt: str) -> str:

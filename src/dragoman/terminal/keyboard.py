@@ -90,7 +90,7 @@ class Keyboard:
             return text
         raise EOFError
 
-    def set_typed_aside(self) -> None:
+    def keep_typed_lines(self) -> None:
         """Keep lines typed until now as the next messages, and drop the beginning of a line."""
         try:
             import termios

@@ -22,7 +22,7 @@ from dragoman.protocols.a2a.errors import (
     VersionNotSupported,
 )
 from dragoman.protocols.a2a.operations import MEDIA_TYPE, Caller, Operation, Operations
-from dragoman.protocols.a2a.versions import METHODS, Codec, from_old, is_old
+from dragoman.protocols.a2a.versions import METHODS, Codec, is_old, upgrade_params
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
 from dragoman.protocols.kit.body import header, json_response, read_body
 from dragoman.protocols.kit.decoding import decode_json
@@ -158,7 +158,7 @@ class _Handlers(Handlers):
             raise UnknownMethod(message.method, name_here=names.get(message.method))
         params = {} if message.params in (msgspec.UNSET, None) else message.params
         caller = self._caller(request, codec)
-        response = await method(caller, from_old(params) if old else params)
+        response = await method(caller, upgrade_params(params) if old else params)
         if message.id is msgspec.UNSET and not isinstance(response, EventStream):
             return Response(status_code=204)
         return _with_extensions(request, response)

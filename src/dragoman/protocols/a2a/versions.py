@@ -127,7 +127,7 @@ def _old_part(part: JsonObject) -> JsonObject:
     return {"kind": "file", "file": {new: part[each] for each, new in names.items() if each in part}, **metadata}
 
 
-def from_old(params: Json) -> Json:
+def upgrade_params(params: Json) -> Json:
     """The parameters of a method of 0.3 with the names of 1.0. What has another shape is left for the check of 1.0."""
     if not isinstance(params, dict):
         return params

@@ -123,7 +123,7 @@ def is_for_model(error: Exception) -> bool:
     return isinstance(error, refusals.Refused | kit.InvalidBody)
 
 
-def in_new_version(error: ErrorResponse) -> ErrorResponse:
+def to_new_version(error: ErrorResponse) -> ErrorResponse:
     """An error in the new version: statuses follow the codes, and a missing resource is a wrong parameter."""
     code = wire.INVALID_PARAMS if int(error.code) == wire.RESOURCE_NOT_FOUND else int(error.code)
     return error._replace(code=str(code), status=_NEW_STATUSES.get(code, error.status))

@@ -99,7 +99,7 @@ def app(
 
 def _write_error(authorization: Authorization | None, error: ErrorResponse) -> Response:
     exchange = _EXCHANGE.get()
-    error = errors.in_new_version(error) if exchange.is_new else error
+    error = errors.to_new_version(error) if exchange.is_new else error
     return json_response(
         errors.error_message(error, exchange.request_id), error.status, errors.headers_for(error, authorization)
     )

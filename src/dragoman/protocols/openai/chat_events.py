@@ -60,7 +60,7 @@ FINISH_REASONS: Mapping[StopReason, FinishReason] = {
 """All other reasons are errors."""
 
 
-class Words(NamedTuple):
+class AddedText(NamedTuple):
     """Text that follows what was shown before."""
 
     kind: TextKind
@@ -81,7 +81,7 @@ class ShownRun:
         self._block: tuple[str, int] | None = None
         self._calls: dict[CallId, core.Call] = {}
 
-    def feed(self, record: Record) -> Words | ToolCall | None:
+    def feed(self, record: Record) -> AddedText | ToolCall | None:
         """What a record adds."""
         if isinstance(record, Piece):
             if record.loop != ROOT or record.message_id in self._left_out:
@@ -107,7 +107,7 @@ class ShownRun:
         """Forget all words of a kind: the next ones are the first."""
         self._paragraphs.pop(kind, None)
 
-    def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> Words | ToolCall | None:
+    def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> AddedText | ToolCall | None:
         """What is shown of a call that waits for an answer."""
         match kind:
             case "client":
@@ -120,7 +120,7 @@ class ShownRun:
             case _:
                 return None
 
-    def _close_block(self, closed: BlockClosed, seq: int) -> Words | None:
+    def _close_block(self, closed: BlockClosed, seq: int) -> AddedText | None:
         is_shown = self._block == (closed.message_id, closed.index)
         if closed.loop != ROOT or is_shown or closed.message_id in self._left_out:
             return None
@@ -132,12 +132,12 @@ class ShownRun:
             case block:
                 return self._say("content", link_to(block) or "", seq)
 
-    def _say(self, kind: TextKind, text: str, paragraph: object) -> Words | None:
+    def _say(self, kind: TextKind, text: str, paragraph: object) -> AddedText | None:
         if not text:
             return None
         before = self._paragraphs.setdefault(kind, paragraph)
         self._paragraphs[kind] = paragraph
-        return Words(kind, text if before == paragraph else PARAGRAPH + text)
+        return AddedText(kind, text if before == paragraph else PARAGRAPH + text)
 
 
 def approval_notice(tool: str) -> str:

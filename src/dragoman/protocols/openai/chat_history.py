@@ -17,7 +17,7 @@ from dragoman.core.ids import MessageId
 from dragoman.core.resent_history import FAILED_STOPS
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.openai import inputs, requests
-from dragoman.protocols.openai.chat_events import PARAGRAPH, ShownRun, Words
+from dragoman.protocols.openai.chat_events import PARAGRAPH, AddedText, ShownRun
 from dragoman.protocols.openai.requests import InputItem
 from dragoman.protocols.openai.translate import PROTOCOL
 
@@ -186,7 +186,7 @@ def _stored_turns(events: Iterable[LoggedEvent], left_out: Container[MessageId] 
                 turns[-1].may_be_cut = True
             case _:
                 words = shown.feed(logged)
-                if isinstance(words, Words) and words.kind == "content":
+                if isinstance(words, AddedText) and words.kind == "content":
                     turns.append(_Turn(False, [words.text.strip()]))
                     is_continued = len(turns) > 1 and not turns[-2].is_user
                     turns[-1].may_be_cut = is_continued and run is not None and run.protocol != PROTOCOL

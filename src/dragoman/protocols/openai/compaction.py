@@ -86,7 +86,7 @@ class CompactionHandlers(OpenAiHandlers):
         with self._engine.lease(session):
             if not handle.first_seq:
                 return await history.messages(session)
-            end, hidden = await self._runs.branch_behind(handle)
+            end, hidden = await self._runs.branch_after(handle)
             hidden = session.state.hidden_ranges if hidden is None else hidden
             events = [
                 each

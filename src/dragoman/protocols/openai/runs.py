@@ -253,7 +253,7 @@ class Runs:
         session, fields = place.session, request.parsed.fields
         before_seq, hidden_before = None, None
         if place.behind is not None and not given.answers and not _is_newest(place.behind):
-            before_seq, hidden_before = await self.branch_behind(place.behind)
+            before_seq, hidden_before = await self.branch_after(place.behind)
         elif not given.answers:
             given = inputs.with_question_answered(given, session.state)
         submit = inputs.submit_from(fields, given, keeps_unlisted=is_first and fields.conversation is None)
@@ -271,8 +271,8 @@ class Runs:
             return RunHandle(session, RunId(session.state.session_id), 0, request=submit)
         return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
 
-    async def branch_behind(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
-        """The event before which a branch behind a run begins, and the ranges that it hides before it."""
+    async def branch_after(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
+        """The event before which a branch after a run begins, and the ranges that it hides before it."""
         events = await self.events_so_far(handle)
         if not events.is_over:
             raise SessionBusy("a run of this conversation is active")

@@ -18,8 +18,8 @@ from dragoman.core.refusals import StoreUnavailable
 from dragoman.stores.lookups import searchable, text_in
 from dragoman.stores.search_batches import COMMIT_CHARS, SEPARATOR, commits
 from dragoman.stores.sqlite.database import Database
-from dragoman.stores.sqlite.search_behind import sessions_behind
 from dragoman.stores.sqlite.session_search import DOCUMENT_ID_BITS
+from dragoman.stores.sqlite.unindexed_sessions import unindexed_sessions
 
 READ_SESSIONS = 1024
 READ_CHARS = 1024 * 1024
@@ -92,7 +92,7 @@ def _note_complete(owner: UserId, connection: sqlite3.Connection) -> bool:
 def _next_batch(owner: UserId, connection: sqlite3.Connection) -> list[_Addition]:
     batch: list[_Addition] = []
     remaining_chars = READ_CHARS
-    for behind in sessions_behind(owner, connection, lead=MAX_EVENTS_OF_RUN, limit=READ_SESSIONS):
+    for behind in unindexed_sessions(owner, connection, lead=MAX_EVENTS_OF_RUN, limit=READ_SESSIONS):
         texts: list[str] = []
         chars = 0
         seq = behind.seq

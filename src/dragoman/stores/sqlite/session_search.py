@@ -20,7 +20,7 @@ from dragoman.stores.search_batches import (
     distinct_trigrams,
     newest_matches,
 )
-from dragoman.stores.sqlite.search_behind import Behind, is_complete, sessions_behind
+from dragoman.stores.sqlite.unindexed_sessions import UnindexedSession, is_complete, unindexed_sessions
 
 _IN_TITLE, _IN_TEXT = 1, 2
 DOCUMENT_ID_BITS = 32
@@ -65,7 +65,7 @@ def search_sessions(
 ) -> tuple[RecentSessions, list[SessionUnreadable], bool]:
     """Search an owner's sessions as `SessionIndex.recent` does. Also returns whether the index is behind."""
     wanted = searchable(text)
-    behind = sessions_behind(owner, connection)
+    behind = unindexed_sessions(owner, connection)
     found, read = _new_matches(behind, wanted, connection)
     indexed = _Indexed(owner, wanted, {each.number for each in behind}, found, connection)
     matches, has_all = indexed.matches(offset + limit)
@@ -76,7 +76,9 @@ def search_sessions(
     return RecentSessions(states=states, total=len(matches), is_partial=is_partial), unreadable, is_behind
 
 
-def _new_matches(behind: Sequence[Behind], wanted: str, connection: sqlite3.Connection) -> tuple[set[int], int]:
+def _new_matches(
+    behind: Sequence[UnindexedSession], wanted: str, connection: sqlite3.Connection
+) -> tuple[set[int], int]:
     """The matches in titles and events that are not indexed yet, and how many events were read."""
     found = {each.number for each in behind if each.title and wanted in searchable(each.title)}
     read = 0

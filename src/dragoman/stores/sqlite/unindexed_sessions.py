@@ -29,7 +29,7 @@ _COMPARED = (
 """For a user whose sessions were never all indexed: they are compared one by one."""
 
 
-class Behind(NamedTuple):
+class UnindexedSession(NamedTuple):
     """A session with events after `indexed_seq`, the last one that is indexed."""
 
     number: int
@@ -40,9 +40,9 @@ class Behind(NamedTuple):
     seq: int
 
 
-def sessions_behind(
+def unindexed_sessions(
     owner: UserId, connection: sqlite3.Connection, *, lead: int = 0, limit: int = -1
-) -> Sequence[Behind]:
+) -> Sequence[UnindexedSession]:
     """A user's sessions that are not indexed, or not completely, those changed last first.
 
     Args:
@@ -53,7 +53,7 @@ def sessions_behind(
     """
     statement = _NOTED if is_complete(owner, connection) else _COMPARED
     rows = connection.execute(statement, {"owner": owner, "lead": lead, "limit": limit})
-    return [Behind(*row) for row in rows]
+    return [UnindexedSession(*row) for row in rows]
 
 
 def is_complete(owner: UserId, connection: sqlite3.Connection) -> bool:
