@@ -266,6 +266,22 @@ async def test_what_is_left_when_a_regenerated_answer_is_taken_back_is_the_same_
     assert histories == dict.fromkeys(histories, histories["aap"])
 
 
+async def test_a_branch_shows_nothing_of_the_calls_that_waited_on_another_one(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create(server_tools=enabled_tools("stamp", trust=False))
+    await session.run("first")
+    before = await protocol_clients.ag_ui.messages(session.id)
+    path = f"sessions/sess_{session.id}"
+    (checkpoint,) = await protocol_clients.blade.get(f"{path}/checkpoints")
+    at = {"checkpoint_id": checkpoint["checkpoint_id"]}
+    await protocol_clients.blade.request("POST", f"{path}/rewind", at)
+    assert (await session.run(script(call("stamp", text="it")))).stop == "tool_use"
+    assert (await protocol_clients.blade.request("POST", f"{path}/switch-branch", at)).status == 200
+    assert await protocol_clients.ag_ui.messages(session.id) == before
+    assert (await session.history())[2:] == []
+
+
 async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
     session = await protocol_clients.aap.create()
     await session.run("mine")

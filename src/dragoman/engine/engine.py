@@ -510,14 +510,14 @@ class Engine:
     async def switch_branch(self, session: SessionView, hidden: Sequence[tuple[int, int]]) -> None:
         """Continue in another branch: the history is what is outside these ranges of events.
 
-        Durable when this returns. Open calls are cancelled.
+        Durable when this returns. Open calls are cancelled. The last range extends to the end of the log.
 
         Raises:
             SessionBusy: a run is active or queued.
         """
         live = to_live_session(session)
         async with self._write_access.acquire(live):
-            await self._branches.branch(live, hidden, extends_to_end=False)
+            await self._branches.branch(live, hidden)
             await live.until_durable(live.state.seq)
 
     async def compact(self, session: SessionView) -> CompactionMade | None:

@@ -32,23 +32,22 @@ class Branches:
         if hidden_before is None:
             hidden_before = live.state.hidden_ranges
         hidden = [each for each in hidden_before if each[1] < before_seq]
-        await self.branch(live, (*hidden, (before_seq, live.state.seq)), extends_to_end=True)
+        await self.branch(live, (*hidden, (before_seq, live.state.seq)))
 
-    async def branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]], *, extends_to_end: bool) -> None:
+    async def branch(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> None:
         """Make another branch the active one. Nothing is awaited between the last check and the append.
 
         Args:
             live: the session.
-            hidden: ranges of events that the new branch does not contain.
-            extends_to_end: extend the last range to the end of the log, including what is written here.
+            hidden: ranges of events that the new branch does not contain. The last one, of the branch that is left,
+                extends to the end of the log, with the results of the calls that are cancelled here.
         """
         compacted = await self._compaction_outside(live, hidden)
         if admission.is_busy(live.state):
             raise SessionBusy
         live.append(admission.cancel_open_calls(live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new), None)
-        if extends_to_end:
-            hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))
-        live.append((Branched(hidden_ranges=tuple(hidden), compaction=compacted),), None)
+        hidden = (*hidden[:-1], (hidden[-1][0], live.state.seq))
+        live.append((Branched(hidden_ranges=hidden, compaction=compacted),), None)
 
     async def _compaction_outside(self, live: LiveSession, hidden: Sequence[tuple[int, int]]) -> Compaction | None:
         """The newest compaction outside of the ranges."""
