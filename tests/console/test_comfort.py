@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.console.axe import serious_violations
-from tests.console.console_page import ConsolePage
-from tests.console.sessions import play_session
+from tests.console.console_page import ConsolePage, js_string
+from tests.console.sessions import answer, play_session
 from tests.console.test_cards import open_in_lens
 from tests.console.test_conversations import DONE, PIXEL, say, start_conversation
 from tests.console.test_versions import until_messages
@@ -63,7 +63,8 @@ async def test_escape_closes_the_reason_for_a_denial_and_the_focus_is_never_lost
     both = {"calls": [{"name": "stamp", "input": {"text": each}} for each in "bc"]}
     await say(console_page, script(both, {"say": "2: {results}"}))
     await console_page.until("document.querySelectorAll('form.asking').length === 2")
-    await console_page.press("Allow once")
+    await console_page.run("document.querySelector('form.asking button').focus()")
+    await console_page.page.press("Enter")
     await console_page.until("document.querySelectorAll('form.asking').length === 1")
     await console_page.until(f"{FOCUSED} === 'Allow once'")
     await console_page.page.press("Enter")
@@ -248,3 +249,222 @@ async def test_a_question_mark_lists_the_shortcuts_also_on_a_phone_at_night(cons
     await console_page.screenshot("palette-narrow-dark-zh")
     await console_page.page.press("Escape")
     await console_page.set(theme="light", language="en")
+
+
+HOLD_ANSWER = """(() => {
+    const ask = window.fetch;
+    window.fetch = async (...request) => {
+        const answer = await ask(...request);
+        const method = request[1]?.method ?? "GET";
+        if (window.release || method !== METHOD || !PATH.test(answer.url)) return answer;
+        const text = await answer.text();
+        answer.text = () => Promise.resolve(text);
+        await new Promise((release) => (window.release = release));
+        return answer;
+    };
+})()"""
+"""The server's next answer to such a request arrives when the page is told to release it, as over a slow network."""
+HOLD_ACKNOWLEDGEMENT = """(() => {
+    const send = WebSocket.prototype.send;
+    WebSocket.prototype.send = function (data) {
+        if (!window.isHolding && /^42\\d+\\["chat:send"/.test(data)) {
+            window.isHolding = true;
+            const number = data.match(/^42(\\d+)/)[1];
+            const take = this.onmessage;
+            this.onmessage = (event) => {
+                if (!String(event.data).startsWith(`43${number}[`)) take(event);
+                else window.release = () => take(event);
+            };
+        }
+        send.call(this, data);
+    };
+})()"""
+"""The acknowledgement of the next message arrives when the page is told to release it."""
+HOLD_CLOSE_EVENTS = """(() => {
+    const closed = [];
+    const hold = (event) => {
+        event.stopImmediatePropagation();
+        closed.push(event.target);
+    };
+    addEventListener("close", hold, true);
+    window.release = () => {
+        removeEventListener("close", hold, true);
+        for (const each of closed) each.dispatchEvent(new Event("close"));
+    };
+})()"""
+"""A busy browser says late that a dialog was closed."""
+
+
+async def hold_answer(console_page: ConsolePage, method: str, path: str) -> None:
+    await console_page.run(HOLD_ANSWER.replace("METHOD", js_string(method)).replace("PATH", f"/{path}/"))
+
+
+async def release(console_page: ConsolePage) -> None:
+    """Let what is held arrive. The page has taken it when this returns."""
+    await console_page.until("window.release")
+    await console_page.run("void window.release()")
+
+
+async def test_who_writes_while_an_approval_is_on_its_way_does_not_approve_the_next_call(
+    console_page: ConsolePage,
+) -> None:
+    both = {"calls": [{"name": "stamp", "input": {"text": each}} for each in "bc"]}
+    await start_conversation(console_page, script(both, {"say": "Done."}))
+    await console_page.until("document.querySelectorAll('form.asking').length === 2")
+    await console_page.run(HOLD_ACKNOWLEDGEMENT)
+    await console_page.press("Allow once")
+    await console_page.until("document.querySelectorAll('form.asking').length === 1")
+    await console_page.write("Message", "and then")
+    await release(console_page)
+    assert await console_page.run(LABEL) == "Message"
+
+
+async def test_a_refused_message_is_put_before_what_was_written_meanwhile(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    session = await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await answer(console_server, "DELETE", f"/api/sessions/{session}")
+    await console_page.run(HOLD_ACKNOWLEDGEMENT)
+    await say(console_page, "two")
+    await console_page.write("Message", "and three")
+    await release(console_page)
+    assert await console_page.run("document.querySelector('[aria-label=Message]').value") == "two\nand three"
+
+
+async def test_who_searches_while_an_edited_message_is_sent_keeps_the_focus(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await console_page.press("Edit message")
+    await console_page.write("Edit message", "one, better")
+    await console_page.run(HOLD_ACKNOWLEDGEMENT)
+    await console_page.page.press("Enter")
+    await console_page.until("window.release")
+    await console_page.write("Search conversations", "better")
+    await release(console_page)
+    await until_messages(console_page, "one, better", version="2/2")
+    assert await console_page.run(LABEL) == "Search conversations"
+
+
+async def test_a_short_answer_that_is_there_before_its_message_is_acknowledged_is_over(
+    console_page: ConsolePage,
+) -> None:
+    await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await console_page.run(HOLD_ACKNOWLEDGEMENT)
+    await say(console_page, "two")
+    await until_messages(console_page, "one", "two")
+    await release(console_page)
+    assert await console_page.run("document.querySelector('[aria-label=Send]') !== null")
+
+
+async def test_who_leaves_while_a_conversation_begins_or_is_deleted_is_not_taken_back(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    await console_page.open()
+    await console_page.run(HOLD_ACKNOWLEDGEMENT)
+    await say(console_page, "one")
+    await console_page.until("window.release")
+    await console_page.run("location.hash = '#/memories'")
+    await console_page.wait_for_text("Memories", "h1")
+    await release(console_page)
+    assert await console_page.run("location.hash") == "#/memories"
+    kept = await play_session(console_server, {"say": "Hello."})
+    await start_conversation(console_page, "two")
+    await hold_answer(console_page, "DELETE", "sessions")
+    await console_page.press("Conversation menu")
+    await console_page.press("Delete")
+    await console_page.press("Delete", "dialog")
+    await console_page.until("window.release")
+    await console_page.run(f"location.hash = '#/conversations/{kept}'")
+    await console_page.wait_for_text("Hello.", ".assistant")
+    await release(console_page)
+    await console_page.until("[...document.querySelectorAll('.session-title')].every((it) => it.innerText !== 'two')")
+    assert await console_page.run("location.hash") == f"#/conversations/{kept}"
+
+
+async def test_an_older_title_that_comes_late_does_not_replace_a_newer_one(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    session = await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    title = "document.querySelector('.chat-title').innerText"
+    await hold_answer(console_page, "GET", f"sessions\\/{session}$")
+    await console_page.press("Conversation menu")
+    await console_page.press("Pin")
+    await console_page.until("window.release")
+    await answer(console_server, "PATCH", f"/api/sessions/{session}", {"intent": "newer"})
+    await console_page.until(f"{title} === 'newer'")
+    await release(console_page)
+    assert await console_page.run(title) == "newer"
+
+
+async def test_a_form_that_is_saved_late_is_saved_once_and_closes_no_other_one(console_page: ConsolePage) -> None:
+    await console_page.open("memories")
+    await console_page.press("New memory")
+    await console_page.write("Content", "first", "dialog")
+    await hold_answer(console_page, "POST", "memories$")
+    await console_page.press("Create", "dialog")
+    await console_page.press("Create", "dialog")
+    await console_page.until("window.release")
+    await console_page.press("Close", "dialog")
+    await console_page.press("New memory")
+    await console_page.write("Content", "second", "dialog")
+    await release(console_page)
+    await console_page.wait_for_text("first", ".item")
+    await console_page.press("Create", "dialog")
+    await console_page.wait_for_text("second", ".item")
+    contents = "[...document.querySelectorAll('.item .item-text')].map((each) => each.innerText).sort().join()"
+    assert await console_page.run(contents) == "first,second"
+
+
+async def test_more_conversations_come_also_if_one_changes_meanwhile(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    sessions = [await answer(console_server, "POST", "/api/sessions", {}, key="bob") for _ in range(52)]
+    console_page.key = console_server.key("bob")
+    await console_page.open()
+    await console_page.until("document.querySelectorAll('.session').length === 50")
+    await hold_answer(console_page, "GET", "offset=50")
+    await console_page.press("Load more", ".sessions")
+    await console_page.until("window.release")
+    oldest = json.loads(sessions[-1])["session_id"]
+    await answer(console_server, "PATCH", f"/api/sessions/{oldest}", {"intent": "changed"}, key="bob")
+    await console_page.wait_for_text("changed", ".session")
+    await release(console_page)
+    await console_page.until("document.querySelectorAll('.session').length === 52")
+
+
+async def test_a_wrong_key_that_is_refused_late_does_not_lock_out_the_right_one(console_page: ConsolePage) -> None:
+    right, console_page.key = console_page.key, None
+    await console_page.open()
+    await console_page.wait_for_text("Enter your API key")
+    await hold_answer(console_page, "GET", "auth\\/me$")
+    for key in ("sk-dragoman-wrong", str(right)):
+        await console_page.write("API key", key)
+        await console_page.press("Continue")
+        await console_page.until("window.release")
+    await console_page.until("document.querySelector('.conversations')")
+    await release(console_page)
+    assert await console_page.run("document.querySelector('.conversations') !== null")
+    console_page.console.clear()  # browsers note every 401
+
+
+async def test_a_dialog_or_the_palette_can_be_opened_again_as_soon_as_it_is_closed(console_page: ConsolePage) -> None:
+    await start_conversation(console_page, "one")
+    await console_page.until(DONE)
+    await console_page.run(HOLD_CLOSE_EVENTS)
+    for _ in range(2):
+        await console_page.press("Conversation menu")
+        await console_page.press("Share and export")
+        await console_page.until("document.querySelector('dialog[open]')")
+        await console_page.page.press("Escape")
+        await console_page.until("!document.querySelector('dialog')")
+    for _ in range(2):
+        await press_control(console_page, "k")
+        await console_page.until("document.querySelector('dialog[open]')")
+        await console_page.page.type("new conv")
+        await console_page.page.press("Enter")
+    await press_control(console_page, "k")
+    await console_page.run("window.release()")
+    assert await console_page.run("document.querySelector('dialog[open]') !== null")

@@ -56,7 +56,7 @@ export async function ask(method: Method, path: string, options: Options = {}, i
     if (response.ok) return response;
     if (response.status === 401) {
         if (!isRepeated && (await renewLogin(sent))) return await ask(method, path, options, true);
-        isKeyRefused.value = true;
+        if (sent === credential()) isKeyRefused.value = true; // else the user has entered another one meanwhile
     }
     throw await errorOf(response);
 }

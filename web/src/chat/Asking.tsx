@@ -5,6 +5,7 @@ import { useId, useRef } from "preact/hooks";
 import { Button } from "../components/Button";
 import { TextField } from "../components/Field";
 import { showError } from "../components/Toast";
+import { isFocusFree } from "../browser/focus";
 import { t } from "../i18n";
 import { focusComposer } from "./Composer";
 import { useConversation } from "./context";
@@ -31,6 +32,7 @@ function useAnswering() {
 
 /** Moves the focus from an answered form to the next one, or else to the composer. */
 function focusNext(form: HTMLFormElement | null): void {
+    if (!isFocusFree(form)) return;
     const forms = [...document.querySelectorAll<HTMLFormElement>("form.asking")];
     const next = forms.find((each) => each !== form && each.querySelector("button:enabled, input:enabled"));
     const control = next?.querySelector<HTMLElement>("button:enabled, input:enabled");

@@ -76,8 +76,9 @@ export function Composer({ draft, placeholder, isRunning, isStopping, onSend, on
         try {
             await onSend(parts);
         } catch (error) {
-            text.value = content;
-            attached.value = before;
+            // Before what the user has written meanwhile.
+            text.value = [content, text.peek()].filter(Boolean).join("\n");
+            attached.value = [...before, ...attached.peek()];
             showError(error);
         } finally {
             isSending.value = false;

@@ -9,7 +9,7 @@ import { Icon } from "../components/Icon";
 import { showMessage, showError } from "../components/Toast";
 import { language, t } from "../i18n";
 import { useCommands } from "../browser/commands";
-import { go, to } from "../browser/router";
+import { address, go, to } from "../browser/router";
 import { useConversation } from "./context";
 import { sessions } from "./list";
 import { Share } from "./Share";
@@ -37,7 +37,7 @@ export function Header() {
         )
             return;
         await sessions.remove(conversation.id);
-        go("conversations");
+        if (address.peek().id === conversation.id) go("conversations");
     };
     const compact = async (): Promise<void> => {
         await conversation.compact();

@@ -9,7 +9,7 @@ import { Loading } from "../components/Spinner";
 import { showError } from "../components/Toast";
 import { t } from "../i18n";
 import { store, readStored } from "../browser/storage";
-import { go } from "../browser/router";
+import { address, go } from "../browser/router";
 import { type Agent, agents, create, type Option } from "./agents";
 import { Composer } from "./Composer";
 import { firstMessages } from "./conversation";
@@ -36,12 +36,13 @@ function Start({ agents }: { agents: readonly Agent[] }) {
 
     const begin = async (parts: Part[]): Promise<void> => {
         store("agent", agent.name);
+        const here = address.peek();
         const id = await create(agent, options.value, memory.value);
         firstMessages.set(id, parts);
         try {
             await send("chat:send", { session_id: id, message: messageOf(parts) });
         } finally {
-            go("conversations", id);
+            if (address.peek() === here) go("conversations", id); // else the user has left
             void sessions.refresh();
         }
     };

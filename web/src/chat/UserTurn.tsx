@@ -8,6 +8,7 @@ import { Icon } from "../components/Icon";
 import { Time } from "../components/Time";
 import { showError } from "../components/Toast";
 import { t } from "../i18n";
+import { isFocusFree } from "../browser/focus";
 import { AttachmentChip } from "./Attachment";
 import { focusComposer } from "./Composer";
 import { useConversation } from "./context";
@@ -118,7 +119,7 @@ function Alternatives({ turn }: { turn: Turn }) {
  */
 function focusAlternatives(turnId: string, step: number): void {
     requestAnimationFrame(() => {
-        if (document.activeElement !== document.body && !document.activeElement?.closest(".alternatives")) return;
+        if (!isFocusFree(document.activeElement?.closest(".alternatives") ?? null)) return;
         const row = `[data-row="${CSS.escape(turnId)}"] .alternatives button`;
         const arrow = document.querySelector<HTMLElement>(`${row}:${step < 0 ? "first" : "last"}-child:enabled`);
         (arrow ?? document.querySelector<HTMLElement>(`${row}:enabled`))?.focus();
@@ -147,7 +148,7 @@ function Editor({ turn }: { turn: Turn }) {
         isSending.value = true;
         try {
             await versions.sendEdited(turn, text.trim());
-            focusComposer();
+            if (isFocusFree(area.current?.form ?? null)) focusComposer();
         } catch (error) {
             showError(error);
         } finally {

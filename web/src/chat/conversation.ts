@@ -73,6 +73,8 @@ export class Conversation implements Listener {
     /** The reload in progress after an event was missed: one, however many patches reveal the gap. */
     private reloading: Promise<void> | null = null;
     private ends = 0;
+    /** Numbers of requests for `detail`: the last one, and the one whose answer is shown. */
+    private readonly details = { asked: 0, shown: 0 };
     /** Whether another branch began: its first message has versions, which events do not name. */
     private isRewound = false;
 
@@ -98,9 +100,10 @@ export class Conversation implements Listener {
     async say(parts: readonly Part[]): Promise<void> {
         this.sending.value = parts;
         this.notices.value = [];
+        const ends = this.ends;
         try {
             await send("chat:send", { session_id: this.id, message: messageOf(parts) });
-            this.isRunning.value = true;
+            if (ends === this.ends) this.isRunning.value = true;
         } catch (error) {
             this.sending.value = null;
             throw error;
@@ -130,7 +133,11 @@ export class Conversation implements Listener {
     }
 
     async describe(): Promise<void> {
-        this.detail.value = await api.get<SessionDetail>(`/api/sessions/${this.id}`);
+        const number = ++this.details.asked;
+        const detail = await api.get<SessionDetail>(`/api/sessions/${this.id}`);
+        if (number <= this.details.shown) return; // older than what is shown
+        this.details.shown = number;
+        this.detail.value = detail;
     }
 
     // --- what the server says ----------------------------------------------------------------------------------------
@@ -255,7 +262,12 @@ export class Conversation implements Listener {
     /** The title, pin or memory setting changed, or another branch is shown, here or in another window. */
     private changed({ session_id: id, reload, ...changes }: Updated): void {
         if (bare(id) !== this.id) return;
-        if (this.detail.value !== null) this.detail.value = { ...this.detail.value, ...changes };
+        const isAsked = this.details.shown < this.details.asked;
+        if (this.detail.value !== null) {
+            this.detail.value = { ...this.detail.value, ...changes };
+            this.details.shown = this.details.asked; // answers on their way may be older than the change
+        }
+        if (isAsked) void this.describe().catch(() => undefined);
         if (reload !== true) return;
         this.isRewound = true;
         void this.load();

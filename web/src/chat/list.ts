@@ -15,19 +15,23 @@ class SessionList {
     readonly error = signal<unknown>(null);
     readonly isLoaded = signal(false);
     private loads = 0;
+    private wanted = PAGE;
 
-    /** Reloads as many items as are shown. */
+    /** Reloads as many items as are shown, or were asked for meanwhile. */
     async refresh(): Promise<void> {
-        await this.fetch(0, Math.max(PAGE, Math.min(200, this.items.peek().length)));
+        await this.fetch(0, Math.min(200, this.wanted));
     }
 
     async search(query: string): Promise<void> {
         this.query.value = query;
+        this.wanted = PAGE;
         await this.fetch(0, PAGE);
     }
 
     async more(): Promise<void> {
-        await this.fetch(this.items.peek().length, PAGE);
+        const shown = this.items.peek().length;
+        this.wanted = shown + PAGE;
+        await this.fetch(shown, PAGE);
     }
 
     async remove(id: string): Promise<void> {
@@ -58,6 +62,7 @@ class SessionList {
     forget(): void {
         this.loads += 1;
         this.items.value = [];
+        this.wanted = PAGE;
         this.total.value = 0;
         this.query.value = "";
         this.isLoaded.value = false;

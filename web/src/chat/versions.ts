@@ -56,7 +56,7 @@ export class Versions {
     async sendEdited(turn: Turn, text: string): Promise<void> {
         const kept = (await this.partsOf(turn)).filter((each) => each.type !== "text");
         await this.resend(turn, text === "" ? kept : [...kept, { type: "text", text }]);
-        this.editing.value = null;
+        if (this.editing.peek()?.turnId === turn.turn_id) this.editing.value = null;
     }
 
     /** Shows the newest branch with another version of a message. */

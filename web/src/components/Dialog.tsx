@@ -12,23 +12,38 @@ interface Props {
     children: ComponentChildren;
 }
 
+/**
+ * Opens a modal dialog, and closes it when it goes away. Whatever closes it says so at once: the browser's `close` event
+ * comes later, when the user may have opened the dialog again.
+ */
+export function useModal(onClose: () => void) {
+    const dialog = useRef<HTMLDialogElement>(null);
+    // Before the first paint and before any key press, because opening moves the focus.
+    useLayoutEffect(() => {
+        const element = dialog.current;
+        element?.showModal();
+        return () => element?.close();
+    }, []);
+    return {
+        ref: dialog,
+        onCancel: (event: Event) => {
+            event.preventDefault();
+            onClose();
+        },
+        onClose: () => dialog.current !== null && onClose(),
+        onMouseDown: (event: Event) => event.target === dialog.current && onClose(),
+    };
+}
+
 /** A modal dialog. The browser's own element traps the focus and closes on Escape. */
 export function Dialog({ title, isWide = false, onClose, children }: Props) {
-    const dialog = useRef<HTMLDialogElement>(null);
+    const modal = useModal(onClose);
     const id = useId();
-    // Before the first paint and before any key press, because opening moves the focus.
-    useLayoutEffect(() => dialog.current?.showModal(), []);
     return (
-        <dialog
-            ref={dialog}
-            class={isWide ? "dialog wide" : "dialog"}
-            aria-labelledby={id}
-            onClose={onClose}
-            onMouseDown={(event) => event.target === dialog.current && dialog.current?.close()}
-        >
+        <dialog {...modal} class={isWide ? "dialog wide" : "dialog"} aria-labelledby={id}>
             <div class="dialog-head">
                 <h2 id={id}>{title}</h2>
-                <IconButton icon="close" label={t("action.close")} isSmall onClick={() => dialog.current?.close()} />
+                <IconButton icon="close" label={t("action.close")} isSmall onClick={onClose} />
             </div>
             <div class="dialog-body">{children}</div>
         </dialog>

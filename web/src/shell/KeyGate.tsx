@@ -18,19 +18,25 @@ type State = "asking" | "open" | "closed" | { failed: unknown };
 
 export function KeyGate({ children }: { children: ComponentChildren }) {
     const state = useSignal<State>("asking");
-    const check = async (): Promise<void> => {
+    /** An answer for an earlier key says nothing about the present one. */
+    const check = async (signal?: AbortSignal): Promise<void> => {
         try {
-            scopes.value = (await api.get<{ scopes?: readonly string[] }>(WHO)).scopes ?? [];
+            scopes.value = (await api.get<{ scopes?: readonly string[] }>(WHO, {}, signal)).scopes ?? [];
             isKeyRefused.value = false;
             state.value = "open";
         } catch (error) {
+            if (signal?.aborted) return;
             const isRefused = error instanceof ApiError && error.status === 401;
             // A server without Blade does not have this route. Each page then reports what is missing.
             const isMissing = error instanceof ApiError && error.status === 404;
             state.value = isRefused ? "closed" : isMissing ? "open" : { failed: error };
         }
     };
-    useEffect(() => void check(), [key.value]);
+    useEffect(() => {
+        const abort = new AbortController();
+        void check(abort.signal);
+        return () => abort.abort();
+    }, [key.value]);
     if (typeof state.value === "object") return <Failed error={state.value.failed} onRetry={() => void check()} />;
     if (state.value === "asking") return <Loading />;
     if (state.value === "closed" || isKeyRefused.value) return <KeyForm onKey={() => void check()} />;

@@ -1,10 +1,11 @@
 /** The command palette: pages, conversations and what can be done here, found by typing. */
 import { useSignal } from "@preact/signals";
-import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
 import { api } from "../api/client";
 import { type Command, offeredCommands } from "../browser/commands";
 import { go } from "../browser/router";
 import { bare, type SessionPage } from "../chat/wire";
+import { useModal } from "../components/Dialog";
 import { Icon, type IconName } from "../components/Icon";
 import { choose, language, t } from "../i18n";
 import { ICONS, offeredPages } from "./pages";
@@ -19,7 +20,7 @@ interface Props {
 }
 
 export function Palette({ onClose, onHelp }: Props) {
-    const dialog = useRef<HTMLDialogElement>(null);
+    const modal = useModal(onClose);
     const list = useRef<HTMLUListElement>(null);
     const id = useId();
     const query = useSignal("");
@@ -31,11 +32,11 @@ export function Palette({ onClose, onHelp }: Props) {
     );
     const all = [...found, ...conversations];
     const selected = Math.min(at.value, all.length - 1);
-    useLayoutEffect(() => dialog.current?.showModal(), []);
     useEffect(() => list.current?.children[selected]?.scrollIntoView({ block: "nearest" }), [selected]);
     const run = (command: Command | undefined): void => {
         if (command === undefined) return;
-        dialog.current?.close();
+        modal.ref.current?.close(); // gives the focus back, before the command moves it
+        onClose();
         command.run();
     };
     const onKeyDown = (event: KeyboardEvent): void => {
@@ -46,13 +47,7 @@ export function Palette({ onClose, onHelp }: Props) {
         else if (all.length > 0) at.value = (selected + step + all.length) % all.length;
     };
     return (
-        <dialog
-            ref={dialog}
-            class="dialog palette"
-            aria-label={t("palette.title")}
-            onClose={onClose}
-            onMouseDown={(event) => event.target === dialog.current && dialog.current?.close()}
-        >
+        <dialog {...modal} class="dialog palette" aria-label={t("palette.title")}>
             <input
                 type="text"
                 role="combobox"
@@ -105,8 +100,7 @@ function general(onHelp: () => void): Command<IconName>[] {
             label: t("language.label"),
             run: () => choose(language.value === "en" ? "zh" : "en"),
         },
-        // The palette closes first, and with it what is open.
-        { id: "help", icon: "help", label: t("shortcuts.title"), run: () => setTimeout(onHelp) },
+        { id: "help", icon: "help", label: t("shortcuts.title"), run: onHelp },
     ];
 }
 

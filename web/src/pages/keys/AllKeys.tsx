@@ -6,7 +6,7 @@ import { Button, IconButton } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
 import { Failed } from "../../components/Empty";
 import { TextField } from "../../components/Field";
-import { errorMessage } from "../../components/Toast";
+import { useSaving } from "../../components/saving";
 import { count, dateTime, t } from "../../i18n";
 
 interface UserKey {
@@ -59,14 +59,7 @@ export function AllKeys() {
                 ))}
             </ul>
             {edited.value !== null && (
-                <Editor
-                    of={edited.value}
-                    onClose={() => (edited.value = null)}
-                    onSaved={() => {
-                        edited.value = null;
-                        void reload();
-                    }}
-                />
+                <Editor of={edited.value} onClose={() => (edited.value = null)} onSaved={() => void reload()} />
             )}
         </section>
     );
@@ -85,20 +78,15 @@ function Limits({ limits: { per_day, per_month } }: { limits: UserKey["token_lim
 function Editor({ of, onClose, onSaved }: { of: UserKey; onClose: () => void; onSaved: () => void }) {
     const day = useSignal(shown(of.token_limits.per_day));
     const month = useSignal(shown(of.token_limits.per_month));
-    const error = useSignal<string | null>(null);
-    const save = async (event: Event): Promise<void> => {
-        event.preventDefault();
+    const { error, save } = useSaving(onClose);
+    const submit = async (): Promise<void> => {
         const limits = { tokens_per_day: Number(day.value), tokens_per_month: Number(month.value) };
-        try {
-            await api.patch(`/keys/${of.key_id}`, limits);
-            onSaved();
-        } catch (fault) {
-            error.value = errorMessage(fault);
-        }
+        await api.patch(`/keys/${of.key_id}`, limits);
+        onSaved();
     };
     return (
         <Dialog title={t("keys.budget-of", { name: of.name })} onClose={onClose}>
-            <form class="stack" onSubmit={(event) => void save(event)}>
+            <form class="stack" onSubmit={(event) => void save(event, submit)}>
                 <TextField
                     label={t("keys.tokens-day")}
                     type="number"

@@ -9,7 +9,8 @@ import { confirmed, Dialog } from "../../components/Dialog";
 import { Empty, Failed } from "../../components/Empty";
 import { TextField } from "../../components/Field";
 import { Loading } from "../../components/Spinner";
-import { errorMessage, showMessage, showError } from "../../components/Toast";
+import { useSaving } from "../../components/saving";
+import { showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
 import { AllKeys } from "./AllKeys";
 import { type Budget, BudgetItem } from "./Budget";
@@ -36,7 +37,6 @@ export default function Page() {
         const edited = renamed.value;
         if (edited === "new") made.value = (await api.post<{ plaintext: string }>(`${PATH}/`, { name })).plaintext;
         else if (edited !== null) await api.patch(`${PATH}/${edited.id}`, { name });
-        renamed.value = null;
         void reload();
     };
     return (
@@ -159,14 +159,11 @@ interface NamingProps {
 
 function Naming({ name, isNew, onClose, onSave }: NamingProps) {
     const entered = useSignal(name);
-    const error = useSignal<string | null>(null);
-    const save = (event: Event): void => {
-        event.preventDefault();
-        onSave(entered.value.trim()).catch((fault: unknown) => (error.value = errorMessage(fault)));
-    };
+    const { error, save } = useSaving(onClose);
+    const submit = (): Promise<void> => onSave(entered.value.trim());
     return (
         <Dialog title={t(isNew ? "keys.new" : "keys.rename")} onClose={onClose}>
-            <form class="stack" onSubmit={save}>
+            <form class="stack" onSubmit={(event) => void save(event, submit)}>
                 <TextField
                     label={t("keys.name")}
                     value={entered.value}

@@ -4,7 +4,7 @@ import { api } from "../../api/client";
 import { Button } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
 import { Select, TextArea, TextField } from "../../components/Field";
-import { errorMessage } from "../../components/Toast";
+import { useSaving } from "../../components/saving";
 import { t } from "../../i18n";
 import type { Memory } from "./memory";
 
@@ -25,25 +25,20 @@ export function Editor({ memory, onClose, onSaved }: Props) {
         skill_name: memory?.skill_name ?? "",
         write_reason: memory?.write_reason ?? "",
     });
-    const error = useSignal<string | null>(null);
+    const { error, save } = useSaving(onClose);
     const set = (name: keyof typeof texts.value) => (value: string) =>
         void (texts.value = { ...texts.value, [name]: value });
     const { content, type, topic, skill_name, write_reason } = texts.value;
     const length = [...content].length;
-    const save = async (event: Event): Promise<void> => {
-        event.preventDefault();
-        try {
-            // An empty text clears a field in an update and is left out on creation.
-            if (memory !== null) await api.put(`/api/memories/${memory.id}`, texts.value);
-            else await api.post("/api/memories", withoutEmpty(texts.value));
-            onSaved();
-        } catch (fault) {
-            error.value = errorMessage(fault);
-        }
+    const submit = async (): Promise<void> => {
+        // An empty text clears a field in an update and is left out on creation.
+        if (memory !== null) await api.put(`/api/memories/${memory.id}`, texts.value);
+        else await api.post("/api/memories", withoutEmpty(texts.value));
+        onSaved();
     };
     return (
         <Dialog title={t(memory === null ? "memories.new" : "memories.edit")} onClose={onClose}>
-            <form class="stack" onSubmit={(event) => void save(event)}>
+            <form class="stack" onSubmit={(event) => void save(event, submit)}>
                 <TextArea
                     label={t("memories.content")}
                     value={content}

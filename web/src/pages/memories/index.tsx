@@ -128,7 +128,6 @@ export default function Page() {
                     memory={edited.value === "new" ? null : edited.value}
                     onClose={() => (edited.value = null)}
                     onSaved={() => {
-                        edited.value = null;
                         showMessage(t("memories.saved"));
                         void reload();
                     }}

@@ -7,6 +7,7 @@ import { Button } from "../../components/Button";
 import { Dialog } from "../../components/Dialog";
 import { Checkbox, Field, Select, TextArea, TextField } from "../../components/Field";
 import { errorMessage } from "../../components/Toast";
+import { useSaving } from "../../components/saving";
 import { dateTime, language, t } from "../../i18n";
 import { PRESETS, presetName, type Task } from "./task";
 
@@ -33,12 +34,11 @@ export function Editor({ agents, task, onClose, onSaved }: Props) {
         solution_id: task?.solution_id ?? "",
     });
     const isUnattended = useSignal(task?.skip_confirmations ?? false);
-    const error = useSignal<string | null>(null);
+    const { error, save } = useSaving(onClose);
     const { title, prompt, cron, timezone, expires, solution_id } = fields.value;
     const set = (name: keyof typeof fields.value) => (value: string) =>
         void (fields.value = { ...fields.value, [name]: value });
-    const save = async (event: Event): Promise<void> => {
-        event.preventDefault();
+    const submit = async (): Promise<void> => {
         const expires_at = expires === "" ? null : new Date(expires).toISOString();
         const body = {
             title,
@@ -49,17 +49,13 @@ export function Editor({ agents, task, onClose, onSaved }: Props) {
             solution_id: solution_id || null,
             skip_confirmations: isUnattended.value,
         };
-        try {
-            if (task === null) await api.post(PATH, body);
-            else await api.patch(`${PATH}/${task.id}`, body);
-            onSaved();
-        } catch (fault) {
-            error.value = errorMessage(fault);
-        }
+        if (task === null) await api.post(PATH, body);
+        else await api.patch(`${PATH}/${task.id}`, body);
+        onSaved();
     };
     return (
         <Dialog title={t(task === null ? "schedules.new" : "schedules.edit")} onClose={onClose}>
-            <form class="stack" onSubmit={(event) => void save(event)}>
+            <form class="stack" onSubmit={(event) => void save(event, submit)}>
                 <TextField
                     label={t("schedules.title")}
                     value={title}

@@ -89,7 +89,6 @@ export default function Page() {
                     task={edited.value === "new" ? null : edited.value}
                     onClose={() => (edited.value = null)}
                     onSaved={() => {
-                        edited.value = null;
                         showMessage(t("schedules.saved"));
                         void reload();
                     }}
