@@ -73,7 +73,9 @@ REQUIREMENTS = (
     Requirement("mcp:call:wait", "An empty message waits, or returns the newest result; it starts nothing", "mcp §5.1"),
     Requirement("mcp:call:long", "A call is answered with `working` after the configured time", "mcp §5.3"),
     Requirement(
-        "mcp:call:twice", "The same request again joins its call; a different one with its id is 400", "mcp §8.2"
+        "mcp:call:twice",
+        "The same request again joins its call; a different one with its id is a call of its own",
+        "mcp §8.2; decision 47",
     ),
     Requirement(
         "mcp:call:answers-question", "A message answers a question that waits; no text approves anything", "mcp §5.1"

@@ -510,15 +510,22 @@ async def test_cancelling_a_wait_ends_its_stream_and_cancels_nothing_and_cancell
 
 
 @requirement("mcp:call:twice")
-async def test_the_same_request_again_joins_the_running_call_and_another_one_is_refused(alice: McpClient) -> None:
+async def test_the_same_request_again_joins_the_running_call_and_another_one_is_a_call_of_its_own(
+    app_server: AppServer, alice: McpClient
+) -> None:
     first = await alice.open(script({"wait_ms": 1000}, {"say": "done"}), request_id=77, token=1)
     await first.next()
     second = await alice.open(script({"wait_ms": 1000}, {"say": "done"}), request_id=77, token=1)
-    other = await alice.post(
-        alice.message("tools/call", {"name": "rehearsal", "arguments": {"message": "other"}}, request_id=77)
-    )
-    assert other.status == 400
-    assert await first.result() == await second.result()
+    newer = await alice.open(script({"wait_ms": 600_000}), request_id=77, token=1)
+    await newer.next()
+    session_id = (await alice.request("resources/list"))["resources"][0]["uri"].rpartition("/")[2]
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}}
+    assert (await alice.post(cancelled)).status == 202
+    assert not any("result" in each for each in await newer.rest())
+    await until_idle(app_server, session_id)
+    result = await first.result()
+    assert result["structuredContent"]["text"] == "done"
+    assert await second.result() == result
     third = await alice.open("hello", request_id=77)
     assert (await third.result())["structuredContent"]["text"] == "Hello! I am the rehearsal agent."
 

@@ -73,8 +73,8 @@ class Calls:
         self._streams = streams
         self._turns = turns
         self._abandoned = AbandonedRuns(engine, PROTOCOL)
-        self._open: dict[tuple[str, wire.RequestId], CallFrames] = {}
-        """The streams of this server by session and request."""
+        self._open: dict[CallFrames, tuple[str, wire.RequestId]] = {}
+        """The open streams of this server, oldest first, with their sessions and requests."""
 
     # --- beginning ------------------------------------------------------------------------------------------------
 
@@ -160,10 +160,9 @@ class Calls:
     async def _attach(
         self, request: MethodRequest, earlier: RunLocation, arguments: wire.Arguments, stack: AsyncExitStack
     ) -> FollowedTurn | None:
-        """The turn that the same request began and that still runs; None if it is over and the id is free again.
+        """The turn that the same request began and that still runs; None if there is none.
 
-        Raises:
-            InvalidMessage: another request used the id.
+        A client that reconnects to its MCP session counts from the beginning again, so another request may have its id.
         """
         turn = await self._turns.find(request.principal, earlier.run_id, stack)
         if turn is None or not is_open(turn.session):
@@ -171,9 +170,8 @@ class Calls:
         if (await self._turns.newest(turn.session)).run_id != turn.run_id:
             return None
         started = await self._engine.history.run_start(turn.session, earlier.first_seq)
-        if started is None or started.metadata.protocol.get(_DIGEST) != _digest(arguments):
-            raise InvalidMessage(f"request {request.id!r:.80} is still running")
-        return turn
+        is_same = started is not None and started.metadata.protocol.get(_DIGEST) == _digest(arguments)
+        return turn if is_same else None
 
     async def _wait(self, request: MethodRequest, session: SessionView) -> FollowedTurn:
         await session.until_durable(session.state.seq)
@@ -230,13 +228,12 @@ class Calls:
         summary = TurnSummary(turn.run_id)
         frames = CallFrames(turn.session, summary, answered, self._options, live_from=turn.live_from)
         if client.session:
-            self._open[client.session, request.id] = frames
+            self._open[frames] = (client.session, request.id)
 
         def on_close(has_left: bool) -> None:
             frames.release()
             release(has_left)
-            if self._open.get((client.session, request.id)) is frames:
-                del self._open[client.session, request.id]
+            self._open.pop(frames, None)
             is_given_up = has_left and client.is_new and not frames.is_over
             if is_given_up and turn.began is not None and self._options.on_disconnect == "cancel":
                 self._abandoned.stop(turn.session, turn.began)
@@ -286,7 +283,7 @@ class Calls:
                 return
             except (Invalid, Conflict):
                 meant = "leave"
-        for (owner, _), frames in tuple(self._open.items()):
+        for frames, (owner, _) in tuple(self._open.items()):
             if owner == client.session and frames.open_form == message.id:
                 frames.ask_again() if meant == "again" else frames.leave_open()
 
@@ -295,7 +292,8 @@ class Calls:
         principal.require("use")
         if not isinstance(request_id, str | int):
             return
-        frames = self._open.get((client.session, request_id))
+        asked = (client.session, request_id)
+        frames = next((each for each, request in reversed(self._open.items()) if request == asked), None)
         if frames is not None:
             frames.end_silently()
         record = await self._engine.find_idempotency_record(principal.user, _key_name(client.session, request_id))
