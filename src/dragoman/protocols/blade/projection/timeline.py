@@ -27,18 +27,8 @@ def to_model_input(given: StepInput) -> wire.ModelInput:
 
 
 def _run(run: RunSpan) -> wire.TimelineRun:
-    return wire.TimelineRun(
-        chat_run_id=chat.public_run_id(run.run_id),
-        sequence=run.first_seq,
-        protocol=run.protocol,
-        started_at=run.started_at,
-        resumed_at=run.resumed_at,
-        ended_at=run.ended_at,
-        reason=run.reason,
-        code=run.code,
-        message=run.message,
-        usage=TokenUsage(run.usage.input_tokens, run.usage.output_tokens),
-    )
+    sent = msgspec.convert(run, wire.TimelineRun, from_attributes=True)
+    return msgspec.structs.replace(sent, run_id=chat.public_run_id(run.run_id))
 
 
 def _step(step: StepSpan) -> wire.TimelineStep:
@@ -72,10 +62,7 @@ def _call(span: CallSpan) -> wire.TimelineCall:
         ended_at=span.ended_at,
         outcome=span.outcome,
         result=None if span.result is None else result_value(span.result),
-        waits=[
-            wire.TimelineWait(kind=each.kind, started_at=each.started_at, ended_at=each.ended_at, granted=each.granted)
-            for each in span.waits
-        ],
+        waits=msgspec.convert(span.waits, list[wire.TimelineWait], from_attributes=True),
     )
 
 

@@ -11,10 +11,10 @@ from dragoman.protocols.blade.wire.chat import Block, TokenUsage
 
 
 class TimelineRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A chat. Without `ended_at` it goes on."""
+    """A chat. Without `ended_at` it is still active."""
 
-    chat_run_id: str
-    sequence: int
+    run_id: str = msgspec.field(name="chat_run_id")
+    first_seq: int = msgspec.field(name="sequence")
     protocol: str
     started_at: datetime
     resumed_at: list[datetime]
