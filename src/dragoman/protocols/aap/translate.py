@@ -340,7 +340,7 @@ def _input_block_to(block: core.InputBlock) -> wire.InputBlock:
 
 
 def _text_of(block: core.Data | core.File) -> str:
-    """The text that stands for a block without a form in AAP."""
+    """The text in place of a block that AAP cannot represent."""
     return compact_json(block.data) if isinstance(block, core.Data) else f"[file {block.name or block.url[:80]}]"
 
 
@@ -446,7 +446,7 @@ class TurnFrames:
         return self._frame(MESSAGE_CUT, _ENCODE(wire.MessageCut(_blocks_to(cut[0])))) if cut else b""
 
     def close(self, error: Exception) -> bytes:
-        """End the turn before its time. A turn that goes on has no last frame: the client resumes from its last id."""
+        """End the stream early. A turn that continues gets no last frame: the client resumes from its last id."""
         if self.is_over or isinstance(error, ShuttingDown | StoreUnavailable):
             return b""
         return self._stop("error", _broken_meta(error))

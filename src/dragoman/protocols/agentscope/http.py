@@ -37,7 +37,7 @@ QUEUE = "dragoman"
 """The name of the only queue of tasks. The protocol requires one."""
 MAX_POSITION = 999_999_999
 MODE = "standalone"
-"""The package's term for a server in a process of its own."""
+"""The package's term for a server in a separate process."""
 
 
 class AgentScopeOptions(msgspec.Struct, frozen=True, kw_only=True):

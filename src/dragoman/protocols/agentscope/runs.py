@@ -195,7 +195,7 @@ class Runs:
         return None
 
     async def _index_of_first_new(self, session: SessionView, request: wire.AgentRequest) -> int:
-        """The index behind the last message of a request that the session already has (section 2.1)."""
+        """The index after the last message of a request that the session already has (section 2.1)."""
         ids = {each for message in request.input for each in inputs.known_ids(message)}
         known = await self._engine.history.find_message_ids(session, ids) if ids else {}
         for index, message in reversed(list(enumerate(request.input, start=1)) if known else ()):

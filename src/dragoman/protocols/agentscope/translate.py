@@ -158,7 +158,7 @@ class ResponseEvents:
             text = encode_json(record.text)
             return b'id: %d\ndata: {"sequence_number":%d%b%b}\n\n' % (number, number, self._piece_head, text)
         if self.response is None and not isinstance(record.event, RunStarted):
-            return b""  # the run is queued behind another one
+            return b""  # the run is queued after another one
         if self._is_end_pending and not isinstance(record.event, RunStopped):
             self._finish_message()
         self._event(record)

@@ -205,7 +205,7 @@ class SubagentSuccess(WireStruct, frozen=True, kw_only=True, tag="success", tag_
 
 
 class SubagentSuspended(WireStruct, frozen=True, kw_only=True, tag="suspended", tag_field="type"):
-    """The sub-agent waits: for its interrupts, a sub-agent of its own, or a call that the client has to run."""
+    """The sub-agent waits: for its interrupts, its own sub-agent, or a call that the client has to run."""
 
     interrupt_ids: tuple[str, ...] | None = None
 

@@ -6,7 +6,7 @@
       │ no                                  interrupts again; otherwise StopActiveRun, then decide again
     StartRun, on a branch if `before_seq` is set
 
-Clients resend the whole conversation: `core.resent_history` says what of it is new, and which branch it asks for.
+Clients resend the whole conversation: `core.resent_history` tells which messages are new, and where they branch off.
 Source: specification of AG-UI, B.9 to B.11; shared rules, 13, 15, 19 to 21.
 """
 
@@ -39,7 +39,7 @@ class ShowSnapshot(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Send the thread as it is and go on with the active run, as `connect` does."""
+    """Send the thread as it is and continue with the active run, as `connect` does."""
 
 
 class StopActiveRun(NamedTuple):
@@ -82,7 +82,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -
         history: the thread.
 
     Raises:
-        ResultsMissing: an open interrupt is not covered although the request goes on.
+        ResultsMissing: an open interrupt is not covered although the request continues the run.
         InvalidAnswer: a payload does not match its interrupt's schema.
     """
     state = history.state

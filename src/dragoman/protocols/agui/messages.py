@@ -41,7 +41,7 @@ OMITTED_FILE_TEXT = "[a file that is too large to be shown here]"
 
 
 def reasoning_id(message_id: MessageId, index: int) -> str:
-    """The id of a thinking block, which is a message of its own in AG-UI."""
+    """The id of a thinking block, which is a separate message in AG-UI."""
     return f"{message_id}:thinking:{index}"
 
 
@@ -155,7 +155,7 @@ def block_event(closed: BlockClosed, at: int) -> Custom:
         case core.Data(data=data):
             value |= {"type": "data", "data": data}
         case block:
-            raise AssertionError(f"text, thinking and calls have events of their own, got {block!r}")
+            raise AssertionError(f"text, thinking and calls have their own events, got {block!r}")
     return Custom(timestamp=at, name="dragoman.block", value=value, subagent_run_id=subagent_run_id(closed.loop))
 
 

@@ -202,7 +202,7 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
     """The answers of a request to the calls that wait. A new user message itself closes calls that are only cancelled.
 
     Raises:
-        ResultsMissing: an open interrupt is not covered although the request goes on.
+        ResultsMissing: an open interrupt is not covered although the request continues the run.
         InvalidAnswer: a payload does not match the interrupt's schema.
     """
     open_calls = {each.call.call_id: each for each in state.waiting_calls()}

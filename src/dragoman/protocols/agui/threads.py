@@ -163,7 +163,7 @@ class Threads:
     # --- stopping -------------------------------------------------------------------------------------------------
 
     async def stop(self, principal: Principal, agent: str, thread_id: str, run_id: str | None) -> bool:
-        """Stop the thread's active run and what is queued behind it, or one run, named by its client's id or ours.
+        """Stop the thread's active run and what is queued after it, or one run, named by its client's id or ours.
 
         Returns:
             Whether there was a run to stop.
@@ -188,7 +188,7 @@ class Threads:
             return await self._join(request, session)
 
     async def _join(self, request: RunRequest, session: SessionView) -> Response:
-        """Stream the messages so far, reopen what is open, and go on with the active run, if there is one."""
+        """Stream the messages so far, reopen what is open, and continue with the active run, if there is one."""
         active = session.state.run
         if active is None:
             return await self._snapshot_response(request, session)

@@ -10,7 +10,7 @@
     StageChanged             STEP_FINISHED for the previous stage, STEP_STARTED
     SharedStateReplaced      STATE_SNAPSHOT; in the same run also STATE_DELTA, where that is smaller
     CallSettled              TOOL_CALL_RESULT, except for results that the application itself gave. Those of calls that
-                             the run's message closed are in front of the run, and are sent behind its RUN_STARTED
+                             the run's message closed precede the run, and are sent after its RUN_STARTED
     RunStopped               RUN_FINISHED or RUN_ERROR
 
 A text stays open beside reasoning of the same step, so that each message is opened and closed once. Events of a
@@ -150,7 +150,7 @@ def _stamp(at: int, loop: LoopId) -> _Stamp:
     return {"timestamp": at, "subagent_run_id": subagent_run_id(loop)}
 
 
-# Large: what is open in a stream, each in an attribute of its own.
+# Large: what is open in a stream, each in its own attribute.
 class Translator:
     """Turns the records of one run into events. The same records give the same events, live and in every replay."""
 
@@ -316,7 +316,7 @@ class Translator:
         ]
 
     def _on_side_content(self, update: PlanUpdated | CardUpdated | SharedStateReplaced, at: int) -> list[wire.Event]:
-        """What stands beside the text: a plan, the state, a card. A card that is not valid is left out."""
+        """What accompanies the text: a plan, the state, a card. A card that is not valid is left out."""
         stamp = _stamp(at, update.loop)
         event: wire.Event
         if isinstance(update, PlanUpdated):

@@ -1,7 +1,7 @@
 """The requests of the standard endpoint, decoded as tolerantly as the protocol demands. Pure.
 
 Unknown members, parts and roles are dropped, and named in `dropped` for the log. snake_case spellings and the retired
-part `binary` are read as what they stand for. A known member of the wrong type is refused.
+part `binary` are converted. A known member of the wrong type is refused.
 Source: specification of AG-UI, B.2, B.3; the AG-UI 1.0 schema.
 """
 

@@ -41,7 +41,7 @@ def status_of(state: SessionState) -> chat.SessionStatus:
         case "idle":
             if state.last_stop is None:  # a session with messages was imported, or began with a history
                 return "completed" if state.message_count else "created"
-            # After `tool_use`, the calls that the run waited for were stopped or left behind.
+            # After `tool_use`, the calls that the run waited for were stopped or abandoned.
             return "interrupted" if state.last_stop == "tool_use" else CHAT_OUTCOMES[state.last_stop].status
 
 
@@ -154,7 +154,7 @@ def submit_of_replay(send: chat.ChatSend, state: SessionState, turn: RecordedTur
         ReplayMismatch: the texts differ, and the client has not decided which one to play.
     """
     if turn is None:
-        raise Invalid("the recording is over: set the replay's status to autonomous to go on")
+        raise Invalid("the recording is over: set the replay's status to autonomous to continue")
     if send.whatif is not None or send.output_schema is not None:
         raise Invalid("a replay takes neither whatif nor output_schema")
     submit = submit_of(msgspec.structs.replace(send, mode=state.settings.mode, model=None), state)

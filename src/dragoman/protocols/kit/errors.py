@@ -215,7 +215,7 @@ def _quotable(message: str) -> str:
 
 
 def shorten(message: str) -> str:
-    """Cut the middle out of a message that may quote what the client sent, which has no limit of its own."""
+    """Cut the middle out of a message that may quote what the client sent, which has no limit otherwise."""
     half = MAX_MESSAGE_CHARS // 2
     return message if len(message) <= MAX_MESSAGE_CHARS else f"{message[:half]} … {message[-half:]}"
 

@@ -20,7 +20,7 @@ class InvalidForm(Exception):
 
 
 class Part(NamedTuple):
-    """One field. A file has a name of its own."""
+    """One field. A file also has a file name."""
 
     name: str
     content: bytes

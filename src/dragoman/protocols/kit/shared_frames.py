@@ -1,6 +1,6 @@
 """Frames of pages of the log, made once for all streams that need the same ones.
 
-If a thousand clients reconnect to one session, they read the same pages, each with an encoder of its own. Encoders are
+If a thousand clients reconnect to one session, they read the same pages, each with its own encoder. Encoders are
 deterministic: those that began alike and were fed the same records make the same frames and are in the same state. So
 the first stream that comes to a part of a page encodes it for all. A stream gets an encoder of its own, a copy of the
 shared one, when it has read the log and continues from memory.

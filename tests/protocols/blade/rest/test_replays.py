@@ -188,7 +188,7 @@ async def test_when_the_recording_is_over_nothing_runs_until_the_replay_is_left(
     replay = await replay_of(alice, source)
     async with socket_client(alice.url, alice.key) as socket:
         await socket.send(replay, "hello")
-        over = "the recording is over: set the replay's status to autonomous to go on"
+        over = "the recording is over: set the replay's status to autonomous to continue"
         assert await refused(socket, replay, "live") == {"status": "error", "code": "bad_request", "message": over}
         left = await alice.request("PATCH", f"sessions/{replay}/replay", {"status": "autonomous"})
         assert left.body["replay_state"]["status"] == "autonomous"

@@ -26,7 +26,7 @@ STATUS_PHRASES = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "
 
 
 class Problem(RequestError):
-    """A failure with an answer of its own. `cause`: what is wrong with the body, and where."""
+    """A failure with its own answer. `cause`: what is wrong with the body, and where."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ TEXT_LIMIT = 10_000
 MEMORY_AGENT_TYPE = "memory"
 """The agent type of scheduled work, which clients cannot start."""
 MESSAGE_RULES = range(5, 15)
-"""The numbers of the rules about messages, which have an error code of their own."""
+"""The numbers of the rules about messages, which have a separate error code."""
 CLIENT_TIME_FIELDS = {"device_timezone", "client_now_iso", "client_epoch_ms"}
 
 

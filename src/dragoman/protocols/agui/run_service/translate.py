@@ -116,7 +116,7 @@ def _answer_from(answer: wire.Answer, call: OpenCall | None, path: str) -> Answe
 
 
 def submit_answers(answers: tuple[Answer, ...], asking: RunStarted | None) -> Submit:
-    """Answers to the calls of a run, as input of the run that goes on.
+    """Answers to the calls of a run, as input of the run that continues.
 
     It keeps the metadata of that run, except for its parent, and for its state, which may have been replaced since.
     """

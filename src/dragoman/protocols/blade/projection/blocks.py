@@ -93,7 +93,7 @@ def permission_call(call: core.Call) -> tuple[ToolCall, JsonObject]:
 
 
 def question_call(question_id: str, arguments: JsonObject) -> tuple[ToolCall, JsonObject]:
-    """Return a question about a call, as a call of its own with its arguments."""
+    """Return a question about a call as a separate call with its arguments."""
     text = compact_json(arguments)
     return ToolCall(question_id, ASK_USER_QUESTION, ASK_USER_QUESTION, text, "awaiting_answer"), arguments
 

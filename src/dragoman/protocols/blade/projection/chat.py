@@ -52,7 +52,7 @@ class Chat:
         self.schema = metadata.output_schema
         text = metadata.protocol.get(ANSWER_TEXT)
         self.answer_text = text if isinstance(text, str) else None
-        """The text sent together with an answer. It is shown in the answer's turn and has no turn of its own."""
+        """The text sent together with an answer. It is shown in the answer's turn, not in a separate one."""
         self.has_merged_answer_text = False
         """Whether that text is shown, and its message is still to come."""
         self.attachments = attachments_from_metadata(metadata.protocol)

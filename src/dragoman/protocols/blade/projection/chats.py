@@ -96,7 +96,7 @@ class ChatList:
 
     @contextmanager
     def answering(self, state: SessionState, logged: LoggedEvent) -> Iterator[None]:
-        """Wrap an answer into a chat of its own, unless a chat runs."""
+        """Wrap an answer into a separate chat, unless a chat runs."""
         chat = None
         if self._emitter.running_chat is None:
             chat = self._begin(wire.answer_run_id(self._emitter.session_id, logged.seq), logged.seq, NO_METADATA)

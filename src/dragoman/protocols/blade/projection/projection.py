@@ -6,7 +6,7 @@
 
 A model step is a turn, which lasts until all its calls have their results. A call that asks a person waits, with every
 call above it, and their turns pause when the run ends. An answer that starts no run, because other answers are still
-missing, is a short chat of its own.
+missing, is a short separate chat.
 Source: specification, sections 3, 4, 7 and 8; shared rules, 7, 12, 16, 18, 24.
 """
 
@@ -57,7 +57,7 @@ class Projection:
 
     Args:
         titles: the tools' names for people.
-        keeps_finished_turns: whether `turns.all` is filled; if not, only turns that go on stay in memory.
+        keeps_finished_turns: whether `turns.all` is filled; if not, only unfinished turns stay in memory.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ class TurnBuilder:
         self._patch("set_tool_status", {**data, "duration_ms": duration_ms})
 
     def set_status(self, status: TurnStatus) -> None:
-        """Set the status of a turn that goes on."""
+        """Set the status of an unfinished turn."""
         self.turn.status = status
         self._patch("set_status", {"status": status})
 

@@ -13,7 +13,7 @@ from dragoman.protocols.blade.wire import timeline as wire
 from dragoman.protocols.blade.wire.chat import parse_run_id, public_turn_id
 
 MAX_TRAILING_EVENTS = 200
-"""How many events behind the end of a turn are read: those that cancel what it left open."""
+"""How many events after the end of a turn are read: those that cancel what it left open."""
 
 
 class TimelineHandlers(BladeHandlers):

@@ -200,7 +200,7 @@ class Inbox:
     async def stop(self, socket: Socket, data: Json) -> JsonObject:
         """Handle `chat:stop`. It is acknowledged after the events that the stop causes.
 
-        Older clients, which take no acknowledgement, stop a chat when they leave it and unsubscribe right behind.
+        Older clients, which take no acknowledgement, stop a chat when they leave it and unsubscribe right afterwards.
         They must miss the chat's end, which they would take for the end of their next chat in the session.
         """
         command = convert_value(data, wire.ChatStop)

@@ -69,7 +69,7 @@ def is_about_call(text: str) -> bool:
 
 
 def parse_call_id(text: str) -> CallId:
-    """Return the call that a call's id stands for, or that of a question about it."""
+    """Return the call with a public id, which may be that of a question about the call."""
     if (question := _QUESTION_PREFIX.match(text)) is not None:
         return CallId(text[question.end() :])
     return CallId(text.removeprefix(_PERMISSION_PREFIX if is_permission_id(text) else _CALL_PREFIX))
@@ -93,7 +93,7 @@ def public_run_id(run_id: RunId) -> str:
 
 
 def parse_run_id(text: str) -> RunId:
-    """Return the run that a chat's id stands for."""
+    """Return the run of a chat."""
     return RunId(text.removeprefix("chat_"))
 
 

@@ -97,7 +97,7 @@ def public_task_id(schedule_id: ScheduleId) -> str:
 
 
 def parse_task_id(text: str) -> ScheduleId:
-    """Return the schedule that a task's id stands for."""
+    """Return the schedule of a task."""
     return ScheduleId(text.removeprefix(_ID_PREFIX))
 
 
