@@ -295,6 +295,41 @@ async def test_the_rows_of_a_closed_block_are_its_own_no_more_after_a_restart(da
     assert [*snapshot.pieces] == [a_piece(4, "open", index=1)]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_deleted_session_leaves_no_pieces_of_its_open_and_closed_blocks(
+    database: Database, *, is_restarted: bool
+) -> None:
+    store = SqliteLog(database)
+    gone, other = await new_session_in(store, 1), await new_session_in(store, 2)
+    for writing in (gone, other):
+        opened = writing.append(started(writing is other), MessageOpened(message_id=MessageId("m")))
+        assert await commit_accepted(store, opened) == [True]
+        for index in range(3):
+            assert await commit_accepted(store, writing.append(pieces=[a_piece(3, "word", index=index)])) == [True]
+            if index < 2:
+                closing = BlockClosed(message_id=MessageId("m"), index=index, block=Text("word"))
+                closed = writing.append(closing, closed_blocks=[(MessageId("m"), index)])
+                assert await commit_accepted(store, closed) == [True]
+    await (SqliteLog(database) if is_restarted else store).delete(gone.session_id)
+    left = rows(database.folder)["pieces"]
+    assert len(left) == 3
+    assert all(other.session_id in row for row in left)
+
+
+async def test_a_deletion_does_not_read_the_pieces_of_other_sessions(database: Database) -> None:
+    """Answers that stream hold up the deletion of old ones: a commit must not wait for a search through all of them."""
+    store = SqliteLog(database)
+    gone, other = await new_session_in(store, 1), await new_session_in(store, 2)
+    assert await commit_accepted(store, other.append(started(1), MessageOpened(message_id=MessageId("m")))) == [True]
+    streamed = [a_piece(3, "word", place=place) for place in range(1, 2001)]
+    assert await commit_accepted(store, other.append(pieces=streamed)) == [True]
+    steps: list[None] = []
+    await database.writer.run(lambda connection: connection.set_progress_handler(lambda: steps.append(None), 1))
+    await store.delete(gone.session_id)
+    await wait_until_swept(database)
+    assert 0 < len(steps) < len(streamed), "each row that is read takes several steps"
+
+
 async def test_rows_of_closed_blocks_go_in_portions_and_an_open_block_loses_none(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,8 @@
 """The pieces of open blocks, with an index of each block's rows in memory.
 
 Rows are stored in order of arrival, so those of one block are spread over the pages of many commits. Deleting them when
-the block closes would rewrite all these pages. They are left in place instead: a row that is not in the index is stale,
-and is deleted later together with all other rows before the first one that is still needed.
+the block closes would rewrite all these pages. They are left in place instead as stale rows, and are deleted later
+together with all other rows before the first one that is still needed, or with their session.
 
 Used on the writer's thread, inside its transaction.
 """
@@ -35,6 +35,8 @@ class PieceTable:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._rows: dict[SessionId, dict[_Block, list[int]]] = {}
         """The rows of open blocks."""
+        self._stale_rows: dict[SessionId, list[int]] = {}
+        """The rows of closed blocks, of the sessions in the order in which they last closed one."""
         first, last = connection.execute("SELECT min(id), max(id) FROM pieces").fetchone()
         self._first_row: int = first or 1
         """No row precedes this one."""
@@ -43,9 +45,12 @@ class PieceTable:
         """Number of rows of open blocks."""
         self._sweep_threshold = SWEEP_BATCH_ROWS
         """Number of stale rows at which the next ones are deleted."""
-        for session_id, block, row in _open_block_rows(connection):
-            self._rows.setdefault(session_id, {}).setdefault(block, []).append(row)
-            self._open_count += 1
+        for session_id, block, row in _all_rows(connection):
+            if block is None:
+                self._stale_rows.setdefault(session_id, []).append(row)
+            else:
+                self._blocks(session_id).setdefault(block, []).append(row)
+                self._open_count += 1
 
     def write(self, appends: Iterable[Append], connection: sqlite3.Connection) -> None:
         """Add the pieces of blocks that stay open, and forget those of blocks that close."""
@@ -80,8 +85,10 @@ class PieceTable:
 
     def delete(self, session_id: SessionId, connection: sqlite3.Connection) -> None:
         """Remove a session's pieces, those of closed blocks included."""
-        self._open_count -= sum(map(len, self._rows.pop(session_id, {}).values()))
-        connection.execute("DELETE FROM pieces WHERE session_id = ?", (session_id,))
+        for block in list(self._rows.get(session_id, {})):
+            self._close(session_id, block)
+        stale = self._stale_rows.pop(session_id, ())
+        connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for row in stale])
 
     @property
     def _stale_count(self) -> int:
@@ -99,6 +106,8 @@ class PieceTable:
         rows = blocks.pop(block, None)
         if rows is not None:
             self._open_count -= len(rows)
+            stale = self._stale_rows.pop(session_id, [])
+            self._stale_rows[session_id] = sorted(row for row in stale + rows if row >= self._first_row)
             if not blocks:
                 del self._rows[session_id]
 
@@ -113,13 +122,15 @@ class PieceTable:
             return  # after the next commit another block is first
         self._first_row = min(oldest[0], self._first_row + SWEEP_BATCH_ROWS)
         connection.execute("DELETE FROM pieces WHERE id < ?", (self._first_row,))
+        while (session_id := next(iter(self._stale_rows), None)) and self._stale_rows[session_id][-1] < self._first_row:
+            del self._stale_rows[session_id]
         self._sweep_threshold = (
             SWEEP_BATCH_ROWS if self._first_row < oldest[0] else self._stale_count + SWEEP_BATCH_ROWS
         )
 
 
-def _open_block_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Block, int]]:
-    """The rows of open blocks in order: of running sessions, and not closed by an event."""
+def _all_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId, _Block | None, int]]:
+    """All rows in order, with their block if it is open: of a running session, and not closed by an event."""
     running = "SELECT session_id FROM sessions WHERE is_running = 1"
     closed: dict[SessionId, set[_Block]] = {}
     for session_id, after in connection.execute(
@@ -136,11 +147,12 @@ def _open_block_rows(connection: sqlite3.Connection) -> Iterator[tuple[SessionId
                 happened = events.decode(payload)
                 if isinstance(happened, BlockClosed):
                     closed[session_id].add((happened.message_id, happened.index))
-    for row, session_id, message_id, block in connection.execute(
-        f"SELECT id, session_id, message_id, block FROM pieces WHERE session_id IN ({running}) ORDER BY id"  # noqa: S608  # our own words
+    for row, session_id, message_id, index in connection.execute(
+        "SELECT id, session_id, message_id, block FROM pieces ORDER BY id"
     ):
-        if (message_id, block) not in closed[session_id]:
-            yield session_id, (message_id, block), row
+        block = message_id, index
+        is_open = session_id in closed and block not in closed[session_id]
+        yield session_id, block if is_open else None, row
 
 
 _SELECT = "SELECT after, place, message_id, block, kind, loop, text, checksum FROM pieces WHERE id = ?"
