@@ -43,12 +43,13 @@ _DELETE_RUNS_OF_BATCH = (
     "DELETE FROM runs WHERE session = ? AND run_id IN (SELECT run_id FROM events WHERE session = ? AND seq <= ?)"
 )
 _DELETE_OTHERS_OF_BATCH = (
-    "DELETE FROM search_texts WHERE id IN (SELECT id FROM search_texts WHERE session = ? LIMIT max(1, ? / 64))",
-    "DELETE FROM messages WHERE (session, id) IN (SELECT session, id FROM messages WHERE session = ? LIMIT ?)",
-    "DELETE FROM calls WHERE (session, call_id) IN (SELECT session, call_id FROM calls WHERE session = ? LIMIT ?)",
-    "DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE session = ? LIMIT ?)",
-    "DELETE FROM kept WHERE rowid IN (SELECT rowid FROM kept WHERE session = ? LIMIT max(1, ? / 64))",
+    ("DELETE FROM search_texts WHERE id IN (SELECT id FROM search_texts WHERE session = ? LIMIT ?)", 64),
+    ("DELETE FROM messages WHERE (session, id) IN (SELECT session, id FROM messages WHERE session = ? LIMIT ?)", 1),
+    ("DELETE FROM calls WHERE (session, call_id) IN (SELECT session, call_id FROM calls WHERE session = ? LIMIT ?)", 1),
+    ("DELETE FROM once WHERE rowid IN (SELECT rowid FROM once WHERE session = ? LIMIT ?)", 1),
+    ("DELETE FROM kept WHERE rowid IN (SELECT rowid FROM kept WHERE session = ? LIMIT ?)", 64),
 )
+"""With the factor by which fewer rows are deleted at a time, because they are large."""
 
 
 class AppendWriter:
@@ -149,13 +150,19 @@ class AppendWriter:
 
 def _sweep_session(session: tuple[int], limit: int, connection: sqlite3.Connection) -> int:
     """Remove rows of a deleted session, and at last its number. Returns how many, without those of its runs."""
-    portion = (*session, limit)
-    last = connection.execute(_LAST_SEQ_OF_BATCH, portion).fetchone()
+    removed = 0
+    last = connection.execute(_LAST_SEQ_OF_BATCH, (*session, limit)).fetchone()
     if last[0] is not None:
         connection.execute(_DELETE_RUNS_OF_BATCH, (*session, *session, *last))
-        return connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*session, *last)).rowcount
-    removed = sum(connection.execute(statement, portion).rowcount for statement in _DELETE_OTHERS_OF_BATCH)
-    if not removed:
+        removed = connection.execute("DELETE FROM events WHERE session = ? AND seq <= ?", (*session, *last)).rowcount
+    is_empty = removed < limit
+    if is_empty:
+        for statement, factor in _DELETE_OTHERS_OF_BATCH:
+            portion = max(1, limit // factor)
+            count = connection.execute(statement, (*session, portion)).rowcount
+            removed += count
+            is_empty = is_empty and count < portion
+    if is_empty:
         connection.execute("DELETE FROM search_sessions WHERE session = ?", session)
         connection.execute("DELETE FROM deleted WHERE number = ?", session)
     return removed or 1
