@@ -210,6 +210,16 @@ async def test_with_some_results_the_thread_still_waits_for_the_others(endpoint:
     assert (await endpoint.run({**body, "runId": "2", "messages": rest, "tools": [PAINT]})).text == "red, blue"
 
 
+@requirement("ag-ui-b:tools:declined")
+@pytest.mark.parametrize("content", ["half", [{"type": "text", "text": "half\n\n"}]])
+async def test_the_model_gets_the_result_of_a_front_end_tool_and_its_error(endpoint: Endpoint, content: Json) -> None:
+    body = an_input(script(call("paint"), {"say": "{result}"}), tools=[PAINT])
+    (pending,) = (await endpoint.run(body)).events[-1]["outcome"]["pendingToolCallIds"]
+    failed = {"id": "t", "role": "tool", "toolCallId": pending, "content": content, "error": "no paint"}
+    answered = await endpoint.run({**body, "runId": "failed", "messages": [*body["messages"], failed]})
+    assert answered.text == "half\n\nno paint"
+
+
 @requirement("ag-ui-b:tools:both")
 async def test_a_step_may_wait_for_a_person_and_for_the_client(endpoint: Endpoint) -> None:
     mix = script(calls(("paint", {}), ("stamp", {"text": "x"})), {"say": "{results}"})

@@ -91,7 +91,11 @@ async def test_the_result_of_an_allowed_call_comes_with_its_arguments_wherever_r
 @requirement("runs:answers:kinds")
 @pytest.mark.parametrize(
     ("answer", "said", "status"),
-    [({"result": "half", "error": "no paint"}, "half", "failure"), ({"error": "no paint"}, "no paint", "failure")],
+    [
+        ({"result": "half", "error": "no paint"}, "half\n\nno paint", "failure"),
+        ({"result": "no paint left", "error": "no paint"}, "no paint left", "failure"),
+        ({"error": "no paint"}, "no paint", "failure"),
+    ],
 )
 async def test_a_front_end_tool_may_answer_with_an_error(
     alice: RunServiceClient, answer: Json, said: str, status: str

@@ -42,6 +42,15 @@ def content_of(content: wire.Content) -> str | tuple[core.InputBlock, ...]:
     return tuple(block for part in content if (block := _block(part)) is not None)
 
 
+def with_error(content: str | tuple[core.InputBlock, ...], error: str | None) -> str | tuple[core.InputBlock, ...]:
+    """A result with the error beside it, unless it contains that: the model gets both."""
+    if not error or error in core.text_of(content):
+        return content
+    if not content:
+        return error
+    return f"{content}\n\n{error}" if isinstance(content, str) else (*content, core.Text(error))
+
+
 def unfetchable_parts(run: RunInput) -> list[str]:
     """The parts of messages that `content_of` leaves out, for the log."""
     contents = [each.content for each in run.messages if isinstance(each, wire.UserMessage | wire.ToolMessage)]
@@ -82,7 +91,7 @@ def _result(message: wire.ToolMessage, call: wire.ToolCall, new_id: NewId) -> co
         id=MessageId(new_id()),
         call_id=CallId(call.id),
         name=call.function.name,
-        content=content_of(message.content),
+        content=with_error(content_of(message.content), message.error),
         is_error=message.error is not None,
     )
 
@@ -217,7 +226,7 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
     for call_id, call in open_calls.items():
         if call.kind == "client" and not call.parked:
             if (message := results.get(call_id)) is not None:
-                content = content_of(message.content) or message.error or ""
+                content = with_error(content_of(message.content), message.error)
                 answers.append(Result(call_id=call_id, content=content, is_error=message.error is not None))
         elif (entry_of_call := entries.get(call_id)) is None:
             missing.append(call_id)

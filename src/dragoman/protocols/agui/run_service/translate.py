@@ -27,7 +27,7 @@ from dragoman.protocols.agui import events as agui
 from dragoman.protocols.agui import translate as agui_translate
 from dragoman.protocols.agui.content import Cancelled, Interrupted, Outcome, TextPart
 from dragoman.protocols.agui.messages import STATUS_METADATA, metadata_of
-from dragoman.protocols.agui.request_mapping import tools_of
+from dragoman.protocols.agui.request_mapping import tools_of, with_error
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.rules import client_time_of
 from dragoman.protocols.agui.translate import VERSION, Translator, failure_of
@@ -83,8 +83,8 @@ def results_from(body: wire.RunAgentInput, state: SessionState) -> Iterable[Resu
     for call in state.waiting_calls():
         message = results.get(call.call.call_id)
         if message is not None and call.kind == "client" and not call.parked:
-            text = message.content or message.error or ""
-            yield Result(call_id=call.call.call_id, content=text, is_error=bool(message.error))
+            content = with_error(message.content, message.error)
+            yield Result(call_id=call.call.call_id, content=content, is_error=bool(message.error))
 
 
 def answers_from(body: wire.Answers, state: SessionState) -> tuple[Answer, ...]:
@@ -110,8 +110,8 @@ def _answer_from(answer: wire.Answer, call: OpenCall | None, path: str) -> Answe
         raise InvalidAnswer(f"tool call {call_id!r} asks no question: it takes a result or an error", path=path)
     if answer.error is not None and not is_client_tool:
         raise InvalidAnswer(f"tool call {call_id!r} is not a front-end tool's: it takes no error", path=path)
-    value = choice or (answer.error if answer.result in (msgspec.UNSET, None, "") else answer.result)
-    content = value if isinstance(value, str) else compact_json(value)
+    value = choice or ("" if answer.result in (msgspec.UNSET, None) and answer.error else answer.result)
+    content = with_error(value if isinstance(value, str) else compact_json(value), answer.error)
     return Result(call_id=call_id, content=content, is_error=answer.error is not None)
 
 
