@@ -139,16 +139,16 @@ def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_request_through_wh
     breaker.record_failure()
     breaker.record_success()
     breaker.record_failure()
-    assert (breaker.state, breaker.may_ask()) == ("closed", True)
+    assert (breaker.state, breaker.allows_request()) == ("closed", True)
     breaker.record_failure()
-    assert (breaker.state, breaker.may_ask(), breaker.wait_s) == ("open", False, 10.0)
+    assert (breaker.state, breaker.allows_request(), breaker.wait_s) == ("open", False, 10.0)
     now = 10.0
-    assert (breaker.state, breaker.may_ask(), breaker.may_ask()) == ("half_open", True, False)
+    assert (breaker.state, breaker.allows_request(), breaker.allows_request()) == ("half_open", True, False)
     breaker.record_failure()
     assert breaker.state == "open"
     now = 20.0
-    assert breaker.may_ask()
+    assert breaker.allows_request()
     breaker.release()
-    assert breaker.may_ask()
+    assert breaker.allows_request()
     breaker.record_success()
-    assert (breaker.state, breaker.may_ask()) == ("closed", True)
+    assert (breaker.state, breaker.allows_request()) == ("closed", True)

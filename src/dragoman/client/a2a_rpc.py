@@ -9,7 +9,7 @@ from dragoman.client.codec import Request
 from dragoman.client.decoding import decode_json
 from dragoman.client.errors import ClientError, InvalidResponse, make_refusal
 from dragoman.core.content import Json, JsonObject
-from dragoman.protocols.a2a.versions import METHODS, to_old
+from dragoman.protocols.a2a.versions import METHODS, downgrade_value
 
 Value = TypeVar("Value")
 TASK_NOT_FOUND, TASK_NOT_CANCELABLE, UNSUPPORTED_OPERATION = -32001, -32002, -32004
@@ -57,7 +57,9 @@ class Rpc(msgspec.Struct, frozen=True):
         version = {} if self.is_old else {"A2A-Version": "1.0"}
         if self.is_old:
             method = _OLD_METHODS[method]
-            params = {key: to_old(each, "message") if key == "message" else each for key, each in params.items()}
+            params = {
+                key: downgrade_value(each, "message") if key == "message" else each for key, each in params.items()
+            }
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         return Request(
             method="POST",

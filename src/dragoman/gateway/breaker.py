@@ -39,7 +39,7 @@ class CircuitBreaker:
         """The seconds until the server is asked again; 0 or less if it may be asked."""
         return self._opened_at + self._open_s - self._now() if self._failures >= self._threshold else 0.0
 
-    def may_ask(self) -> bool:
+    def allows_request(self) -> bool:
         """Whether a request may be sent. A caller that gets True reports how it went."""
         state = self.state
         if state == "half_open":

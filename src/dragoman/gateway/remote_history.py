@@ -75,7 +75,7 @@ class RemoteHistory:
         history, messages = split_at_sending(await self.messages(CONTEXT_MESSAGES + newer), link)
         return history, to_user_input(messages)
 
-    def give(self, handle: SessionHandle, history: Sequence[Message]) -> None:
+    def configure(self, handle: SessionHandle, history: Sequence[Message]) -> None:
         """Give an existing session the application's tools and, if it is sent with each turn, the history."""
         tools = tuple(self._run.offered_tools())
         if tools != handle.tools:

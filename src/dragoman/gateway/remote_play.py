@@ -101,7 +101,7 @@ class Play:
             new = new._replace(continues=False)
         if link is not None and new.continues:
             handle = link.handle
-            self._history.give(handle, new.history)
+            self._history.configure(handle, new.history)
             link = msgspec.structs.replace(link, waiting={}, has_transcript=False)
         else:
             handle = await self._history.new_session(new.history, self._retries)
@@ -113,7 +113,7 @@ class Play:
     async def _send_answers(self, link: Link, recorded: Sequence[Recorded]) -> StopReason | None:
         """Send what our user and application have answered."""
         history = await self._history.messages_for(link.handle)
-        self._history.give(link.handle, history)
+        self._history.configure(link.handle, history)
         pending = {each.call_id: each for each in link.handle.pending}
         answers: list[remote.Answer] = []
         settled: list[Recorded] = []
@@ -162,7 +162,7 @@ class Play:
         """Go on with a turn that a crash of this server interrupted."""
         await self._transport.identify()
         history, user_input = await self._history.sent_input(link)
-        self._history.give(link.handle, history)
+        self._history.configure(link.handle, history)
         if link.has_transcript:
             user_input = self._history.with_transcript(history, user_input)
         turn_input = link.answers or user_input
@@ -216,7 +216,7 @@ class Play:
         """
         breaker = self._server.breaker
         origins, _, _ = results_in_turn(await self._run.turn())
-        if not breaker.may_ask():
+        if not breaker.allows_request():
             await self._give_up(link)
             wait_s = max(1, round(breaker.wait_s))
             raise AgentError("remote_unavailable", f"The remote agent cannot be reached; try again in {wait_s} s")
@@ -252,7 +252,7 @@ class Play:
         self._server.record(reached=True)
         if remote_run.allowed:
             history = await self._history.messages_for(link.handle)
-            self._history.give(link.handle, history)
+            self._history.configure(link.handle, history)
             return await self._send(link, remote_run.allowed, history)
         link.is_over, link.answers = True, ()
         await self._keep(link)

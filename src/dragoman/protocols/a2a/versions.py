@@ -71,7 +71,7 @@ class Codec(NamedTuple):
     def result(self, value: object, kind: Kind | None = None, *, is_wrapped: bool = False) -> object:
         """An answer: a task, for example. Where 1.0 wraps a value, its kind is the member's name."""
         if self.is_old and kind is not None:
-            value = to_old(value, kind)
+            value = downgrade_value(value, kind)
         elif is_wrapped:
             value = {kind: value}
         return wire.ResultMessage(id=self.request_id, result=value) if self.is_rpc else value
@@ -93,7 +93,7 @@ class Codec(NamedTuple):
 # --- the names of version 0.3 -----------------------------------------------------------------------------------------
 
 
-def to_old(value: object, kind: Kind) -> JsonObject:
+def downgrade_value(value: object, kind: Kind) -> JsonObject:
     """A value of 1.0 with the names of 0.3."""
     plain: JsonObject = _renamed(msgspec.to_builtins(value))
     if kind == "statusUpdate":

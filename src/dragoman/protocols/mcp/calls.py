@@ -118,7 +118,7 @@ class Calls:
             turn = await self._turns.find(request.principal, RunId(repeated.run_id), stack)
         if repeated is None or turn is None:
             raise InvalidParams("requestState must be that of an earlier result of this call")
-        taken = await self._turns.take_responses(request.principal, turn, request.params.get("inputResponses"))
+        taken = await self._turns.apply_responses(request.principal, turn, request.params.get("inputResponses"))
         asked_again = repeated.asked_again or taken.has_empty
         shows_forms = not taken.has_closed and not (repeated.asked_again and taken.has_empty)
         return self._follow(request, taken.turn, digest=digest, shows_forms=shows_forms, asked_again=asked_again)
@@ -251,7 +251,7 @@ class Calls:
 
     # --- answers and cancelling -----------------------------------------------------------------------------------
 
-    async def take_form(self, principal: Principal, client: wire.Client, message: wire.Message) -> None:
+    async def answer_from_form(self, principal: Principal, client: wire.Client, message: wire.Message) -> None:
         """Take what a user did with a form. Nothing happens if its call is not open any more.
 
         Raises:

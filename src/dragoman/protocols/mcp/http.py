@@ -182,7 +182,7 @@ class _Handlers(Handlers):
                 raise InvalidMessage("this version answers forms with the repeated request")
             if message.result is msgspec.UNSET and message.error is msgspec.UNSET:
                 raise InvalidMessage("a message must have a method, a result or an error")
-            await self._calls.take_form(principal_of(request), client, message)
+            await self._calls.answer_from_form(principal_of(request), client, message)
             return Response(status_code=202)
         params = {} if message.params is msgspec.UNSET else message.params
         if request_id is None:

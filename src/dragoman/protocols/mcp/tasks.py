@@ -49,7 +49,7 @@ class Tasks:
         request.principal.require("use")
         async with AsyncExitStack() as stack:
             turn = await self._find(request, stack)
-            await self._turns.take_responses(request.principal, turn, request.params.get("inputResponses"))
+            await self._turns.apply_responses(request.principal, turn, request.params.get("inputResponses"))
         return {}
 
     async def cancel(self, request: MethodRequest) -> JsonObject:

@@ -33,7 +33,7 @@ class FollowedTurn(NamedTuple):
     began: RunId | None = None
 
 
-class TakenResponses(NamedTuple):
+class AppliedResponses(NamedTuple):
     """A turn whose calls were answered, and whether forms were closed, or sent without an answer."""
 
     turn: FollowedTurn
@@ -76,7 +76,7 @@ class Turns:
         await session.until_durable(started.seq)
         return FollowedTurn(session, first.run_id, first.first_seq, Cursor(started.seq), started.run_id)
 
-    async def take_responses(self, principal: Principal, turn: FollowedTurn, responses: Json) -> TakenResponses:
+    async def apply_responses(self, principal: Principal, turn: FollowedTurn, responses: Json) -> AppliedResponses:
         """Take answers to the calls with which a turn waits, by the ids of the calls. Others are ignored.
 
         Raises:
@@ -86,7 +86,7 @@ class Turns:
         if not isinstance(responses, dict | None):
             raise InvalidParams("inputResponses must be an object")
         if is_busy(state) or not is_open(turn.session) or (await self.newest(turn.session)).run_id != turn.run_id:
-            return TakenResponses(turn)
+            return AppliedResponses(turn)
         meant = [
             answer_from(call, _elicit_result(responses[call.call.call_id]), self._options.approvals)
             for call in state.waiting_calls()
@@ -101,7 +101,7 @@ class Turns:
                 has_closed = True
             except (Invalid, Conflict):
                 pass  # they have been answered
-        return TakenResponses(turn, has_closed, "again" in meant)
+        return AppliedResponses(turn, has_closed, "again" in meant)
 
     async def stop(self, turn: FollowedTurn) -> None:
         """Stop a turn: its run, or the calls with which it waits."""

@@ -151,7 +151,7 @@ class ChatRuns:
         self, stack: AsyncExitStack, request: ChatRequest, create: Create, name: str = ""
     ) -> RunHandle:
         with _places_of(request.chat):
-            given = inputs.past_and_input(request.chat.items, self._engine.ids.new)
+            given = inputs.seeds_and_input(request.chat.items, self._engine.ids.new)
         create = msgspec.structs.replace(create, tools="all", seeds=given.seeds, claims_calls=True)
         session = await create_named(self._engine, request.owner, name, create)
         await stack.enter_async_context(self._engine.first_request(session, is_new=True))

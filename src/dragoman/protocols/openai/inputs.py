@@ -73,8 +73,8 @@ def new_input(items: Sequence[InputItem], start: int = 0, open_calls: Sequence[C
     return NewInput((), tuple(system), tuple(messages), tuple(answers), paths)
 
 
-def past_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> NewInput:
-    """What a request starts a new session with: its last user message, or results behind it, and the past before that.
+def seeds_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> NewInput:
+    """What a request starts a new session with: its last user message or the results after it, and the seeds before.
 
     If all messages are instructions, the last one is the user's: OpenAI's models answer them, too.
 

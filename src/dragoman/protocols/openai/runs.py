@@ -226,7 +226,7 @@ class Runs:
         place = await self._find_place(request)
         agent = None if model is None else self.agent_named(model, None if place is None else place.session)
         if place is None:
-            given = inputs.past_and_input(items, self._engine.ids.new)
+            given = inputs.seeds_and_input(items, self._engine.ids.new)
             with translated_errors(given):
                 is_repeatable = request.parsed.fields.background or request.key is not None
                 change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
