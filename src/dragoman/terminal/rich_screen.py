@@ -163,7 +163,7 @@ class RichScreen:
         seconds = f"{time.monotonic() - self._started_at:.1f} s"
         if ended.usage is None or not (ended.usage.input_tokens or ended.usage.output_tokens):
             return seconds
-        return f"{ended.usage.input_tokens} tokens in, {ended.usage.output_tokens} out, {seconds}"
+        return f"tokens: {ended.usage.input_tokens} in, {ended.usage.output_tokens} out, {seconds}"
 
 
 class _Tail:

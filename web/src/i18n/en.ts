@@ -56,7 +56,7 @@ export const en = {
     "key.why": "This server requires an API key. The key is stored in this browser and sent only to this server.",
     "key.field": "API key",
     "key.hint":
-        "“make run” and “dragoman serve --first-key” print an address with a key when the server starts for the first time. Another key: “dragoman keys create --name NAME”.",
+        "“make run”, “dragoman dev” and “dragoman serve --first-key” print an address with a key at every start. Another key: “dragoman keys create --name NAME”.",
     "key.wrong": "The server rejected this key.",
     "key.use": "Continue",
     "key.forget": "Sign out",
@@ -99,7 +99,7 @@ export const en = {
 
     "chat.message": "Message",
     "chat.placeholder": "Message {agent}…",
-    "chat.placeholder-waiting": "Respond above, or send a different message…",
+    "chat.placeholder-waiting": "Respond above, or send a message…",
     "chat.keys": "Enter to send, Shift+Enter for a new line",
     "chat.send": "Send",
     "chat.stop": "Stop",

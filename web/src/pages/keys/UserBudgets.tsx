@@ -28,7 +28,7 @@ export function UserBudgets() {
                 <code>dragoman users set NAME --tokens-per-month TOKENS</code>
             </p>
             {items.length > 0 && (
-                <ul class="items budgets" aria-label={t("budgets.of-users")}>
+                <ul class="items dense budgets" aria-label={t("budgets.of-users")}>
                     {items}
                 </ul>
             )}
