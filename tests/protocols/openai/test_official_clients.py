@@ -136,7 +136,7 @@ async def test_the_javascript_client_does_the_same(socket_server: SocketServer) 
 @pytest.mark.parametrize(
     ("scenario", "more"),
     [
-        ("aiSdk", {"approved": "So: stamped paid."}),
+        ("aiSdk", {"approved": "So: stamped paid.", "error": "no coffee"}),
         (
             "openResponses",
             {"error": "no agent named 'nix' is served here; there are 'rehearsal', 'rehearsal-bare'"},

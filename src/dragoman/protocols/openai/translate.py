@@ -38,7 +38,7 @@ from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.openai import ids, wire
-from dragoman.protocols.openai.errors import ContextLengthExceeded, RunFailed
+from dragoman.protocols.openai.errors import ERRORS, ContextLengthExceeded, RunFailed, error_type
 from dragoman.protocols.openai.requests import RunFields
 
 PROTOCOL = "openai"
@@ -223,8 +223,8 @@ class ResponseEvents:
             self._finish(index, msgspec.structs.replace(item, status="incomplete"))
         error, reasons = None, {"max_tokens": "max_output_tokens", "refusal": "content_filter"}
         if status == "failed":
-            failure = failure_of(stopped)
-            error = wire.ErrorInfo(failure.code, str(failure))
+            answer = ERRORS.to_response(failure := failure_of(stopped))
+            error = wire.ErrorInfo(failure.code, str(failure), error_type(answer.status))
         details = (
             msgspec.convert({"reason": reasons[stopped.reason]}, wire.IncompleteDetails)
             if status == "incomplete"

@@ -153,10 +153,11 @@ Item = OutputItem | FunctionCallOutput | McpApprovalResponse
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """Why a response failed."""
+    """Why a response failed. The AI SDK's provider accepts none without `type`."""
 
     code: str
     message: str
+    type: str
 
 
 class IncompleteDetails(msgspec.Struct, frozen=True):

@@ -82,6 +82,11 @@ async function aiSdk() {
   const granted = { type: 'tool-approval-response', approvalId: request.approvalId, approved: true, providerExecuted: true }
   messages.push({ role: 'tool', content: [granted] })
   seen.approved = (await generateText({ model, messages })).text
+  try {
+    await generateText({ model, prompt: JSON.stringify({ script: [{ fail: { code: 'teapot', message: 'no coffee' } }] }), maxRetries: 0 })
+  } catch (error) {
+    seen.error = error.message
+  }
   return seen
 }
 
