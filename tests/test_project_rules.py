@@ -76,6 +76,7 @@ FORBIDDEN_PATTERNS = {
     "an absolute path of a machine": r"(?<![\w.:])/(work|root|tmp|home/\w+|Users/\w+)/",
     "a package registry's host": r"\b(pypi\.org|pythonhosted\.org|npmjs\.org|npmjs\.com|debian\.org)\b",
     "a key": r"\b(sk-[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|ghp_[A-Za-z0-9]{30,})\b|-----BEGIN [A-Z ]*PRIVATE KEY",
+    "an import that the contracts do not see": r"import_modul[e]\(['\"]dragoman",
     "a deferred task": r"\b(T[O]DO|F[I]XME|X[X]X|H[A]CK)\b",
     "a reference to the working process": r"\b(issue \d|iss[u]es show|C[E]O|the br[i]ef|sh[a]red/\w+\.md)\b",
 }
@@ -220,8 +221,7 @@ def test_packages_reexport_nothing() -> None:
 
 
 def test_every_package_says_what_it_contains() -> None:
-    packages = [(where, init) for where, init in package_inits() if where.startswith("src/")]
-    assert [where for where, init in packages if not ast.get_docstring(init)] == []
+    assert [at for at, init in package_inits() if at.startswith("src/") and not ast.get_docstring(init)] == []
 
 
 # --- purity -----------------------------------------------------------------------------------------------------------
