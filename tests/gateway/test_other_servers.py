@@ -4,8 +4,7 @@ Whatever happens, our log has each text once: all of it if the run ended well, e
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import count
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,9 @@ from a2a.server.events import EventQueue
 from a2a.server.tasks import TaskUpdater
 from a2a.types import Role
 
-from dragoman.agents import serving
 from dragoman.client import Allow, AsyncClient, AsyncSession, Choice, Ended, Question, Text, a2a_transport
 from dragoman.client.connection import Backoff, Timeouts
 from dragoman.client.transports import ClientProtocol
-from dragoman.core.content import AssistantMessage, text_of
-from dragoman.core.events import RunStopped
-from dragoman.core.stream import START, Record
 from dragoman.gateway import remote_server
 from dragoman.gateway.remote_agent import RemoteAgent
 from tests.asgi_client import DEADLINE_S
@@ -33,16 +28,12 @@ from tests.client.a2a_server import running_a2a_server
 from tests.client.cutting_proxy import CuttingProxy, at_random, cutting_proxy
 from tests.client.standard_only_server import WITHOUT_EXTENSIONS, standard_only_server
 from tests.conversations import script
-from tests.engine.faulty_log import FaultyLog
-from tests.engine.log_checker import check_log
-from tests.engine.world import open_session, reload, running_world, send, wait_for_end
 from tests.extent import extent
 from tests.gateway.agui_server import AguiServer, running_agui_server
+from tests.gateway.crashed_gateway import after_a_crash
 from tests.servers import SocketServer, running_socket_server
-from tests.stores.simulated import SimulatedLog
 
 COUNTED = "".join(f"{number} " for number in range(30))
-WORLDS = count(1)
 
 
 class Counter(AgentExecutor):
@@ -184,45 +175,6 @@ async def test_an_approval_over_cut_connections_is_given_once(others: Others, se
             assert end.problem is None or end.problem.code == "remote_lost"
             assert others.agui.payments == [5] or end.problem is not None
         assert others.agui.payments in ([], [5])
-
-
-async def after_a_crash(
-    served: RemoteAgent, text: str, seen_before: str, go_on: Callable[[], None]
-) -> tuple[str | None, list[str], list[str]]:
-    """Let our server die when it has said something, and the next one take the run up.
-
-    Returns:
-        Why the run ended, the whole messages, and those that were cut off.
-    """
-    await serving.start([served])
-    async with running_world(SimulatedLog()) as world:
-        world.ids.count = 1000 * next(WORLDS)  # the remote server sees all worlds: their ids must differ
-        world.agents["player"] = served
-        log = FaultyLog(world.store)
-        engine = await world.start(log)
-        session = await open_session(engine)
-        await send(engine, session, text)
-        seen: list[Record] = []
-        async with asyncio.timeout(DEADLINE_S):
-            with engine.follow(session, START) as reader:
-                while seen_before not in str(seen):
-                    seen += await reader.next()
-        log.is_dead = True
-        await world.kill(engine)
-        go_on()
-        engine = await world.start()
-        session = await reload(engine, session)
-        await wait_for_end(session)
-        events = await world.events(session.state.session_id)
-        history = await world.history(session.state.session_id)
-    await serving.close([served])
-    check_log(events, {})
-    stopped = next(each.event for each in events if isinstance(each.event, RunStopped))
-    answers = [each for each in history if isinstance(each, AssistantMessage)]
-    whole, cut = (
-        [text_of(each.content) for each in answers if (each.status == "cut") is is_cut] for is_cut in (False, True)
-    )
-    return stopped.code or stopped.reason, whole, cut
 
 
 @pytest.mark.parametrize("base", ["", "/old"], ids=["1.0", "0.3"])
