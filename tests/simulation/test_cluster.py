@@ -9,6 +9,7 @@ import pytest
 
 from dragoman.core import admission
 from dragoman.core.events import RunQueued, SettingsChange
+from dragoman.core.ids import UserId
 from dragoman.core.input_checks import InputLimits
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import StoreUnavailable
@@ -22,7 +23,7 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.live_session import to_live_session
 from dragoman.ports.cluster import SessionUpdate
 from tests.engine.world import ANN, PauseGate, open_session, play, send, user_request, wait_for_end
-from tests.simulation.cluster_store import SharedLog
+from tests.simulation.cluster_store import SharedLog, SimulatedClusterStore
 from tests.simulation.virtual_loop import run
 from tests.simulation.world import Simulation, Time
 
@@ -94,6 +95,32 @@ def test_a_repeated_request_has_one_effect_though_a_server_joins_in_the_middle(w
         with pytest.raises(StoreUnavailable, match="another server started"):
             await first.machine.run(request(first.engine))
         assert not await first.machine.run(request(first.engine)), "sent again, it finds what was done"
+        for machine in simulation.machines:
+            await machine.cancel_remaining_tasks()
+
+    run(world())
+
+
+def test_a_request_with_a_key_says_if_the_store_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_answer(self: SimulatedClusterStore, owner: UserId, key: str) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+    monkeypatch.setattr(SimulatedClusterStore, "lock_idempotency_key", no_answer)
+
+    async def world() -> None:
+        simulation = Simulation(1, operations=1, faults=0, places=2)
+        await simulation.start(0)
+        await simulation.start(1)
+        server = simulation.servers[0]
+        assert server is not None
+
+        async def reserve() -> None:
+            async with server.engine.reserve_key(ANN, IdempotencyKey("key", "fingerprint")):
+                pass
+
+        with pytest.raises(StoreUnavailable, match="the store does not answer"):
+            await server.machine.run(reserve())
         for machine in simulation.machines:
             await machine.cancel_remaining_tasks()
 

@@ -137,16 +137,18 @@ class Idempotency:
         others = self._store_unless_alone()
         if others is None:
             return None
+        reason = "the store does not answer"
         try:
             async with asyncio.timeout(RESERVATION_TIMEOUT_S):
                 node = others.node_id
                 while not await others.lock_idempotency_key(owner, name):  # until another server unlocks it
+                    reason = "another server is processing the same request"
                     await asyncio.sleep(RETRY_DELAY_S)
                     node = others.node_id
         except BaseException as error:  # it is unknown whether the key is locked
             self._release_tasks.start(self._retry_release(others, owner, name), "unlock a key")
             if isinstance(error, TimeoutError):
-                raise StoreUnavailable("another server is processing the same request") from None
+                raise StoreUnavailable(reason) from None
             raise
         return others, node
 
