@@ -218,7 +218,7 @@ SEARCH = partial(sqlite_search.search_sessions, ANN, "needle", 0, 10)
 def add_indexed_sessions(first: int, last: int, connection: sqlite3.Connection) -> None:
     """Add sessions of Ann's that are like the first one, and indexed."""
     connection.execute(
-        "WITH RECURSIVE numbers (each) AS (SELECT ?1 UNION ALL SELECT each + 1 FROM numbers WHERE each < ?2)"
+        "WITH RECURSIVE numbers (each) AS (SELECT ? UNION ALL SELECT each + 1 FROM numbers WHERE each < ?)"
         " INSERT INTO sessions SELECT each, 'session ' || each, owner, created_at, updated_at + each, seq, epoch,"
         " is_running, head, settings, head_checksum, settings_checksum, is_unlisted, expires_at, quarantine"
         " FROM numbers, sessions WHERE number = 1",

@@ -33,10 +33,10 @@ _TEXTS = (
 
 _REMOVE_OTHER_TITLES = "DELETE FROM search_texts WHERE session = ? AND is_title = 1 AND text <> ?"
 _ADD_TITLE = (
-    "INSERT INTO search_texts SELECT ?1, ?2, ?3, 1"
-    " WHERE NOT EXISTS (SELECT 1 FROM search_texts WHERE session = ?2 AND is_title = 1)"
+    "INSERT INTO search_texts SELECT ?, ?, ?, 1"
+    " WHERE NOT EXISTS (SELECT 1 FROM search_texts WHERE session = ? AND is_title = 1)"
 )
-_NOT_BEHIND = "DELETE FROM search_behind WHERE session = ?1 AND ?2 >= (SELECT seq FROM sessions WHERE number = ?1)"
+_NOT_BEHIND = "DELETE FROM search_behind WHERE session = ? AND ? >= (SELECT seq FROM sessions WHERE number = ?)"
 
 
 class _Addition(NamedTuple):
@@ -125,7 +125,7 @@ def _write(owner: UserId, batch: Sequence[_Addition], connection: sqlite3.Connec
         connection.execute("INSERT OR REPLACE INTO search_sessions VALUES (?, ?)", (each.number, each.seq))
         connection.execute(_REMOVE_OTHER_TITLES, (each.number, each.title))
         if each.title:
-            connection.execute(_ADD_TITLE, (next(ids), each.number, each.title))
+            connection.execute(_ADD_TITLE, (next(ids), each.number, each.title, each.number))
         if each.text:
             connection.execute("INSERT INTO search_texts VALUES (?, ?, ?, 0)", (next(ids), each.number, each.text))
-        connection.execute(_NOT_BEHIND, (each.number, each.seq))
+        connection.execute(_NOT_BEHIND, (each.number, each.seq, each.number))
