@@ -25,6 +25,7 @@ from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.log import PostgresLog
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.log import SqliteLog
+from dragoman.stores.sqlite.online_copy import copy_database
 from tests.extent import extent
 from tests.faults.corruption import campaign
 from tests.requirements import requirement
@@ -243,6 +244,8 @@ async def test_a_damaged_write_ahead_log_loses_nothing_silently(tmp_path: Path) 
         (damaged / "dragoman.db-wal").write_bytes(altered)
         with pytest.raises(StoreUnavailable, match="dragoman check --accept-loss --data"):
             Database(damaged)
+        with pytest.raises(StoreUnavailable, match="dragoman check --accept-loss --data"):
+            copy_database(damaged, tmp_path / "copy", lambda *_: None)
         assert (damaged / "dragoman.db-wal").read_bytes() == altered, "nothing was changed"
         with capture_logs() as logs, closing(Database(damaged, accept_loss=True)):
             pass
@@ -267,6 +270,27 @@ async def test_a_write_ahead_log_that_a_crash_cut_off_is_no_damage(tmp_path: Pat
         with capture_logs() as logs, closing(Database(copy)) as database:
             database.start()
         assert [entry for entry in logs if entry["log_level"] in ("error", "critical")] == []
+
+
+@requirement("faults:43:wal-damaged")
+async def test_a_last_commit_that_a_power_failure_left_half_written_is_reported_and_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    with closing(Database(folder)) as database:
+        database.start()
+        store = SqliteLog(database)
+        writer = await new_session_in(store)
+        before = await dump_session(store, writer.session_id)
+        assert await commit_accepted(store, writer.text_events("the last text")) == [True]
+        crashed = not_closed(folder, tmp_path / "crashed")
+    wal = crashed / "dragoman.db-wal"
+    torn = bytearray(wal.read_bytes())
+    torn[-1] ^= 4
+    wal.write_bytes(torn)
+    with capture_logs() as logs, closing(Database(crashed)) as database:
+        database.start()
+        assert await dump_session(SqliteLog(database), writer.session_id) == before
+    assert [entry["lost"] for entry in logs if entry["log_level"] == "error"] == ["its last 1 commits"]
+    assert wal.with_name("dragoman.db-wal.damaged").read_bytes() == torn
 
 
 @requirement("faults:43:check")

@@ -47,11 +47,8 @@ def inspect_wal(path: Path) -> WalReport:
     readable = lost = 0
     for start in range(HEADER_BYTES, len(content) - frame_bytes + 1, frame_bytes):
         frame = content[start : start + frame_bytes]
-        if frame[8:16] != salts:
-            if is_intact:
-                is_intact = _is_overwritten(content, start, frame_bytes, salts)
-                if is_intact:
-                    break  # what follows is left from an earlier use of the file
+        if frame[8:16] != salts:  # damaged, or left from an earlier use of the file, as all that follows
+            is_intact = False
             continue
         if is_intact:
             sums = _checksum(frame[FRAME_HEADER_BYTES:], _checksum(frame[:8], sums))
@@ -60,12 +57,6 @@ def inspect_wal(path: Path) -> WalReport:
             readable += is_intact
             lost += not is_intact
     return WalReport(readable, lost)
-
-
-def _is_overwritten(content: bytes, start: int, frame_bytes: int, salts: bytes) -> bool:
-    """Whether no frame of this use of the log follows."""
-    rest = range(start, len(content) - frame_bytes + 1, frame_bytes)
-    return not any(content[each + 8 : each + 16] == salts for each in rest)
 
 
 def _checksum(content: bytes, sums: tuple[int, int]) -> tuple[int, int]:
