@@ -228,21 +228,24 @@ async def test_only_the_owner_gets_a_new_link(
 
 
 @requirement("runs:receipt:new-link", "runs:aliases:queries")
-async def test_a_run_with_a_new_link_to_the_same_image_is_the_same_run(alice: RunServiceClient) -> None:
-    thread = new_thread()
-    stored = (await alice.upload(thread_id=thread)).json
-    assert f"/{thread}/" in stored["path"]
-    fresh = (await alice.get(f"/attachments/signed-url?bucket=dragoman&path={stored['path']}")).json["url"]
-    other = (await alice.upload(threadId=thread)).json["url"]
-
+async def test_a_run_with_a_new_link_to_the_same_image_is_the_same_run(open_app_server: AppServerFactory) -> None:
     def body(url: str) -> Json:
         return run_input(thread, [{"type": "binary", "mimeType": "image/png", "url": url}])
 
-    first = await alice.submit(body(stored["url"]))
-    listed = await alice.get(f"/history?thread_id={thread}")
-    assert (listed.json["threadId"], (await alice.get("/history?thread_id=x")).status) == (thread, 422)
-    assert await alice.submit(body(fresh)) == {**first, "created": False}
-    assert (await alice.post("/runs", body(other))).status == 409
+    thread = new_thread()
+    async with open_app_server(manual_clock=True) as server:
+        alice = RunServiceClient(server.connection, server.key("alice"))
+        stored = (await alice.upload(thread_id=thread)).json
+        assert f"/{thread}/" in stored["path"]
+        server.clock.advance(seconds=1)
+        fresh = (await alice.get(f"/attachments/signed-url?bucket=dragoman&path={stored['path']}")).json["url"]
+        assert fresh != stored["url"]
+        other = (await alice.upload(threadId=thread)).json["url"]
+        first = await alice.submit(body(stored["url"]))
+        listed = await alice.get(f"/history?thread_id={thread}")
+        assert (listed.json["threadId"], (await alice.get("/history?thread_id=x")).status) == (thread, 422)
+        assert await alice.submit(body(fresh)) == {**first, "created": False}
+        assert (await alice.post("/runs", body(other))).status == 409
 
 
 @requirement("runs:links:every-byte")
