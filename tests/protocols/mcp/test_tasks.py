@@ -16,7 +16,7 @@ from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
 SLOW = script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})
-STAMP = script({"wait_ms": 50}, {"step": True}, call("stamp", text="x"), {"say": "then: {result}"})
+STAMP = script({"wait_ms": 200}, {"step": True}, call("stamp", text="x"), {"say": "then: {result}"})
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ async def test_a_long_call_becomes_a_task_whose_result_is_that_of_the_call(alice
     assert (task["resultType"], task["taskId"], task["createdAt"]) == ("complete", task_id, created_at)
     structured = task["result"]["structuredContent"]
     assert (structured["text"], structured["run_id"], task["result"]["isError"]) == ("one \n\ntwo", task_id, False)
-    failed = await alice.call(script({"wait_ms": 50}, {"fail": "internal words"}))
+    failed = await alice.call(script({"wait_ms": 200}, {"fail": "internal words"}))
     task = await until(alice, failed["taskId"], "completed")
     assert (task["result"]["isError"], task["result"]["structuredContent"]["status"]) == (True, "failed")
 
