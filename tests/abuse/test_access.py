@@ -401,6 +401,37 @@ async def test_without_a_valid_key_every_endpoint_is_a_401_that_reveals_nothing(
             assert answers[0].body == answers[1].body, (endpoint.name, name)
 
 
+async def first_message(server: AppServer, path: str, authorization: str | None) -> str:
+    """What the server says first to a WebSocket."""
+    sent: list[str] = []
+    received = iter(({"type": "websocket.connect"},))
+
+    async def receive() -> Json:
+        return next(received, {"type": "websocket.disconnect", "code": 1001})
+
+    async def send(message: Json) -> None:
+        sent.append(message["type"])
+
+    headers = [(b"host", b"127.0.0.1:8000"), *([(b"authorization", authorization.encode())] if authorization else [])]
+    scope = {"type": "websocket", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}
+    extensions: Json = {"websocket.http.response": {}}
+    app = server.connection.app
+    await app({**scope, "headers": headers, "client": ("127.0.0.1", 1), "extensions": extensions}, receive, send)
+    return sent[0]
+
+
+async def test_a_websocket_opens_only_where_it_is_documented_and_with_a_valid_key(world: World) -> None:
+    """Except at `/socket.io/`, where the key comes with the first packet."""
+    paths = {next(requests_of(endpoint, world.alice)).target.partition("?")[0] for endpoint in world.endpoints}
+    valid, opened = f"Bearer {world.server.key('alice')}", set()
+    for path in paths:
+        if await first_message(world.server, path, valid) == "websocket.accept":
+            opened.add(path)
+        for name, authorization in world.refused_credentials.items():
+            assert await first_message(world.server, path, authorization) != "websocket.accept", (path, name)
+    assert opened == {"/v1/responses"}
+
+
 async def test_another_user_sees_and_changes_nothing_and_cannot_tell_what_exists(world: World) -> None:
     """Objects in paths come first: a request may create a session of bob's under the name that is alice's id."""
     unknown, before = world.alice.unknown(), await world.state()
