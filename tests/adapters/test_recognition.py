@@ -25,6 +25,21 @@ billing = Agent(name="billing-team", handoffs=[refunds], tools=[add])
 _private = Agent(name="nobody")
 """
 
+PIPELINE = """
+from typing import TypedDict
+from langgraph.graph import StateGraph
+from dragoman.adapters.langgraph import LangGraphAgent
+
+class State(TypedDict):
+    topic: str
+    depth: int
+
+builder = StateGraph(State)
+builder.add_node("look", lambda state: {"topic": "seen"})
+builder.set_entry_point("look")
+graph = builder.compile()
+"""
+
 
 def app(folder: Path, text: str, name: str = "app") -> str:
     path = folder / f"{folder.name.replace('-', '_')}_{name}.py"
@@ -52,6 +67,16 @@ def test_an_agent_that_another_one_hands_off_to_is_served_when_it_is_named(tmp_p
 def test_in_a_circle_of_handoffs_the_first_agent_of_the_file_is_served(tmp_path: Path) -> None:
     circle = AGENTS + "\nrefunds.handoffs.append(billing)\n"
     assert [agent.spec.name for agent in load(app(tmp_path, circle))] == ["refunds"]
+
+
+def test_a_graph_that_needs_a_wrapper_and_its_builder_may_stay_in_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("langgraph", reason="LangGraph is not installed")
+    path = app(tmp_path, PIPELINE)
+    with pytest.raises(LoadError, match=r"graph takes \{topic, depth\}: wrap it"):
+        load(path)
+    wrapper = "served = LangGraphAgent(graph, name='served', input=lambda message, info: {})\n"
+    for name, text in (("compiled", PIPELINE + wrapper), ("builder", PIPELINE.replace(".compile()", "") + wrapper)):
+        assert [agent.spec.name for agent in load(app(tmp_path, text, name))] == ["served"]
 
 
 def test_a_wrapper_replaces_the_agent_that_it_wraps(tmp_path: Path) -> None:

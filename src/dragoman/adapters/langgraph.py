@@ -39,6 +39,7 @@ CONTEXT_MESSAGES = 1000
 """How many messages a workflow gets that takes a list of them and keeps none."""
 
 Graph = Pregel[Any, Any, Any, Any]
+Builder = StateGraph[Any, Any, Any, Any]
 
 
 def as_agent(value: object, name: str) -> FrameworkAgent | None:
@@ -49,19 +50,23 @@ def as_agent(value: object, name: str) -> FrameworkAgent | None:
     """
     if type(value).__name__ == "RemoteGraph":
         raise own_runtime(name)
-    if isinstance(value, StateGraph):
-        try:
-            value = value.compile()
-        except ValueError as error:
-            raise Refused(f"{name} does not compile: {error}") from error
-    return LangGraphAgent(value, name=name) if isinstance(value, Pregel) else None
+    return LangGraphAgent(value, name=name) if isinstance(value, Pregel | StateGraph) else None
+
+
+def _compiled(graph: Graph | Builder, name: str | None) -> Graph:
+    if isinstance(graph, Pregel):
+        return graph
+    try:
+        return graph.compile()
+    except ValueError as error:
+        raise Refused(f"{name or 'the graph'} does not compile: {error}") from error
 
 
 class LangGraphAgent(FrameworkAgent):
-    """A compiled graph, such as one of `create_agent`.
+    """A graph, such as one of `create_agent`.
 
     Args:
-        graph: the graph.
+        graph: the graph, compiled or not.
         context: the graph's `context`, or a function (sync or async) of the `RunInfo` that returns it.
         input: the graph's input for a user's message, if it is neither `messages` nor one required text field.
         output: the answer in a graph's output; by default its only text field, or all of it as JSON.
@@ -75,7 +80,7 @@ class LangGraphAgent(FrameworkAgent):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | Builder,
         *,
         context: Any = None,  # noqa: ANN401  # the graph's own type
         input: Callable[[UserMessage, RunInfo], Any | Awaitable[Any]] | None = None,  # noqa: A002  # as LangGraph says
@@ -85,6 +90,7 @@ class LangGraphAgent(FrameworkAgent):
         keep_checkpoints: Literal["turns", "all"] = "turns",
         **wrapper_options: Unpack[WrapperOptions],
     ) -> None:
+        graph = _compiled(graph, wrapper_options.get("name"))
         own_name = None if graph.get_name() == DEFAULT_NAME else graph.get_name()
         chosen: WrapperOptions = {"client_tools": False, **wrapper_options}
         super().__init__(

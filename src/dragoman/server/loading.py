@@ -192,7 +192,22 @@ def _public_agents(module: ModuleType, path: Path) -> list[Agent]:
     for name, value in vars(module).items():
         if not name.startswith("_"):
             named.setdefault(id(value), (name, value))
-    found = {key: agent for key, (name, value) in named.items() if (agent := as_agent(value, name)) is not None}
+    found: dict[int, Agent] = {}
+    refused: dict[int, DeclarationError] = {}
+    for key, (name, value) in named.items():
+        try:
+            agent = as_agent(value, name)
+        except DeclarationError as error:
+            refused[key] = error
+            continue
+        if agent is not None:
+            found[key] = agent
+    parts = {part for agent in found.values() for part in _reachable(agent, found)}
+    needed = [
+        refusal for key, refusal in refused.items() if key not in parts
+    ]  # parts get what they need from a wrapper
+    if needed:
+        raise needed[-1]  # a graph rather than its builder, which comes before it
     agents = _without_parts(found)
     if not agents:
         raise LoadError(
