@@ -291,7 +291,7 @@ def test_keys_are_created_listed_and_revoked_without_a_server(tmp_path: Path) ->
     head, row = listed.stdout.splitlines()
     assert head.split() == ["ID", "NAME", "USER", "KEY", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED", "TOKENS"]
     assert f"sk-dragoman-...{secret[-4:]}" in row
-    assert re.search(r"laptop +ann +sk-\S+ +read use +\d{4}-\d\d-\d\d \d\d:\d\d +\d{4}-\S+ \S+ +- +-$", row)
+    assert re.search(r"laptop +ann +sk-\S+ +read use +\d{4}-\d\d-\d\d \d\d:\d\d +\d{4}-\S+ \S+ +- +unlimited$", row)
     assert secret not in listed.stdout + listed.stderr
     revoked = run("keys", "revoke", "laptop", *data)
     assert (revoked.returncode, revoked.stdout.split()[0]) == (0, "revoked")
