@@ -311,7 +311,8 @@ def history_entries(step: Step) -> list[Observation]:
 def comparable(observed: Iterable[Observation], observable: frozenset[type]) -> list[Observation]:
     """Normalize observations: drop what the protocol cannot express, join texts, blank the results of questions.
 
-    Consecutive results are sorted: calls that ran or were closed together have no fixed order.
+    Consecutive calls are sorted, and so are consecutive results: calls that run side by side have no fixed order, and
+    some protocols show a call when it starts.
     """
     result: list[Observation] = []
     for each in observed:
@@ -334,8 +335,8 @@ def comparable(observed: Iterable[Observation], observable: frozenset[type]) -> 
             result.append(each)
     return [
         each
-        for is_result, group in groupby(result, lambda each: isinstance(each, ObservedResult))
-        for each in (sorted(group, key=str) if is_result else group)
+        for kind, group in groupby(result, type)
+        for each in (sorted(group, key=str) if kind in (ObservedCall, ObservedResult) else group)
     ]
 
 
