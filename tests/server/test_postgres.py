@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from dragoman.server.app import build
 from dragoman.settings import SettingsError
 from dragoman.stores.postgres import database as postgres_database
 from dragoman.stores.postgres.database import DatabaseInUse
+from dragoman.stores.sqlite.database import Database
 from tests.conversations import CONVERSATIONS, Conversation, play
 from tests.conversations import Server as Served
 from tests.extent import sampled
@@ -143,16 +145,16 @@ def test_a_missing_driver_is_reported_with_how_to_install_it(tmp_path: Path) -> 
 
 def test_migrate_updates_the_schema_without_serving(postgres: Server, tmp_path: Path) -> None:
     url = postgres.new("template0")
+    Database(tmp_path).close()
     outputs = []
-    for flags in (["--database", url], ["--database", url], ["--data", str(tmp_path)], ["--data", str(tmp_path)]):
+    for flags in (["--database", url], ["--database", url], ["--data", str(tmp_path)]):
         done = subprocess.run([*COMMAND, "migrate", *flags], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         outputs.append(done.stdout)
     postgres.drop(url)
     newest = max(postgres_database.migrations())
     assert outputs[:2] == [f"schema {newest}, was 0\n", f"schema {newest}\n"]
-    assert outputs[2].endswith(", was 0\n")
-    assert outputs[2].startswith(outputs[3].strip())
+    assert re.fullmatch(r"schema \d+\n", outputs[2])
 
 
 # --- keys and profiles ------------------------------------------------------------------------------------------------
