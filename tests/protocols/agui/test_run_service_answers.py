@@ -95,6 +95,7 @@ async def test_the_result_of_an_allowed_call_comes_with_its_arguments_wherever_r
         ({"result": "half", "error": "no paint"}, "half\n\nno paint", "failure"),
         ({"result": "no paint left", "error": "no paint"}, "no paint left", "failure"),
         ({"error": "no paint"}, "no paint", "failure"),
+        ({"error": ""}, "", "failure"),
     ],
 )
 async def test_a_front_end_tool_may_answer_with_an_error(

@@ -110,7 +110,8 @@ def _answer_from(answer: wire.Answer, call: OpenCall | None, path: str) -> Answe
         raise InvalidAnswer(f"tool call {call_id!r} asks no question: it takes a result or an error", path=path)
     if answer.error is not None and not is_client_tool:
         raise InvalidAnswer(f"tool call {call_id!r} is not a front-end tool's: it takes no error", path=path)
-    value = choice or ("" if answer.result in (msgspec.UNSET, None) and answer.error else answer.result)
+    has_error_only = answer.error is not None and answer.result in (msgspec.UNSET, None)
+    value = choice or ("" if has_error_only else answer.result)
     content = with_error(value if isinstance(value, str) else compact_json(value), answer.error)
     return Result(call_id=call_id, content=content, is_error=answer.error is not None)
 
