@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,17 @@ async def test_a_run_ends_before_its_next_step_and_keeps_the_results_of_its_tool
 async def test_an_admin_sees_what_each_user_has_used_and_others_do_not(server: AppServer) -> None:
     session = await server.aap_client("alice").create()
     await session.post([{"role": "user", "content": spending(600)}], stream="none")
-    answer = await AapClient(server.connection, server.key("admin"), base="").get("/users")
-    assert answer.status == 200, answer
+    admin = AapClient(server.connection, server.key("admin"), base="")
+    pages = [(await admin.get(f"/users?{query}")).json["users"] for query in ("limit=2", "limit=2&after=alice")]
+    assert [each["user"] for each in pages[0]] == ["admin", "alice"]
     shown = {
         each["user"]: [(budget["period"], budget["limit"], budget["used"]) for budget in each["budgets"]]
-        for each in answer.json["users"]
+        for each in chain(*pages)
     }
     assert list(shown) == sorted({user for user, _ in USERS.values()})
     assert shown == {user: [("day", 1000, 600 if user == "alice" else 0)] for user in shown}
+    for limit in ("0", "1001", "x"):
+        assert (await admin.get(f"/users?limit={limit}")).status == 400, limit
     refused = await AapClient(server.connection, server.key("alice"), base="").get("/users")
     assert refused.status == 403, refused
 

@@ -15,14 +15,14 @@ from dragoman.asgi.security import Receive, Send
 from dragoman.core.audit import AuditEntry
 from dragoman.core.content import JsonObject
 from dragoman.core.ids import UserId
-from dragoman.core.refusals import Invalid
 from dragoman.core.token_budgets import TokenBudget
 from dragoman.engine.instrumentation import metrics
-from dragoman.engine.services.audit import AuditLog
+from dragoman.engine.services.audit import MAX_PAGE, AuditLog
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.protocols.kit import router
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response
+from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
 from dragoman.protocols.kit.openapi import ResponseSpec
 
@@ -156,11 +156,9 @@ class OpsHandlers(Handlers):
         Newest entries first. Needs the scope `admin`.
         """
         given = request.query_params
-        limit = given.get("limit", "100")
-        if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
-            raise Invalid(f"expected a number, got {limit!r:.40}", path="limit")
+        limit = parse_query_number(given, "limit", 100, MAX_PAGE)
         entries = await self._audit.page(
-            before=given.get("before"), limit=int(limit), user=given.get("user"), action=given.get("action")
+            before=given.get("before"), limit=limit, user=given.get("user"), action=given.get("action")
         )
         return AuditPage(entries)
 
@@ -174,13 +172,25 @@ class OpsHandlers(Handlers):
         budgets = await self._budgets.current(principal.user, principal.key_id)
         return Usage([_to_info(each) for each in budgets])
 
-    @endpoint("GET", "/users", scope="admin")
-    async def users(self, _: Request) -> UserList:
+    @endpoint(
+        "GET",
+        "/users",
+        scope="admin",
+        parameters=(
+            query("limit", "How many users; 100 by default."),
+            query("after", "The last user of the previous page."),
+        ),
+    )
+    async def users(self, request: Request) -> UserList:
         """Token budgets of all users.
 
-        Of those who have an API key or a profile, without the budgets of their keys. Needs the scope `admin`.
+        Of those who have an API key or a profile, by name, without the budgets of their keys. Needs the scope `admin`.
         """
-        users = sorted(self._users())
+        limit, after = (
+            parse_query_number(request.query_params, "limit", 100, MAX_PAGE),
+            request.query_params.get("after"),
+        )
+        users = sorted(each for each in self._users() if after is None or each > after)[:limit]
         budgets = await self._budgets.of_users(users)
         found = zip(users, budgets, strict=True)
         return UserList([UserInfo(user, [_to_info(each) for each in of_user]) for user, of_user in found])
