@@ -203,11 +203,9 @@ def _public_agents(module: ModuleType, path: Path) -> list[Agent]:
         if agent is not None:
             found[key] = agent
     parts = {part for agent in found.values() for part in _reachable(agent, found)}
-    needed = [
-        refusal for key, refusal in refused.items() if key not in parts
-    ]  # parts get what they need from a wrapper
-    if needed:
-        raise needed[-1]  # a graph rather than its builder, which comes before it
+    # Parts get what they need from a wrapper.
+    if unwrapped := [refusal for key, refusal in refused.items() if key not in parts]:
+        raise unwrapped[-1]  # a graph rather than its builder, which comes before it
     agents = _without_parts(found)
     if not agents:
         raise LoadError(
