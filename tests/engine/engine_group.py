@@ -6,6 +6,7 @@ What a test reads is the first engine's: of most runs it is a follower.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from contextvars import ContextVar
 from random import Random
 from typing import Any
 
@@ -18,7 +19,7 @@ from dragoman.core.inputs import Create, Submit
 from dragoman.engine.cluster.cluster import Cluster
 from dragoman.engine.engine import Engine, EngineOptions
 from dragoman.engine.runs.submissions import BusyPolicy, SubmitResult
-from dragoman.engine.services.idempotency import IdempotencyKey
+from dragoman.engine.services.idempotency import IdempotencyKey, KeyReservation
 from dragoman.engine.sessions.live_session import LiveSession, to_live_session
 from dragoman.ports.bus import Bus
 from dragoman.ports.log import SessionStore
@@ -29,6 +30,8 @@ from tests.engine.engine_under_test import EngineUnderTest
 from tests.engine.world import DEADLINE_S, ReversingCipher, World, running_world
 
 LEASE_S = 4.0
+RESERVED_AT: ContextVar[Engine | None] = ContextVar("reserved_at", default=None)
+"""The engine at which the current request has reserved its key: a server reserves the keys of its own requests."""
 
 
 class EngineGroup:
@@ -42,7 +45,7 @@ class EngineGroup:
         return getattr(self.engines[0], name)
 
     async def _on_random_engine(self, live: LiveSession) -> tuple[Engine, LiveSession]:
-        engine = self._chance.choice(self.engines)
+        engine = RESERVED_AT.get() or self._chance.choice(self.engines)
         if engine is self.engines[0]:
             return engine, live
         there = to_live_session(await engine.find_session(live.state.owner, live.state.session_id))
@@ -64,6 +67,11 @@ class EngineGroup:
         live = to_live_session(await self.engines[0].find_session(owner, name, **fields))
         live.reference_count += 1  # it is followed until the test ends
         return live
+
+    def reserve_key(self, owner: UserId, key: IdempotencyKey) -> KeyReservation:
+        engine = self._chance.choice(self.engines)
+        RESERVED_AT.set(engine)
+        return engine.reserve_key(owner, key)
 
     async def start_run(
         self,
