@@ -247,6 +247,23 @@ async def test_a_wrong_password_is_logged_and_never_shown() -> None:
     assert "wrong-password" not in str(logs)
 
 
+async def test_a_connection_whose_driver_hangs_while_closing_is_closed(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[Client] = []
+
+    async def hang(client: Client) -> None:
+        clients.append(client)  # otherwise the garbage collector would close its socket
+        await asyncio.sleep(DEADLINE_S)
+
+    monkeypatch.setattr(Client, "close", hang)
+    monkeypatch.setattr(nats_module, "CLOSE_TIMEOUT_S", 0.1)
+    async with server_bus(nats.url):
+        pass
+    await asyncio.sleep(0)  # a socket is closed with the next turn of the loop
+    assert (len(clients), connections_to(nats)) == (1, set())
+
+
 async def test_one_of_several_servers_is_enough(nats: Nats) -> None:
     async with server_bus(f"nats://127.0.0.1:1, {nats.url}") as bus:
         assert bus.is_connected

@@ -290,11 +290,13 @@ async def _close_client(client: Client) -> None:
     The driver's tasks may be closing it at the same time. They then fail because the connection is lost, and must be
     awaited here: nobody else retrieves their exceptions.
     """
-    with suppress(OSError, nats.errors.Error, TimeoutError):
-        await asyncio.wait_for(client.close(), CLOSE_TIMEOUT_S)
-    writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
-    if writer is not None:
-        writer.transport.abort()  # the driver itself would wait until everything is read
+    try:
+        with suppress(OSError, nats.errors.Error, TimeoutError):
+            await asyncio.wait_for(client.close(), CLOSE_TIMEOUT_S)
+    finally:  # also when the server stops meanwhile
+        writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()  # the driver itself would wait until everything is read
     tasks = [task for task in (client._reading_task, client._flusher_task, client._ping_interval_task) if task]
     for task in tasks:
         task.cancel()
