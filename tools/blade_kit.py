@@ -47,10 +47,11 @@ def main() -> int:
 
 
 def newer_python() -> str | None:
-    """A Python of at least 3.12 on this machine: on the path, or installed by pyenv."""
+    """A Python of at least 3.12, on the path or installed by pyenv. 3.12 itself comes first: some releases need it."""
     names = [sys.executable, "python3.14", "python3.13", "python3.12", "python3"]
     pyenv = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
-    for candidate in [*filter(None, map(shutil.which, names)), *map(str, pyenv)]:
+    found = [*filter(None, map(shutil.which, names)), *map(str, pyenv)]
+    for candidate in sorted(found, key=lambda python: "3.12" not in python):
         check = [candidate, "-c", "import sys; sys.exit(sys.version_info < (3, 12))"]
         if subprocess.run(check, check=False, stderr=subprocess.DEVNULL).returncode == 0:
             return candidate
