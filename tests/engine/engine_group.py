@@ -45,7 +45,9 @@ class EngineGroup:
         return getattr(self.engines[0], name)
 
     async def _on_random_engine(self, live: LiveSession) -> tuple[Engine, LiveSession]:
-        engine = RESERVED_AT.get() or self._chance.choice(self.engines)
+        return await self._on(self._chance.choice(self.engines), live)
+
+    async def _on(self, engine: Engine, live: LiveSession) -> tuple[Engine, LiveSession]:
         if engine is self.engines[0]:
             return engine, live
         there = to_live_session(await engine.find_session(live.state.owner, live.state.session_id))
@@ -82,7 +84,11 @@ class EngineGroup:
         busy: BusyPolicy = "refuse",
         idempotency_key: IdempotencyKey | None = None,
     ) -> SubmitResult:
-        engine, there = await self._on_random_engine(live)
+        reserved_at = None if idempotency_key is None else RESERVED_AT.get()
+        if reserved_at in self.engines:
+            engine, there = await self._on(reserved_at, live)
+        else:
+            engine, there = await self._on_random_engine(live)
         submitted = await engine.start_run(there, request, by=by, busy=busy, idempotency_key=idempotency_key)
         await self._wait_until_visible(live, there)
         return submitted
