@@ -263,7 +263,7 @@ HOLD_ANSWER = """(() => {
         return answer;
     };
 })()"""
-"""The server's next answer to such a request arrives when the page is told to release it, as over a slow network."""
+"""The server's next answer to such a request arrives when the test releases it, as over a slow network."""
 HOLD_ACKNOWLEDGEMENT = """(() => {
     const send = WebSocket.prototype.send;
     WebSocket.prototype.send = function (data) {
@@ -279,7 +279,7 @@ HOLD_ACKNOWLEDGEMENT = """(() => {
         send.call(this, data);
     };
 })()"""
-"""The acknowledgement of the next message arrives when the page is told to release it."""
+"""The acknowledgement of the next message arrives when the test releases it."""
 HOLD_CLOSE_EVENTS = """(() => {
     const closed = [];
     const hold = (event) => {

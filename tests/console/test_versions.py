@@ -37,7 +37,7 @@ HOLD_FRAMES = """(() => {
         for (const callback of held) callback(performance.now());
     };
 })()"""
-"""What waits for the next frame waits until the page is told to release it, as in a page that is behind others."""
+"""What waits for the next frame waits until the test releases it, as in a page that is behind others."""
 HOLD_FIRST_LIST_OF_LINKS = """(() => {
     const ask = window.fetch;
     window.fetch = async (...request) => {

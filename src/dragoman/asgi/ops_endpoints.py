@@ -186,10 +186,8 @@ class OpsHandlers(Handlers):
 
         Of those who have an API key or a profile, by name, without the budgets of their keys. Needs the scope `admin`.
         """
-        limit, after = (
-            parse_query_number(request.query_params, "limit", 100, MAX_PAGE),
-            request.query_params.get("after"),
-        )
+        given = request.query_params
+        limit, after = parse_query_number(given, "limit", 100, MAX_PAGE), given.get("after")
         users = sorted(each for each in self._users() if after is None or each > after)[:limit]
         budgets = await self._budgets.of_users(users)
         found = zip(users, budgets, strict=True)
