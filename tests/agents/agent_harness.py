@@ -205,9 +205,9 @@ class AgentHarness:
 class Session:
     """A session of the harness."""
 
-    def __init__(self, harness: AgentHarness, live: SessionView) -> None:
+    def __init__(self, harness: AgentHarness, session: SessionView) -> None:
         self.harness = harness
-        self.id = live.state.session_id
+        self.id = session.state.session_id
 
     async def live(self) -> SessionView:
         return await self.harness.engine.find_session(ANN, self.id)

@@ -338,48 +338,50 @@ def answer_request(*given: Answer, **fields: Any) -> Submit:
     return Submit(protocol="test", answers=given, **fields)
 
 
-async def send(engine: Engine, live: SessionView, request: Submit | str, busy: BusyPolicy = "refuse") -> SubmitResult:
+async def send(
+    engine: Engine, session: SessionView, request: Submit | str, busy: BusyPolicy = "refuse"
+) -> SubmitResult:
     """Send a request, and wait until it is acknowledged."""
     async with asyncio.timeout(DEADLINE_S):
         request = user_request(request) if isinstance(request, str) else request
-        submitted = await engine.start_run(live, request, by=ANN, busy=busy)
-        await live.until_durable(live.state.seq)
+        submitted = await engine.start_run(session, request, by=ANN, busy=busy)
+        await session.until_durable(session.state.seq)
         return submitted
 
 
-async def wait_for_end(live: SessionView, run_id: RunId | None = None) -> None:
+async def wait_for_end(session: SessionView, run_id: RunId | None = None) -> None:
     """Wait until a run's end is durable; by default until the session is at rest."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            state = live.state
+            state = session.state
             waits = any(queued.run_id == run_id for queued in state.queue)
             active = state.run is not None and run_id in (None, state.run.run_id)
             if not active and not waits and (run_id is not None or not state.queue):
-                await live.until_durable(state.seq)
+                await session.until_durable(state.seq)
                 return
-            if live.failure is not None:
-                raise live.failure
-            await to_live_session(live).next_commit()
+            if session.failure is not None:
+                raise session.failure
+            await to_live_session(session).next_commit()
 
 
-async def play(engine: Engine, live: SessionView, request: Submit | str) -> SubmitResult:
+async def play(engine: Engine, session: SessionView, request: Submit | str) -> SubmitResult:
     """Send a request, and wait for the end of its run."""
-    submitted = await send(engine, live, request)
-    await wait_for_end(live)
+    submitted = await send(engine, session, request)
+    await wait_for_end(session)
     return submitted
 
 
-async def reload(engine: Engine, live: SessionView) -> LiveSession:
+async def reload(engine: Engine, session: SessionView) -> LiveSession:
     """The session as an engine has it now."""
     async with asyncio.timeout(DEADLINE_S):
-        return to_live_session(await engine.find_session(ANN, live.state.session_id))
+        return to_live_session(await engine.find_session(ANN, session.state.session_id))
 
 
-async def read(engine: Engine, live: SessionView, after: Cursor = START, *, ends: int = 1) -> list[Record]:
+async def read(engine: Engine, session: SessionView, after: Cursor = START, *, ends: int = 1) -> list[Record]:
     """Read from a position until a number of runs have ended."""
     seen: list[Record] = []
     async with asyncio.timeout(DEADLINE_S):
-        with engine.follow(live, after) as reader:
+        with engine.follow(session, after) as reader:
             while ends > 0:
                 records = await reader.next()
                 seen += records
@@ -387,12 +389,12 @@ async def read(engine: Engine, live: SessionView, after: Cursor = START, *, ends
     return seen
 
 
-async def read_all(engine: Engine, live: SessionView, after: Cursor = START) -> list[Record]:
+async def read_all(engine: Engine, session: SessionView, after: Cursor = START) -> list[Record]:
     """Read from a position to the last record that is durable now."""
     seen: list[Record] = []
-    end = live.durable_cursor
+    end = session.durable_cursor
     async with asyncio.timeout(DEADLINE_S):
-        with engine.follow(live, after) as reader:
+        with engine.follow(session, after) as reader:
             while reader.cursor < end:
                 seen += await reader.next()
     return seen

@@ -75,8 +75,8 @@ class RecordingClients(Clients):
 
         await self._record(session_id, Request("submit", message), perform)
 
-    async def submit(self, engine: Engine, live: SessionView, script: str, message: str, busy: str) -> None:
-        submitted = await send(engine, live, user_request(script, message), busy)  # type: ignore[arg-type]  # of BUSY
+    async def submit(self, engine: Engine, session: SessionView, script: str, message: str, busy: str) -> None:
+        submitted = await send(engine, session, user_request(script, message), busy)  # type: ignore[arg-type]  # of BUSY
         assert submitted.run_id is not None
         self._message_of[submitted.run_id] = message
 
@@ -158,9 +158,9 @@ class RecordingClients(Clients):
 class EarlyClients(RecordingClients):
     """A planted fault: messages are acknowledged before they are durable."""
 
-    async def submit(self, engine: Engine, live: SessionView, script: str, message: str, busy: str) -> None:
+    async def submit(self, engine: Engine, session: SessionView, script: str, message: str, busy: str) -> None:
         request = user_request(script, message)
-        await engine.start_run(live, request, by=ANN, busy=busy)  # type: ignore[arg-type]  # of BUSY
+        await engine.start_run(session, request, by=ANN, busy=busy)  # type: ignore[arg-type]  # of BUSY
 
 
 def messages_in(records: Sequence[Record]) -> tuple[str, ...]:

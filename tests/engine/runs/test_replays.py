@@ -50,8 +50,8 @@ async def play_replay(engine: Engine, source: SessionView, pauses: list[float] |
     return live
 
 
-async def visible_history(world: World, live: SessionView) -> list[str]:
-    return texts(await world.history(live.state.session_id))
+async def visible_history(world: World, session: SessionView) -> list[str]:
+    return texts(await world.history(session.state.session_id))
 
 
 @pytest.mark.one_server

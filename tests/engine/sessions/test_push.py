@@ -242,7 +242,7 @@ async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
     """The committer of all sessions calls it: if that ended, nothing would become durable any more."""
     counts: list[int] = []
 
-    def fails(live: SessionView, events: Sequence[LoggedEvent]) -> None:
+    def fails(session: SessionView, events: Sequence[LoggedEvent]) -> None:
         counts.append(len(events))
         raise RuntimeError("a bug of a protocol")
 

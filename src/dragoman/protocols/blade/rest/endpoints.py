@@ -1,9 +1,9 @@
 """Declares Blade's REST handlers: as in `kit.endpoints`, but a handler's parameters say what it needs.
 
     @endpoint("POST", "/sessions/{session}/rewind", access="owner")
-    async def rewind(self, live: SessionView, body: CheckpointRequest) -> RewindResult: ...
+    async def rewind(self, session: SessionView, body: CheckpointRequest) -> RewindResult: ...
 
-They are `principal`, `query`, `request`, `body` (JSON, decoded as its type), `live` (the session that the path names,
+They are `principal`, `query`, `request`, `body` (JSON, decoded as its type), `session` (the one that the path names,
 leased as `access` says) and the variables of the path.
 """
 

@@ -45,7 +45,7 @@ class Room:
         self._options = options
         self.projection = new_projection(engine, session, options)
         self._engine = engine
-        self._live = session
+        self._session = session
         self._on_updated = on_updated
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sockets: dict[str, Socket] = {}
@@ -82,7 +82,7 @@ class Room:
     @property
     def is_shared(self) -> bool:
         """Whether other users may follow the session."""
-        return self._live.state.settings.shared
+        return self._session.state.settings.shared
 
     @property
     def is_empty(self) -> bool:
@@ -168,11 +168,11 @@ class Room:
         if chat is None or chat.first_number > up_to:
             return []
         first = max(after + 1, chat.first_number)
-        projection = new_projection(self._engine, self._live, self._options)
+        projection = new_projection(self._engine, self._session, self._options)
         emitter = projection.emitter
         emitter.is_quiet = True
         missed: list[OutgoingEvent] = []
-        with self._engine.follow(self._live, START) as reader:
+        with self._engine.follow(self._session, START) as reader:
             while emitter.number < up_to:
                 for record in await reader.next():
                     emitter.is_quiet = emitter.is_quiet and cursor_of(record).seq < chat.started_seq
@@ -189,26 +189,26 @@ class Room:
                 except (SessionNotFound, ShuttingDown):
                     return
                 except Exception as error:  # whatever ended the session's object
-                    if self._live.failure is None:  # a fault of the server, which would happen again
+                    if self._session.failure is None:  # a fault of the server, which would happen again
                         log.exception("room failed", session_id=self.session_id)
                         raise
                     log.info("session was unloaded", session_id=self.session_id, reason=type(error).__name__)
                 await asyncio.sleep(RELOAD_DELAY_S)
                 try:
-                    self._live = await self._engine.find_session(self.owner, self.session_id)
+                    self._session = await self._engine.find_session(self.owner, self.session_id)
                 except SessionNotFound:
                     return
                 except StoreUnavailable:
                     continue
-                self.projection = new_projection(self._engine, self._live, self._options)
+                self.projection = new_projection(self._engine, self._session, self._options)
         finally:
             self._notify_sent()
 
     async def _read_records(self) -> None:
         emitter = self.projection.emitter
         emitter.is_quiet = not self._caught_up.is_set()
-        durable = self._live.durable_cursor
-        with self._engine.follow(self._live, START) as reader:
+        durable = self._session.durable_cursor
+        with self._engine.follow(self._session, START) as reader:
             while True:
                 if emitter.is_quiet and reader.cursor >= durable:
                     emitter.is_quiet = False
