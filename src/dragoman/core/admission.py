@@ -501,16 +501,14 @@ def _check_kind_of_answer(call: OpenCall, answer: Answer) -> None:
         InvalidAnswer: the call waits for something else.
     """
     call_id = call.call.call_id
-    is_question = call.kind == "question" and not call.parked
-    is_client_tool = call.kind == "client" and not call.parked
     match answer:
-        case Result() if not is_question and not is_client_tool:
+        case Result() if call.waits_for == "permission":
             raise InvalidAnswer(f"tool call {call_id!r} waits for permission: it is granted or denied")
-        case Choice() if not is_question:
+        case Choice() if call.waits_for != "question":
             raise InvalidAnswer(f"tool call {call_id!r} asks no question")
-        case Decision(granted=True) if is_client_tool:
+        case Decision(granted=True) if call.waits_for == "client":
             raise InvalidAnswer(f"tool call {call_id!r} is the application's own: the server cannot run it")
-        case Decision(granted=True) if is_question:
+        case Decision(granted=True) if call.waits_for == "question":
             raise InvalidAnswer(f"tool call {call_id!r} asks a question: it can be answered or denied, not granted")
         case _:
             pass

@@ -38,7 +38,7 @@ def answers_from_text(
     The text answers the first question; all other calls are declined. Empty if no question waits.
     """
     calls = list(waiting)
-    asked = next((call for call in calls if call.kind == "question" and not call.parked), None)
+    asked = next((call for call in calls if call.waits_for == "question"), None)
     if asked is None:
         return ()
     text = content if isinstance(content, str) else "".join(each.text for each in content if isinstance(each, Text))

@@ -90,9 +90,37 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     opened_at: datetime | None = None
     """None: an earlier release did not record it."""
 
+    @classmethod
+    def opened_by(cls, opened: CallOpened, at: datetime | None = None) -> "OpenCall":
+        """The call that an event opened."""
+        return cls(
+            call=opened.call,
+            kind=opened.kind,
+            message_id=opened.message_id,
+            loop=opened.loop,
+            server=opened.server,
+            internal=opened.internal,
+            recorded=opened.recorded,
+            opened_at=at,
+        )
+
+    def park(self, parked: CallParked) -> None:
+        """Let it wait for the application."""
+        if parked.kind is None:
+            self.parked = True
+            return
+        self.kind, self.note, self.keeps_answer = parked.kind, parked.note, True
+        self.parked = self.started = False
+        self.granted = self.reason = self.answer = None
+
     def is_waiting(self) -> bool:
         """Whether the application has to act on it."""
         return self.parked or (self.kind in ("client", "permission", "question") and self.granted is None)
+
+    @property
+    def waits_for(self) -> WaitKind:
+        """What it needs while it waits. A call that a crash interrupted needs permission to run again."""
+        return self.kind if self.kind in ("client", "question") and not self.parked else "permission"
 
     def shown(self) -> Call:
         """The call as the application sees it while it waits."""
@@ -381,16 +409,7 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
             state.usage += stop.usage
         case CallOpened() as opened:
             state.open_messages[opened.loop].closed_block_count += 1
-            state.calls[opened.call.call_id] = OpenCall(
-                call=opened.call,
-                kind=opened.kind,
-                message_id=opened.message_id,
-                loop=opened.loop,
-                server=opened.server,
-                internal=opened.internal,
-                recorded=opened.recorded,
-                opened_at=logged.at,
-            )
+            state.calls[opened.call.call_id] = OpenCall.opened_by(opened, logged.at)
         case CallStarted(call_id=call_id):
             call = state.calls[call_id]
             call.started, call.parked = True, False
@@ -410,8 +429,8 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
         case RunParked():
             if state.run is not None:
                 state.run.parked = True
-        case CallParked(call_id=call_id, kind=kind, note=note):
-            _park(state.calls[call_id], kind, note)
+        case CallParked() as parked:
+            state.calls[parked.call_id].park(parked)
         case AnswerGiven(call_id=call_id, granted=granted, reason=reason, arguments=arguments):
             call = state.calls[call_id]
             call.granted, call.reason, call.answered_seq = granted, reason, logged.seq
@@ -439,12 +458,3 @@ def apply(state: SessionState, logged: LoggedEvent) -> None:  # noqa: C901  # on
 def _remove_queued(state: SessionState, run_id: RunId) -> None:
     if state.queue:
         state.queue = [queued for queued in state.queue if queued.run_id != run_id]
-
-
-def _park(call: OpenCall, kind: WaitKind | None, note: Json) -> None:
-    if kind is None:
-        call.parked = True
-        return
-    call.kind, call.note, call.keeps_answer = kind, note, True
-    call.parked = call.started = False
-    call.granted = call.reason = call.answer = None

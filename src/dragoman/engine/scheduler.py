@@ -525,7 +525,7 @@ class Scheduler:
 def _unattended_answer(call: OpenCall) -> Answer:
     """The answer to a call if nobody can be asked."""
     call_id = call.call.call_id
-    if call.parked or call.kind == "permission":
+    if call.waits_for == "permission":
         return Decision(call_id=call_id, granted=True)
     questions = call.shown().input.get("questions")
     if call.kind == "question" and isinstance(questions, list) and questions:

@@ -306,8 +306,7 @@ _EXPECTED: Mapping[WaitKind, str] = {
 
 def _to_pending(call: OpenCall) -> Pending:
     asked = call.shown()
-    kind: WaitKind = call.kind if not call.parked and call.kind in ("question", "client") else "permission"
-    return Pending(kind, asked.name, asked.input)
+    return Pending(call.waits_for, asked.name, asked.input)
 
 
 def _to_answer(call: OpenCall, answer: UserAnswer) -> Answer:

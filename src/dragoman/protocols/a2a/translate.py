@@ -487,15 +487,13 @@ def _parts_of(block: core.Block) -> tuple[wire.Part, ...]:
 
 
 def is_approval(call: OpenCall) -> bool:
-    """Whether a call waits for approval. One that a crash interrupted waits for approval to run again."""
-    return call.parked or call.kind not in ("question", "client")
+    """Whether a call waits for approval."""
+    return call.waits_for == "permission"
 
 
 def _pending_call(call: OpenCall) -> wire.PendingCall:
     """A waiting call as a status shows it."""
-    kind: Literal["question", "approval", "client"] = "question" if call.kind == "question" else "client"
-    if is_approval(call):
-        kind = "approval"
+    kind: Literal["question", "approval", "client"] = "approval" if call.waits_for == "permission" else call.waits_for
     asked = call.shown()
     return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
 

@@ -6,7 +6,7 @@ file a note with its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -39,7 +39,7 @@ from dragoman.core.refusals import (
     StoreUnavailable,
 )
 from dragoman.core.run_metadata import RunMetadata
-from dragoman.core.session import OpenCall, SessionState, shown_call
+from dragoman.core.session import SessionState, shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.tools import AgentSpec, SecretOption, SelectOption, ToolGrant
 from dragoman.core.tools import ToolSpec as CoreToolSpec
@@ -257,7 +257,7 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
                     tool_call_id=call.call.call_id,
                     name=call.shown().name,
                     input=call.shown().input,
-                    kind=_pending_kind(call),
+                    kind=call.waits_for,
                 )
                 for call in state.waiting_calls()
             ),
@@ -265,11 +265,6 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
             labels=settings.labels or None,
         ),
     )
-
-
-def _pending_kind(call: OpenCall) -> Literal["client", "permission", "question"]:
-    """What a call waits for. One that a crash interrupted waits for permission to run again."""
-    return call.kind if call.kind in ("client", "question") and not call.parked else "permission"
 
 
 def _server_tools_in_force(settings: SessionSettings, spec: AgentSpec | None) -> tuple[wire.ServerToolInfo, ...] | None:

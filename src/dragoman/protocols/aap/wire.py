@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta as Limits
 
 from dragoman.core.content import JsonObject
+from dragoman.core.events import WaitKind
 from dragoman.protocols.kit.decoding import decode_body
 from dragoman.protocols.kit.errors import InvalidBody
 
@@ -254,7 +255,7 @@ class PendingCall(_Out, frozen=True, kw_only=True):
     tool_call_id: str
     name: str
     input: JsonObject
-    kind: Literal["client", "permission", "question"]
+    kind: WaitKind
 
 
 class SessionMeta(_Out, frozen=True, kw_only=True):

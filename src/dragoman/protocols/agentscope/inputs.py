@@ -366,6 +366,6 @@ def require_matching_answers(answers: Collection[Answer], calls: Mapping[CallId,
         call = calls.get(answer.call_id)
         if call is None:
             continue
-        needs_decision, is_decision = call.parked or call.kind == "permission", isinstance(answer, Decision)
-        if not call.is_waiting() or needs_decision != is_decision:
+        is_decision = isinstance(answer, Decision)
+        if not call.is_waiting() or (call.waits_for == "permission") != is_decision:
             raise UnknownCall(answer.call_id, "approval" if is_decision else "output")

@@ -224,7 +224,7 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
     answers: list[Answer] = []
     missing: list[CallId] = []
     for call_id, call in open_calls.items():
-        if call.kind == "client" and not call.parked:
+        if call.waits_for == "client":
             if (message := results.get(call_id)) is not None:
                 content = with_error(content_of(message.content), message.error)
                 answers.append(Result(call_id=call_id, content=content, is_error=message.error is not None))
@@ -242,7 +242,7 @@ def answers_of(run: RunInput, state: SessionState, *, has_new_message: bool) -> 
 def _resume_answer(call: OpenCall, payload: core.Json) -> Answer:
     """The answer in a payload. Raises InvalidAnswer if it does not match the interrupt's schema."""
     call_id = call.call.call_id
-    if call.kind == "question" and not call.parked:
+    if call.waits_for == "question":
         return choice_from_value(call, payload)
     if not isinstance(payload, dict) or not isinstance(payload.get("approved"), bool):
         raise InvalidAnswer('expected a payload of {"approved": true or false}')

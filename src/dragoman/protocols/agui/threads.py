@@ -37,7 +37,7 @@ from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
 from dragoman.protocols.agui.request_mapping import CLOSED_CALLS, seeds_of
 from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_stream, encode_frame
-from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of, pending_calls
+from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.app import AdmitStream
 from dragoman.protocols.kit.named_sessions import find_of_agent
@@ -236,7 +236,7 @@ class Threads:
     ) -> Response:
         """A stream that runs nothing: it starts, shows the snapshots, and ends with what the thread waits for."""
         thread_id, run_id = request.run.thread_id, request.run.run_id
-        outcome, metadata = outcome_of(() if is_busy(session.state) else pending_calls(session.state))
+        outcome, metadata = outcome_of(() if is_busy(session.state) else session.state.waiting_calls())
         if snapshots and has_failed(session.state):
             metadata = metadata_of(stopReason=session.state.last_stop)
         if unknown_interrupts:

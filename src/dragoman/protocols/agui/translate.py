@@ -27,7 +27,6 @@ from dragoman.core import content as core
 from dragoman.core.answers import compact_json, questions_of
 from dragoman.core.events import (
     BlockClosed,
-    CallKind,
     CallOpened,
     CallParked,
     CallSettled,
@@ -43,9 +42,9 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
-from dragoman.core.session import SessionState, shown_call
+from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record, split_into_pieces
-from dragoman.core.tools import ASK_USER_QUESTION, FORK
+from dragoman.core.tools import FORK
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import (
     Cancelled,
@@ -112,20 +111,6 @@ CHOICE_SCHEMA: core.JsonObject = {
 """An answer to a question (shared rules, 21)."""
 
 
-class PendingCall(NamedTuple):
-    """A call without a result. `call` is None if it was made in an earlier run and parked in this one."""
-
-    call_id: CallId
-    kind: CallKind
-    loop: LoopId
-    call: core.Call | None
-    is_parked: bool = False
-
-    def is_interrupt(self) -> bool:
-        """Whether a person has to decide about it."""
-        return self.is_parked or self.kind in ("permission", "question")
-
-
 class _Step:
     """The model step that a loop has open."""
 
@@ -183,7 +168,7 @@ class Translator:
         self._texts: dict[LoopId, MessageId] = {}
         """The open text of each loop."""
         self._steps: dict[LoopId, _Step] = {}
-        self._open_calls: dict[CallId, PendingCall] = {}
+        self._open_calls: dict[CallId, OpenCall] = {}
         """The calls of this run without a result."""
         self._subagents: dict[LoopId, None] = {}
         """The loops of active sub-agents, in the order in which they started."""
@@ -270,7 +255,9 @@ class Translator:
         """The ends of the sub-agents that wait, innermost first."""
         events: list[wire.Event] = []
         for loop in reversed(self._subagents):
-            own = tuple(each.call_id for each in self._open_calls.values() if each.loop == loop and each.is_interrupt())
+            own = tuple(
+                each.call.call_id for each in self._open_calls.values() if each.loop == loop and is_interrupt(each)
+            )
             outcome = SubagentSuspended(interrupt_ids=own or None)
             events += self._change_stage(loop, None, at)
             events.append(wire.SubagentFinished(timestamp=at, subagent_run_id=subagent_of(loop), outcome=outcome))
@@ -297,7 +284,7 @@ class Translator:
             case CallSettled() as settled:
                 return self._on_call_settled(settled, at)
             case CallParked(call_id=call_id) as parked:
-                self._open_calls[call_id] = _parked(self._open_calls.get(call_id), parked)
+                self._open_calls.setdefault(call_id, _call_of_earlier_run(call_id)).park(parked)
             case PlanUpdated() | CardUpdated() | SharedStateReplaced() as update:
                 return self._on_side_content(update, at)
             case StageChanged(stage=stage, loop=loop):
@@ -396,7 +383,7 @@ class Translator:
 
     def _on_call_opened(self, opened: CallOpened, at: int) -> list[wire.Event]:
         call, stamp = opened.call, _stamp(at, opened.loop)
-        self._open_calls[call.call_id] = PendingCall(call.call_id, opened.kind, opened.loop, call)
+        self._open_calls[call.call_id] = OpenCall.opened_by(opened)
         return [
             *self._end_text(opened.loop, at),
             wire.ToolCallStart(
@@ -433,14 +420,14 @@ class Translator:
             return []
         self._subagents[loop] = None
         parent = self._open_calls.get(CallId(subagent_of(loop)))
-        call = None if parent is None else parent.call
+        arguments = {} if parent is None else parent.call.input
         above = None if parent is None else parent.loop
         return [
             wire.SubagentStarted(
                 timestamp=at,
                 subagent_run_id=subagent_of(loop),
-                name=_text_argument(call, "agent") or FORK,
-                description=_text_argument(call, "description") or _text_argument(call, "task"),
+                name=_text_argument(arguments, "agent") or FORK,
+                description=_text_argument(arguments, "description") or _text_argument(arguments, "task"),
                 parent_subagent_run_id=subagent_run_id(above) if above in self._subagents else None,
                 parent_tool_call_id=subagent_of(loop),
             )
@@ -494,56 +481,49 @@ def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...]
     return (TokenUsage(model=next(iter(models)) if len(models) == 1 else None, total_tokens=total, **counts),)
 
 
-def _parked(known: PendingCall | None, parked: CallParked) -> PendingCall:
-    """A call that waits from here on. One that was made in an earlier run is not known."""
-    pending = known or PendingCall(parked.call_id, "permission", ROOT, None)
-    if parked.kind is None:
-        return pending._replace(is_parked=True)
-    call = pending.call
-    if parked.kind == "question":
-        call = shown_call(call or core.Call(parked.call_id, ASK_USER_QUESTION, {}), parked.kind, parked.note)
-    return pending._replace(kind=parked.kind, call=call, is_parked=False)
+def _call_of_earlier_run(call_id: CallId) -> OpenCall:
+    """A call of which no more than its id is known here."""
+    return OpenCall(call=core.Call(call_id, "", {}), kind="permission", message_id=MessageId(""))
 
 
 # --- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def pending_calls(state: SessionState) -> tuple[PendingCall, ...]:
-    """The session's calls that wait for the application, in order."""
-    return tuple(
-        PendingCall(each.call.call_id, each.kind, each.loop, each.shown(), each.parked)
-        for each in state.waiting_calls()
-    )
+def is_interrupt(call: OpenCall) -> bool:
+    """Whether a person has to decide about a call."""
+    return call.is_waiting() and call.waits_for != "client"
 
 
-def outcome_of(calls: Iterable[PendingCall]) -> tuple[Outcome, core.JsonObject | None]:
+def outcome_of(calls: Iterable[OpenCall]) -> tuple[Outcome, core.JsonObject | None]:
     """The outcome of a run that leaves these calls open, and its metadata.
 
     With interrupts, the calls that the client has to run are in the metadata: that outcome has no member for them.
     Calls that need neither a person nor the client are left out.
     """
     open_calls = tuple(calls)
-    interrupts = tuple(_interrupt(each) for each in open_calls if each.is_interrupt())
-    pending = tuple(each.call_id for each in open_calls if each.kind == "client" and not each.is_parked)
+    interrupts = tuple(_interrupt(each) for each in open_calls if is_interrupt(each))
+    pending = tuple(each.call.call_id for each in open_calls if each.waits_for == "client")
     if interrupts:
         return Interrupted(interrupts=interrupts), metadata_of(pendingToolCallIds=pending) if pending else None
     return Success(pending_tool_call_ids=pending or None), None
 
 
-def _interrupt(pending: PendingCall) -> Interrupt:
-    call_id, kind, loop, call, is_parked = pending
-    name = "a tool" if call is None else call.name if loop == ROOT else _call_text(call)
-    message = f"The server restarted while {name} ran. Run it again?" if is_parked else f"Allow the call of {name}?"
-    is_question = kind == "question" and call is not None
-    if kind == "question" and call is not None:
-        message = _questions_text(call, with_options=loop != ROOT) or "The agent asks a question"
+def _interrupt(pending: OpenCall) -> Interrupt:
+    call, is_root, is_question = pending.shown(), pending.loop == ROOT, pending.waits_for == "question"
+    name = (call.name or "a tool") if is_root else _call_text(call)
+    if is_question:
+        message = _questions_text(call, with_options=not is_root) or "The agent asks a question"
+    elif pending.parked:
+        message = f"The server restarted while {name} ran. Run it again?"
+    else:
+        message = f"Allow the call of {name}?"
     return Interrupt(
-        id=call_id,
+        id=call.call_id,
         reason="input_required" if is_question else "tool_call",
         message=message,
-        tool_call_id=call_id,
+        tool_call_id=call.call_id,
         response_schema=CHOICE_SCHEMA if is_question else PERMISSION_SCHEMA,
-        subagent_run_id=subagent_run_id(loop),
+        subagent_run_id=subagent_run_id(pending.loop),
     )
 
 
@@ -561,6 +541,6 @@ def _questions_text(call: core.Call, *, with_options: bool) -> str:
     return " ".join(texts)
 
 
-def _text_argument(call: core.Call | None, name: str) -> str | None:
-    value = None if call is None else call.input.get(name)
+def _text_argument(arguments: core.JsonObject, name: str) -> str | None:
+    value = arguments.get(name)
     return value if isinstance(value, str) and value else None

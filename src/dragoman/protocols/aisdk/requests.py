@@ -213,7 +213,7 @@ def _calls_in(messages: Iterable[UIMessage]) -> Iterable[JsonObject]:
 def _answer(call: OpenCall, part: JsonObject, dialect: Dialect) -> Answer | None:
     """The answer in a part; None if it has none that its call takes."""
     call_id, state, output = call.call.call_id, part.get("state"), part.get("output")
-    if call.parked or call.kind == "permission":
+    if call.waits_for == "permission":
         return _decision(call, part, dialect)
     if state == "output-error":
         text = part.get("errorText")

@@ -222,7 +222,7 @@ def answer_of(answer: chat.AskUserAnswer, state: SessionState) -> Answer:
     call_id = chat.parse_call_id(answer.tool_call_id)
     call = state.answerable_calls().get(call_id)
     selections, custom_texts = answer.selections or {}, answer.custom or {}
-    if call is None or (call.kind != "permission" and not call.parked):
+    if call is None or call.waits_for != "permission":
         return Choice(call_id=call_id, selections=selections, custom=custom_texts)
     call_id = call.call.call_id  # the id above it names it too (section 8.4)
     chosen = selections.get("0", [])

@@ -248,10 +248,8 @@ class TurnSummary:
 
 
 def pending_call(call: OpenCall) -> wire.PendingCall:
-    """A waiting call as a result shows it. One that a crash interrupted waits for approval to run again."""
-    kind: Literal["question", "approval", "client"] = "approval"
-    if not call.parked and call.kind in ("question", "client"):
-        kind = "question" if call.kind == "question" else "client"
+    """A waiting call as a result shows it."""
+    kind: Literal["question", "approval", "client"] = "approval" if call.waits_for == "permission" else call.waits_for
     asked = call.shown()
     return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
 

@@ -82,7 +82,7 @@ def results_from(body: wire.RunAgentInput, state: SessionState) -> Iterable[Resu
     results = {each.tool_call_id: each for each in reversed(body.messages) if isinstance(each, wire.ToolMessage)}
     for call in state.waiting_calls():
         message = results.get(call.call.call_id)
-        if message is not None and call.kind == "client" and not call.parked:
+        if message is not None and call.waits_for == "client":
             content = with_error(message.content, message.error)
             yield Result(call_id=call.call.call_id, content=content, is_error=bool(message.error))
 
@@ -105,7 +105,7 @@ def _answer_from(answer: wire.Answer, call: OpenCall | None, path: str) -> Answe
         raise InvalidAnswer(message, path=path)
     if answer.granted is not None:
         return Decision(call_id=call_id, granted=answer.granted, reason=answer.reason)
-    is_client_tool = call is not None and call.kind == "client" and not call.parked
+    is_client_tool = call is not None and call.waits_for == "client"
     if choice and is_client_tool:
         raise InvalidAnswer(f"tool call {call_id!r} asks no question: it takes a result or an error", path=path)
     if answer.error is not None and not is_client_tool:

@@ -65,13 +65,13 @@ class CallList:
 
     def ask(self, call: OpenCall) -> None:
         """Ask what a call waits for since it was parked, with a question in the same turn."""
-        if call.kind == "question" and not call.parked:
+        if call.waits_for == "question":
             pending = self._pending[call.call.call_id]
             pending.question_count += 1
             question_id = chat.question_id(call.call.call_id, pending.question_count)
             pending.question, arguments = blocks.question_call(question_id, call.shown().input)
             pending.turn.add_call(pending.question, arguments)
-        elif call.kind != "client" or call.parked:
+        elif call.waits_for == "permission":
             self.request_permission(call.call.call_id)
 
     def request_permission(self, call_id: CallId) -> None:
@@ -159,7 +159,7 @@ class CallList:
         """Return the calls that wait for a person, and the calls above them, with the question that each waits for."""
         questions: dict[CallId, QuestionRef | None] = {}
         for call in state.waiting_calls():
-            if call.kind == "client" and not call.parked:
+            if call.waits_for == "client":
                 continue
             call_id, loop = call.call.call_id, chat.public_loop_id(call.loop)
             if call.kind == "question" and call.keeps_answer:
