@@ -32,6 +32,7 @@ from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.compaction import Compaction
 from dragoman.engine.creation import Creation
 from dragoman.engine.deletion import Deletion
+from dragoman.engine.runs.loop_setup import LoopSetup
 from dragoman.engine.runs.replays import Replays
 from dragoman.engine.runs.run_limit import RunLimit
 from dragoman.engine.runs.runner import Runner
@@ -122,19 +123,22 @@ class Engine:
         self._idempotency = Idempotency(index, clock, self.cluster.store_unless_alone)
         self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)
         self._runner = Runner(
+            setup=LoopSetup(
+                find_agent=self._find_agent,
+                decrypt_secret=cipher.decrypt,
+                replays=self.replays,
+                kept_values=lambda live: KeptValues(log, live, options.keep),
+                memories=memories,
+                budgets=budgets,
+            ),
             find_agent=self._find_agent,
             history=self.history,
             attachments=self.attachments,
             ids=ids,
-            decrypt_secret=cipher.decrypt,
-            memories=memories,
-            replays=self.replays,
+            wait_for_valid_lease=self.cluster.wait_for_valid_lease,
             timeout_s=options.run_timeout_s,
             max_attempts=options.max_attempts,
-            wait_for_valid_lease=self.cluster.wait_for_valid_lease,
-            kept_values=lambda live: KeptValues(log, live, options.keep),
             shows_errors=options.shows_errors,
-            budgets=budgets,
         )
         self._sessions = SessionRegistry(
             log,

@@ -84,6 +84,23 @@ class StepLimitReached(AgentError):
         super().__init__("max_steps", f"the run reached its limit of {limit} steps")
 
 
+class LoopServices(NamedTuple):
+    """What all loops on this server share.
+
+    Attributes:
+        wait_for_valid_lease: awaited before each model call: only the server that certainly has the session makes it.
+        is_parking: whether runs that are cancelled now continue on the next server.
+    """
+
+    calls: CallRunner
+    history: History
+    attachments: Attachments
+    ids: Ids
+    wait_for_valid_lease: LeaseCheck
+    turns: FairTurns
+    is_parking: Callable[[], bool]
+
+
 # Large: it implements `core.agent.Run`, which has this many attributes.
 class LoopRun:
     """What an agent gets to execute one loop of a run; the engine's implementation of `core.agent.Run`."""
@@ -130,19 +147,13 @@ class LoopRun:
         live: LiveSession,
         run_id: RunId,
         agent: Agent,
+        services: LoopServices,
         *,
         loop: LoopId,
         options: Mapping[str, str],
-        calls: CallRunner,
-        history: History,
-        attachments: Attachments,
-        ids: Ids,
-        wait_for_valid_lease: LeaseCheck,
         kept_values: KeptValues,
-        turns: FairTurns,
         root: Agent | None = None,
         after_crash: bool = False,
-        is_parking: Callable[[], bool] = lambda: False,
     ) -> None:
         self.live = live
         self.agent = agent
@@ -167,12 +178,13 @@ class LoopRun:
         self.kept_values = kept_values
         self.answers: Mapping[CallId, ToolMessage] = {}
         """The answers that open calls of the loop have kept, as they were sent."""
-        self._calls = calls
-        self._history = history
-        self._attachments = attachments
-        self._ids = ids
-        self._wait_for_valid_lease = wait_for_valid_lease
-        self._turns = turns
+        self._calls = services.calls
+        self._history = services.history
+        self._attachments = services.attachments
+        self._ids = services.ids
+        self._wait_for_valid_lease = services.wait_for_valid_lease
+        self._turns = services.turns
+        self._is_parking = services.is_parking
         self._message: MessageId | None = None
         self._is_internal = False
         """Whether no client sees the open message."""
@@ -186,7 +198,6 @@ class LoopRun:
         self._server_calls = 0
         """The calls of this loop that the server executes and clients see."""
         self._drain_budget = DRAIN_AFTER
-        self._is_parking = is_parking
 
     @property
     def is_handed_over(self) -> bool:

@@ -1,9 +1,8 @@
 """Runs: starting, executing, stopping and parking them, and recovering them after a crash."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from types import MappingProxyType
 
 import structlog
 
@@ -16,41 +15,33 @@ from dragoman.core.content import (
     MessageStatus,
     SystemMessage,
     Usage,
-    UserMessage,
     text_of,
 )
 from dragoman.core.events import (
-    EncryptedValue,
     Event,
-    MemoriesInjected,
     MessageAdded,
     MessageClosed,
     RunParked,
     RunResumed,
     RunStarted,
     RunStopped,
-    SessionSettings,
     SettingsChanged,
     StopReason,
 )
 from dragoman.core.headless import output_error
-from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, fork_loop
-from dragoman.core.memories import Memory, is_enabled, memory_instructions, to_memory_use
+from dragoman.core.ids import CallId, LoopId, MessageId, RunId, UserId, fork_loop
 from dragoman.core.session import OpenCall, SessionState
-from dragoman.core.tools import AgentSpec
 from dragoman.engine.instrumentation.metrics import RUNS_ACTIVE, RUNS_STARTED, RUNS_STOPPED
 from dragoman.engine.instrumentation.tracing import run_span
 from dragoman.engine.runs.calls import CallingLoop, CallRunner, LeaseCheck
 from dragoman.engine.runs.error_text import describe_error
 from dragoman.engine.runs.fair_turns import FairTurns
-from dragoman.engine.runs.replays import Replays, is_replay
-from dragoman.engine.runs.run_context import LoopRun, StepLimitReached
+from dragoman.engine.runs.loop_setup import LoopSetup, add_pending_inputs
+from dragoman.engine.runs.replays import is_replay
+from dragoman.engine.runs.run_context import LoopRun, LoopServices, StepLimitReached
 from dragoman.engine.runs.time_limits import TimeLimits
 from dragoman.engine.services.attachments import Attachments
-from dragoman.engine.services.memories import MemoryService, MemoryTool
-from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.history import History
-from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
 
@@ -70,36 +61,31 @@ class Runner:
     def __init__(
         self,
         *,
+        setup: LoopSetup,
         find_agent: Callable[[str], Agent | None],
         history: History,
         attachments: Attachments,
         ids: Ids,
-        decrypt_secret: Callable[[str], str],
-        memories: MemoryService | None,
-        replays: Replays,
+        wait_for_valid_lease: LeaseCheck,
         timeout_s: float,
         max_attempts: int,
-        wait_for_valid_lease: LeaseCheck,
-        kept_values: Callable[[LiveSession], KeptValues],
         shows_errors: bool,
-        budgets: TokenBudgets | None,
     ) -> None:
+        self._setup = setup
         self._find_agent = find_agent
         self._history = history
-        self._attachments = attachments
         self._ids = ids
-        self._decrypt_secret = decrypt_secret
-        self._memories = memories
-        self._replays = replays
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
-        self._kept_values = kept_values
         self._shows_errors = shows_errors
-        self._budgets = budgets
-        self._wait_for_valid_lease = wait_for_valid_lease
-        """Awaited before each tool or model call: only the server that certainly has the session may make it."""
-        self._calls = CallRunner(
-            ids, self._run_fork, self._close_fork, self._wait_for_valid_lease, self._restart_time_limit
+        self._services = LoopServices(
+            calls=CallRunner(ids, self._run_fork, self._close_fork, wait_for_valid_lease, self._restart_time_limit),
+            history=history,
+            attachments=attachments,
+            ids=ids,
+            wait_for_valid_lease=wait_for_valid_lease,
+            turns=FairTurns(),
+            is_parking=self.is_parking,
         )
         self._live_by_owner: dict[UserId, dict[asyncio.Task[None], LiveSession]] = {}
         """The sessions whose runs are executed here."""
@@ -110,7 +96,6 @@ class Runner:
         self._timed_out_tasks: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
         """The tasks that were cancelled by their time limit, each with the timer that ends its run without it."""
         self._is_parking = False
-        self._turns = FairTurns()
 
     # --- control --------------------------------------------------------------------------------------------------
 
@@ -211,7 +196,7 @@ class Runner:
         message: str | None = None
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
-                run = await self._prepare(live, run_id, after_crash=after_crash)
+                run = await self._setup.root(live, run_id, self._services, after_crash=after_crash)
                 # No deeper than here: every delta resumes all coroutines on the way to the agent.
                 returned = await run.agent.play(run)
                 while self._must_continue(run, returned):
@@ -243,41 +228,6 @@ class Runner:
             return
         self._end_run(live, run_id, reason, code, message)
 
-    async def _prepare(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> LoopRun:
-        """The root loop of a run, ready for its agent to start or continue."""
-        agent = self._find_agent(live.state.agent)
-        if agent is None:
-            raise AgentError("agent_gone", f"agent {live.state.agent!r} is no longer served")
-        is_live = not is_replay(live.state)
-        run = LoopRun(
-            live,
-            run_id,
-            agent if is_live else self._replays.player_for(agent),
-            loop=ROOT,
-            options=effective_options(agent.spec, live.state.settings, self._decrypt_secret),
-            calls=self._calls,
-            history=self._history,
-            attachments=self._attachments,
-            ids=self._ids,
-            wait_for_valid_lease=self._wait_for_valid_lease,
-            kept_values=self._kept_values(live),
-            turns=self._turns,
-            after_crash=after_crash,
-            is_parking=self.is_parking,
-        )
-        if self._budgets is not None and is_live:
-            run.budget = await self._budgets.for_run(live.state.owner, run.metadata.key_id)
-        run.state = await self._history.shared_state(live)
-        if live.state.calls:
-            await run.restore_answers()
-            await self._calls.settle(run)
-        if not (live.state.calls and run.recorded()):  # else after their results
-            self._add_pending_inputs(live, run_id)
-        if self._memories is not None and is_live and is_enabled(live.state.settings.memory_enabled, agent.spec.memory):
-            run.memory_tool = MemoryTool(self._memories)
-            run.memories = memory_instructions(await self._load_memories(self._memories, run))
-        return run
-
     def _must_continue(self, run: LoopRun, reason: StopReason | None) -> bool:
         """Whether an agent that returned has more to do: a call that was denied, or the message beside an answer.
 
@@ -293,7 +243,7 @@ class Runner:
             return False
         left = admission.cancel_open_calls(run.live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new)
         run.append(left)
-        self._add_pending_inputs(run.live, run.run_id)
+        add_pending_inputs(run.live, run.run_id)
         return True
 
     async def _finish(self, run: LoopRun, reason: StopReason | None) -> StopReason:
@@ -337,45 +287,10 @@ class Runner:
                 return text_of(message.content)
         return ""
 
-    async def _load_memories(self, service: MemoryService, run: LoopRun) -> Sequence[Memory]:
-        """The memories that the agent gets: the same for the whole run, even after a crash."""
-        live, active = run.live, run.live.state.run
-        ids = None if active is None else active.memories
-        if ids is None:
-            turn = await self._history.turn(live, ROOT)
-            message = next((text_of(each.content) for each in turn if isinstance(each, UserMessage)), "")
-            chosen = await service.choose(run.user, message, [tool.spec.name for tool in run.agent.spec.tools])
-            run.append((MemoriesInjected(memories=tuple(map(to_memory_use, chosen))),))
-            ids = tuple(each.id for each in chosen)
-        return await service.recall(run.run_id, run.user, ids)
-
     async def _run_fork(self, parent: CallingLoop, call: OpenCall, agent: Agent, after_crash: bool) -> str:
         """Run the sub-agent of a call (`ForkRunner`)."""
         assert isinstance(parent, LoopRun), "every loop is a LoopRun"
-        live = parent.live
-        loop = fork_loop(call.call.call_id)
-        defaults = {option.name: option.default for option in agent.spec.options}
-        run = LoopRun(
-            live,
-            parent.run_id,
-            agent,
-            loop=loop,
-            options=MappingProxyType({**defaults, **parent.options}),
-            calls=self._calls,
-            history=self._history,
-            attachments=self._attachments,
-            ids=self._ids,
-            wait_for_valid_lease=self._wait_for_valid_lease,
-            kept_values=parent.kept_values,
-            turns=self._turns,
-            root=parent.root,
-            after_crash=after_crash,
-            is_parking=self.is_parking,
-        )
-        run.state, run.budget = parent.state, parent.budget
-        if live.state.calls_in_loop(loop):
-            await run.restore_answers()
-            await self._calls.settle(run)
+        run = await self._setup.fork(parent, call, agent, self._services, after_crash=after_crash)
         await agent.play(run)
         while run.has_new_denials():
             await agent.play(run)
@@ -384,7 +299,7 @@ class Runner:
             raise Paused
         texts = [
             text_of(message.content)
-            for message in await self._history.turn(live, loop)
+            for message in await self._history.turn(run.live, run.loop)
             if isinstance(message, AssistantMessage)
         ]
         return next((text for text in reversed(texts) if text), "")
@@ -426,7 +341,7 @@ class Runner:
         message: str | None = None,
     ) -> None:
         """Write the run's end, and start the next queued run."""
-        self._add_pending_inputs(live, run_id)
+        add_pending_inputs(live, run_id)
         active = live.state.run
         usage = Usage() if active is None else active.usage
         stopped = RunStopped(run_id=run_id, reason=reason, code=code, message=message, usage=usage)
@@ -496,10 +411,6 @@ class Runner:
         live.append([*change, *cancelled, started, *added], queued.run_id)
         self.start(live)
 
-    def _add_pending_inputs(self, live: LiveSession, run_id: RunId) -> None:
-        if live.state.run is not None and live.state.run.pending_inputs:
-            live.append([MessageAdded(message=each) for each in live.state.run.pending_inputs], run_id)
-
     def _close_open(self, live: LiveSession, run_id: RunId, status: MessageStatus) -> None:
         """Close every open message with its content so far."""
         for loop in list(live.state.open_messages):
@@ -520,14 +431,3 @@ def _unanswerable(state: SessionState) -> list[OpenCall]:
 
 def _is_active(live: LiveSession, run_id: RunId) -> bool:
     return live.state.run is not None and live.state.run.run_id == run_id
-
-
-def effective_options(
-    spec: AgentSpec, settings: SessionSettings, decrypt_secret: Callable[[str], str]
-) -> Mapping[str, str]:
-    """The agent's effective options: the session's values, else the declared defaults. Secrets are in plain text."""
-    values: dict[str, str] = {}
-    for option in spec.options:
-        value = settings.options.get(option.name, option.default)
-        values[option.name] = decrypt_secret(value.ciphertext) if isinstance(value, EncryptedValue) else value
-    return MappingProxyType(values)
