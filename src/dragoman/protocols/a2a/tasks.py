@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from dragoman.core.ids import RunId, SessionId, UserId, parse_session_id
 from dragoman.core.inputs import Create, Submit
 from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.question_text import answers_from_text
-from dragoman.core.refusals import IdempotencyKeyReused, IdTaken, Invalid, InvalidCursor, SessionBusy, SessionNotFound
+from dragoman.core.refusals import IdempotencyKeyReused, Invalid, InvalidCursor, SessionBusy, SessionNotFound
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Cursor, Record, cursor_of
@@ -47,7 +48,7 @@ from dragoman.protocols.a2a.translate import (
     is_approval,
     user_input,
 )
-from dragoman.protocols.kit.named_sessions import create_named
+from dragoman.protocols.kit.named_sessions import create_named, find_or_create
 
 MAX_ATTEMPTS = 5
 """How often something is tried again that other requests change at the same moment."""
@@ -220,19 +221,16 @@ class Tasks:
         self, owner: UserId, spec: AgentSpec, context_id: str, stack: AsyncExitStack
     ) -> tuple[SessionView, bool]:
         """The session of a context, and whether it is new. Another owner's is only a name (shared rules, 1)."""
-        create = Create(protocol=PROTOCOL, agent=spec.name, tools="all")
-        for _ in range(MAX_ATTEMPTS):
-            if context_id:
-                with suppress(SessionNotFound):
-                    session = await stack.enter_async_context(self._engine.session(owner, context_id))
-                    if session.state.agent != spec.name:
-                        raise InvalidParams("the context belongs to another agent", "message.contextId")
-                    return session, False
-            with suppress(IdTaken):
-                session = await create_named(self._engine, owner, context_id, create)
-                stack.enter_context(self._engine.lease(session))
-                return session, True
-        raise SessionNotFound("the context is being deleted")
+        new = Create(protocol=PROTOCOL, agent=spec.name, tools="all")
+        create = partial(create_named, self._engine, owner, context_id, new)
+        if context_id:
+            session, is_new = await find_or_create(partial(self._engine.find_session, owner, context_id), create)
+        else:
+            session, is_new = await create(), True
+        stack.enter_context(self._engine.lease(session))
+        if session.state.agent != spec.name:
+            raise InvalidParams("the context belongs to another agent", "message.contextId")
+        return session, is_new
 
     async def _continue(
         self,

@@ -19,7 +19,7 @@ from dragoman.core.admission import is_busy
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create, DisconnectPolicy
 from dragoman.core.principal import Principal
-from dragoman.core.refusals import IdTaken, InvalidCursor, SessionNotFound
+from dragoman.core.refusals import InvalidCursor, SessionNotFound
 from dragoman.core.resent_history import answered_length, has_failed
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import shared_state_in
@@ -40,7 +40,7 @@ from dragoman.protocols.agui.streams import RunEncoder, ThreadEncoder, complete_
 from dragoman.protocols.agui.translate import PROTOCOL, VERSION, Translator, outcome_of
 from dragoman.protocols.agui.wire import RunInput
 from dragoman.protocols.kit.app import AdmitStream
-from dragoman.protocols.kit.named_sessions import find_of_agent
+from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams
 
 log = structlog.get_logger(__name__)
@@ -71,14 +71,9 @@ class Threads:
 
     async def run(self, request: RunRequest) -> Response:
         """Answer a run request."""
-        principal, thread_id, is_new = request.principal, request.run.thread_id, False
-        try:
-            session = await self._find(principal, request.agent, thread_id)
-        except SessionNotFound:
-            try:
-                session, is_new = await self._create(request), True
-            except IdTaken:  # another request was faster: the thread exists now
-                session = await self._find(principal, request.agent, thread_id)
+        session, is_new = await find_or_create(
+            lambda: self._find(request.principal, request.agent, request.run.thread_id), lambda: self._create(request)
+        )
         async with self._engine.first_request(session, is_new=is_new):
             return await self._run_in_thread(request, session)
 

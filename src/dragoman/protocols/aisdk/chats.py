@@ -13,7 +13,6 @@ from dragoman.core.principal import Principal
 from dragoman.core.refusals import (
     AgentNotChangeable,
     CallAlreadySettled,
-    IdTaken,
     SessionBusy,
     SessionNotFound,
     UnknownCall,
@@ -30,7 +29,7 @@ from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
 from dragoman.protocols.aisdk.wire import Dialect
 from dragoman.protocols.kit.app import AdmitStream
 from dragoman.protocols.kit.errors import InvalidBody
-from dragoman.protocols.kit.named_sessions import find_of_agent
+from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
 from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 
@@ -50,16 +49,13 @@ class Chats:
         """Answer a page's request with a stream."""
         if not request.messages and request.chat.trigger != "regenerate-message":
             raise InvalidBody("expected at least one message", "messages")
-        is_new, chat_id = False, request.chat.id
-        try:
-            if chat_id is None:
-                raise SessionNotFound("a new chat")
-            session = await self.find(request.principal, request.agent, chat_id)
-        except SessionNotFound:
-            try:
-                session, is_new = await self._create(request), True
-            except IdTaken:  # another request was faster, or it is another user's
-                session = await self.find(request.principal, request.agent, chat_id or "")
+        chat_id = request.chat.id
+        if chat_id is None:
+            session, is_new = await self._create(request), True
+        else:
+            session, is_new = await find_or_create(
+                lambda: self.find(request.principal, request.agent, chat_id), lambda: self._create(request)
+            )
         async with self._engine.first_request(session, is_new=is_new):
             try:
                 return await self._answer(request, session)

@@ -1,5 +1,7 @@
 """Sessions under an id or a name that a client chose, for protocols on which another owner's id is only a name."""
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from dragoman.core.ids import UserId, parse_session_id
@@ -7,6 +9,30 @@ from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, Forbidden, IdTaken, SessionNotFound
 from dragoman.engine.engine import Engine
 from dragoman.engine.sessions.view import SessionView
+
+MAX_ATTEMPTS = 3
+"""How often a session is looked up that other requests create or delete at the same moment."""
+
+
+async def find_or_create(
+    find: Callable[[], Awaitable[SessionView]], create: Callable[[], Awaitable[SessionView]]
+) -> tuple[SessionView, bool]:
+    """Find a session, or create it if there is none; the second value says whether it is new.
+
+    Of several requests that create it at the same time, one succeeds and the others find its session.
+
+    Raises:
+        SessionNotFound: from `create`, or it is there neither for `find` nor free for `create`.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            return await find(), False
+        except SessionNotFound:
+            try:
+                return await create(), True
+            except IdTaken:
+                continue
+    raise SessionNotFound
 
 
 async def create_named(engine: Engine, owner: UserId, name: str, create: Create) -> SessionView:
