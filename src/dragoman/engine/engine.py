@@ -560,7 +560,7 @@ class Engine:
         """The run that the request of an idempotency record started; None if it started none, or the run is gone."""
         if record is None or record.run_id is None:
             return None
-        row = await self.history.run_row(record.owner, record.run_id)
+        row = await self.history.find_run(record.owner, record.run_id)
         return None if row is None or row.session_id != record.session_id else row
 
     async def find_idempotency_record(self, owner: UserId, name: str) -> IdempotencyRecord | None:

@@ -448,7 +448,7 @@ class Scheduler:
                 while live.state.status() == "running" and live.failure is None:
                     await live.next_commit()
             async with self._engine.session(schedule.user, fire.session_id) as session:
-                return await self._wait_until_rest(to_live_session(session), fire, schedule)
+                return await self._wait_for_result(to_live_session(session), fire, schedule)
         except SessionNotFound:
             return "failed", SESSION_DELETED
         except Unavailable:
@@ -490,10 +490,10 @@ class Scheduler:
                 await live.until_durable(submitted.seq)
             yield live
 
-    async def _wait_until_rest(
+    async def _wait_for_result(
         self, live: LiveSession, fire: Fire, schedule: Schedule
     ) -> tuple[FireStatus, str | None]:
-        """Wait until the session is at rest. Answer its calls if it should not wait for its user."""
+        """Wait until the session is idle. Answer its calls if it should not wait for its user."""
         while True:
             if live.failure is not None:
                 raise live.failure

@@ -167,7 +167,7 @@ class History:
 
     # --- events and runs ------------------------------------------------------------------------------------------
 
-    async def run_row(self, owner: UserId, run_id: RunId) -> RunLocation | None:
+    async def find_run(self, owner: UserId, run_id: RunId) -> RunLocation | None:
         """Find a run of that owner in its session's log."""
         row = await self._index.find_run(run_id)
         return row if row is not None and row.owner == owner else None

@@ -232,7 +232,7 @@ class _Handlers(Handlers):
         "GET",
         "/{agent}/tasks/{task}",
         parameters=(_VERSION, LAST_EVENT_ID, _HISTORY_LENGTH),
-        streams="With `:subscribe` behind the id, the task's events.",
+        streams="With `:subscribe` after the id, the task's events.",
     )
     async def get_task(self, request: Request) -> wire.Task | Response:
         """Get a task.

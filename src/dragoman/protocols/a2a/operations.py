@@ -21,7 +21,7 @@ from dragoman.protocols.a2a.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from dragoman.protocols.a2a.streams import TaskFrames, UntilRest, parse_position
+from dragoman.protocols.a2a.streams import TaskFrames, TaskWaiter, parse_position
 from dragoman.protocols.a2a.tasks import FoundTask, Tasks
 from dragoman.protocols.a2a.translate import TaskFold
 from dragoman.protocols.a2a.versions import Codec
@@ -72,12 +72,12 @@ class Operations:
         """Take a message, and answer with its task."""
         async with AsyncExitStack() as stack:
             task, request = await self._send(caller, params, stack)
-            until_rest = UntilRest(task.fold)
-            if not (request.configuration.return_immediately or until_rest.is_over):
+            waiter = TaskWaiter(task.fold)
+            if not (request.configuration.return_immediately or waiter.is_over):
                 await self._streams.read(
-                    caller.request, task.session, task.cursor, until_rest, is_new_run=not task.is_repeated
+                    caller.request, task.session, task.cursor, waiter, is_new_run=not task.is_repeated
                 )
-                if until_rest.is_deleted:
+                if waiter.is_deleted:
                     raise TaskNotFound
             shown = task.fold.task(history_length=request.configuration.history_length)
             return _respond(caller.codec.result(shown, "task", is_wrapped=True), caller.codec)

@@ -2,7 +2,7 @@
 
 snapshot (`task`) ──► artifact updates, one for each piece, and status updates ──► the status that ends the stream
 
-The snapshot is the fold at one position of the log, and the stream goes on behind it, so nothing is missing or double.
+The snapshot is the fold at one position of the log, and the stream continues after it, so nothing is missing or double.
 The id of an event is its position in the log: after it, a client can go on at any time.
 """
 
@@ -14,7 +14,7 @@ from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 
 
 class TaskFrames:
-    """Encodes the records of a task behind a position."""
+    """Encodes the records of a task after a position."""
 
     keep_alive = KEEP_ALIVE
 
@@ -71,7 +71,7 @@ class TaskFrames:
         )
 
 
-class UntilRest:
+class TaskWaiter:
     """Folds a task until it waits for somebody or is over, for answers that are one body."""
 
     keep_alive = b""

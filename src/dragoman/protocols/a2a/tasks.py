@@ -1,6 +1,6 @@
 """Tasks: begun and continued by messages, found, cancelled and listed.
 
-a message without a task   ──► a run of its context, queued behind those that are active
+a message without a task   ──► a run of its context, queued after those that are active
 a message to a task        ──► an answer to what it waits for, or the user's next words in the same task
 the same message again     ──► the task that it began
 """
@@ -112,7 +112,7 @@ class Tasks:
 
     async def _row(self, owner: UserId, task_id: str) -> RunLocation:
         known = parse_session_id(task_id)
-        row = None if known is None else await self._engine.history.run_row(owner, RunId(known))
+        row = None if known is None else await self._engine.history.find_run(owner, RunId(known))
         if row is None:
             raise TaskNotFound
         return row

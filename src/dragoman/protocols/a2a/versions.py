@@ -82,7 +82,7 @@ class Codec(NamedTuple):
         return b"id: %b\ndata: %b\n\n" % (position, body)
 
     def text_template(self, update: wire.ArtifactUpdate) -> tuple[bytes, bytes]:
-        """What stands before and behind the text of a frame with one part of text."""
+        """What precedes and follows the text of a frame with one part of text."""
         part = msgspec.structs.replace(update.artifact.parts[0], text=_TEXT)
         artifact = msgspec.structs.replace(update.artifact, parts=(part,))
         frame = self.frame(msgspec.structs.replace(update, artifact=artifact), "artifactUpdate", b"")

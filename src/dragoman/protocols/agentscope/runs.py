@@ -71,7 +71,7 @@ class Runs:
     async def find_by_run_id(self, owner: UserId, run_id: str) -> AsyncIterator[RunHandle]:
         """Find a run that the owner started through any protocol. Raises RunNotFound."""
         known = parse_session_id(run_id)
-        row = None if known is None else await self._engine.history.run_row(owner, RunId(known))
+        row = None if known is None else await self._engine.history.find_run(owner, RunId(known))
         if row is None:
             raise RunNotFound("there is no such response")
         try:

@@ -168,7 +168,7 @@ class Chats:
         try:
             session = await self.find(principal, agent, chat_id)
         except (SessionNotFound, AgentNotChangeable):
-            row = await self._engine.history.run_row(principal.user, RunId(chat_id))
+            row = await self._engine.history.find_run(principal.user, RunId(chat_id))
             if row is None:
                 return nothing
             session = await self._engine.find_session(principal.user, row.session_id)

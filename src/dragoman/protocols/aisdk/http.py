@@ -279,7 +279,7 @@ class _Handlers(Handlers):
         known = await self._engine.history.find_message_ids(session, [message_id])
         if message_id in known:
             return known[message_id]
-        row = await self._engine.history.run_row(session.state.owner, RunId(message_id))
+        row = await self._engine.history.find_run(session.state.owner, RunId(message_id))
         if row is None or row.session_id != session.state.session_id:
             raise InvalidCursor("before: this chat has no such message")
         return await Decisions(self._engine).end_of_beginning(session, row.first_seq)

@@ -18,7 +18,7 @@ class _PageFrames:
 
     def __init__(self, encoder: FrameEncoder) -> None:
         self.encoder = encoder
-        self.state_behind = object()
+        self.state_after = object()
         """Stands for the state of an encoder that was fed the page."""
         self._chunks: list[Chunk] = []
 
@@ -46,7 +46,7 @@ class SharedFrames:
             known = part.page.derived.get(self._state)
             if not isinstance(known, _PageFrames):
                 known = part.page.derived[self._state] = _PageFrames(self.own_encoder())
-            self._page, self._state = known, known.state_behind
+            self._page, self._state = known, known.state_after
         assert self._page is not None, "a page is read from its beginning"
         return self._page.chunk(part)
 

@@ -44,7 +44,7 @@ class Authorization(msgspec.Struct, frozen=True):
         return f"{parts.scheme}://{parts.netloc}/{METADATA_PATH}{parts.path}"
 
     def describes(self, path: str) -> bool:
-        """Whether a path behind `METADATA_PATH` is that of the endpoint, or of an agent below it; empty for any."""
+        """Whether a path after `METADATA_PATH` is that of the endpoint, or of an agent below it; empty for any."""
         own = urlsplit(self.resource).path
         return path == "" or f"{path}/".startswith(f"{own}/")
 

@@ -50,7 +50,7 @@ class Turns:
 
     async def find(self, principal: Principal, run_id: RunId, stack: AsyncExitStack) -> FollowedTurn | None:
         """The turn of a run of the caller's; None if there is none."""
-        row = await self._engine.history.run_row(principal.user, run_id)
+        row = await self._engine.history.find_run(principal.user, run_id)
         if row is None:
             return None
         session = await stack.enter_async_context(self._engine.session(principal.user, row.session_id))

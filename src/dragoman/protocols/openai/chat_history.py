@@ -1,7 +1,7 @@
 """Compares the messages that a chat application sends with the log of its session. Pure.
 
 Applications send the whole conversation with every request, and with the same session key also requests of their own,
-such as for a title. What the log has is recognised by role and text; what is new behind it is input. An agent's words
+such as for a title. What the log has is recognised by role and text; what is new after it is input. An agent's words
 that the log does not have are never taken from a client. Source: section 6.3.1.
 """
 

@@ -86,19 +86,19 @@ def seeds_and_input(items: Sequence[InputItem], new_id: Callable[[], str]) -> Ne
     places = (index for index in range(len(items) - 1, -1, -1) if _role(items[index]) == "user")
     last = next(places, -1)
     calls = {item.call_id for item in items if isinstance(item, requests.FunctionCall)}
-    behind = list(enumerate(items))[last + 1 :]
-    for index, item in behind:
+    following = list(enumerate(items))[last + 1 :]
+    for index, item in following:
         answer = _answer(item, f"input[{index}]")
         if isinstance(answer, Decision) or (
             isinstance(item, requests.FunctionCallOutput) and item.call_id not in calls
         ):
             name = "approval_request_id" if isinstance(answer, Decision) else "call_id"
             raise InvalidParameter("no_pending_call", "nothing waits for this answer", f"input[{index}].{name}")
-    if any(isinstance(item, requests.FunctionCallOutput) for _, item in behind):
+    if any(isinstance(item, requests.FunctionCallOutput) for _, item in following):
         return _reopen(seeds_from(items, new_id))
     if last < 0:
         raise InvalidParameter("nothing_new", "expected a message of the user", "input")
-    found = new_input([items[last], *(item for _, item in behind if _role(item) in INSTRUCTIONS)])
+    found = new_input([items[last], *(item for _, item in following if _role(item) in INSTRUCTIONS)])
     return found._replace(seeds=seeds_from(items[:last], new_id), paths={"messages[0]": f"input[{last}]"})
 
 

@@ -97,7 +97,7 @@ class McpApprovalResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
-    """The summary of what precedes the items behind it."""
+    """The summary of what precedes the items after it."""
 
     encrypted_content: str
     id: str | None = None

@@ -1,8 +1,8 @@
 """Starts and finds the runs behind responses, and the sessions that requests continue.
 
     conversation            that session, at its end
-    previous_response_id    the session of that response, behind it: a branch if something follows it
-    items that we made      the session of the last of them, behind its response
+    previous_response_id    the session of that response, after it: a branch if something follows it
+    items that we made      the session of the last of them, after its response
     none of these           a new session, with all but the last user message as its past
 
 Source: section 4.
@@ -82,11 +82,11 @@ class RunRequest(NamedTuple):
     unstored: RunId | None = None
 
 
-class _Place(NamedTuple):
-    """Where a request continues: behind a run or at the end of a session, with the items from `start` on."""
+class _ContinuationPoint(NamedTuple):
+    """Where a request continues: after a run or at the end of a session, with the items from `start` on."""
 
     session: SessionView
-    behind: RunHandle | None = None
+    after: RunHandle | None = None
     start: int = 0
 
 
@@ -121,7 +121,7 @@ class Runs:
 
     async def find_run(self, owner: UserId, run_id: RunId) -> RunHandle | None:
         """The owner's run with an id, or the owner's session with it, for a response that started no run."""
-        row = await self._engine.history.run_row(owner, run_id)
+        row = await self._engine.history.find_run(owner, run_id)
         try:
             session = await self._engine.find_session(owner, run_id if row is None else row.session_id)
         except SessionNotFound:
@@ -223,37 +223,37 @@ class Runs:
 
     async def _submit(self, stack: AsyncExitStack, request: RunRequest) -> RunHandle:
         items, model = request.parsed.items, request.parsed.fields.model
-        place = await self._find_place(request)
-        agent = None if model is None else self.agent_named(model, None if place is None else place.session)
-        if place is None:
+        point = await self._find_continuation_point(request)
+        agent = None if model is None else self.agent_named(model, None if point is None else point.session)
+        if point is None:
             given = inputs.seeds_and_input(items, self._engine.ids.new)
             with translated_errors(given):
                 is_repeatable = request.parsed.fields.background or request.key is not None
                 change = self.new_sessions.unlisted(request.parsed.fields.store, is_repeatable=is_repeatable)
                 session = await self.new_sessions.create(request.owner, agent, given.seeds, change)
             await stack.enter_async_context(self._engine.first_request(session, is_new=True))
-            return await self._start_run(request, _Place(session), given, is_first=True)
-        session = place.session
+            return await self._start_run(request, _ContinuationPoint(session), given, is_first=True)
+        session = point.session
         if agent is not None and agent != session.state.agent:
             if not is_draft(session):
                 message = f"this conversation's agent is {session.state.agent!r} and cannot change"
                 raise AgentNotChangeable(message, path="model")
             session = await self.new_sessions.recreate(session, self._engine.agent(agent).spec)
-            place = place._replace(session=session)
+            point = point._replace(session=session)
         stack.enter_context(self._engine.lease(session))
         await self.abandoned.until_stopped(session)
-        given = inputs.new_input(items, place.start, tuple(session.state.answerable_calls()))
+        given = inputs.new_input(items, point.start, tuple(session.state.answerable_calls()))
         if not given.messages and not given.answers:
             raise InvalidParameter("nothing_new", "expected a message of the user or an answer", "input")
-        return await self._start_run(request, place, given)
+        return await self._start_run(request, point, given)
 
     async def _start_run(
-        self, request: RunRequest, place: _Place, given: NewInput, *, is_first: bool = False
+        self, request: RunRequest, point: _ContinuationPoint, given: NewInput, *, is_first: bool = False
     ) -> RunHandle:
-        session, fields = place.session, request.parsed.fields
+        session, fields = point.session, request.parsed.fields
         before_seq, hidden_before = None, None
-        if place.behind is not None and not given.answers and not _is_newest(place.behind):
-            before_seq, hidden_before = await self.branch_after(place.behind)
+        if point.after is not None and not given.answers and not _is_newest(point.after):
+            before_seq, hidden_before = await self.branch_after(point.after)
         elif not given.answers:
             given = inputs.with_question_answered(given, session.state)
         submit = inputs.submit_from(fields, given, keeps_unlisted=is_first and fields.conversation is None)
@@ -286,18 +286,18 @@ class Runs:
 
     # --- which session --------------------------------------------------------------------------------------------
 
-    async def _find_place(self, request: RunRequest) -> _Place | None:
+    async def _find_continuation_point(self, request: RunRequest) -> _ContinuationPoint | None:
         """Where a request continues; None for a new session."""
         fields, owner = request.parsed.fields, request.owner
         if fields.conversation is not None:
-            return _Place(await self.find_conversation(owner, fields.conversation))
+            return _ContinuationPoint(await self.find_conversation(owner, fields.conversation))
         if fields.previous_response_id is not None:
             if request.unstored is not None and fields.previous_response_id == ids.response_id(request.unstored):
                 unstored = await self.find_run(owner, request.unstored)
                 if unstored is not None:
-                    return _Place(unstored.session, unstored if unstored.first_seq else None)
+                    return _ContinuationPoint(unstored.session, unstored if unstored.first_seq else None)
             handle = await self.find_previous(owner, fields.previous_response_id)
-            return _Place(handle.session, handle if handle.first_seq else None)
+            return _ContinuationPoint(handle.session, handle if handle.first_seq else None)
         return await self._recognise(owner, fields.model, request.parsed.items)
 
     async def find_conversation(self, owner: UserId, conversation_id: str) -> SessionView:
@@ -308,8 +308,10 @@ class Runs:
             raise SessionNotFound("there is no such conversation")
         return session
 
-    async def _recognise(self, owner: UserId, model: str | None, items: Sequence[InputItem]) -> _Place | None:
-        """Where a resent history continues: behind the last item that this server made.
+    async def _recognise(
+        self, owner: UserId, model: str | None, items: Sequence[InputItem]
+    ) -> _ContinuationPoint | None:
+        """Where a resent history continues: after the last item that this server made.
 
         A history that is there in full, but not in one session, is the past of a new one.
         """
@@ -331,13 +333,13 @@ class Runs:
         last = max((index for index, run_id in named.items() if run_id in found), default=None)
         if last is None:
             return None
-        behind = found[named[last]]
-        place = _Place(behind.session, behind if behind.first_seq else None, last + 1)
-        if not is_whole or inputs.answers_any(items, behind.session.state.answerable_calls()):
-            return place
+        handle = found[named[last]]
+        point = _ContinuationPoint(handle.session, handle if handle.first_seq else None, last + 1)
+        if not is_whole or inputs.answers_any(items, handle.session.state.answerable_calls()):
+            return point
         spec = None if model is None else self._engine.find_spec(model)
-        is_other_agent = spec is not None and spec.name != behind.session.state.agent
-        return None if is_mixed or is_other_agent or inputs.has_agent_items(items[last + 1 :]) else place
+        is_other_agent = spec is not None and spec.name != handle.session.state.agent
+        return None if is_mixed or is_other_agent or inputs.has_agent_items(items[last + 1 :]) else point
 
 
 def _is_newest(handle: RunHandle) -> bool:
@@ -352,8 +354,8 @@ def translated_errors(given: NewInput) -> Iterator[None]:
     try:
         yield
     except (UnknownCall, CallAlreadySettled) as error:
-        place = [answer.call_id for answer in given.answers].index(error.call_id)
-        error.path = given.paths.get(f"answers[{place}]", "input")
+        index = [answer.call_id for answer in given.answers].index(error.call_id)
+        error.path = given.paths.get(f"answers[{index}]", "input")
         raise
     except Invalid as error:
         whole, _, rest = error.path.partition("]")

@@ -38,7 +38,7 @@ from dragoman.protocols.openai.translate import PROTOCOL, payloads
 
 PATH = "/responses"
 MAX_WAITING = 16
-"""Messages of a connection that wait behind its active response."""
+"""Messages of a connection that wait for the end of its active response."""
 NORMAL_CLOSURE, POLICY_VIOLATION, TRY_AGAIN_LATER = 1000, 1008, 1013
 _OPEN_SOCKETS = STREAMS_OPEN.labels(protocol=PROTOCOL)
 

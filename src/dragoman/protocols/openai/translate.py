@@ -164,7 +164,7 @@ class ResponseEvents:
             case RunStarted(run_id=run_id) as started if run_id == self._run_id:
                 self._begin_response(started, logged.at)
             case _ if self.response is None:
-                pass  # the run is queued behind another one
+                pass  # the run is queued after another one
             case BlockClosed(block=core.Call()):
                 pass  # it is shown when it is opened
             case BlockClosed(loop="root") as closed:

@@ -290,7 +290,7 @@ class RunHandlers(Handlers):
             row = await self._engine.find_run_of(await self._engine.find_idempotency_record(owner, key))
             if row is not None:
                 return row
-        row = await self._engine.history.run_row(owner, RunId(name))
+        row = await self._engine.history.find_run(owner, RunId(name))
         if row is None or row.session_id != session_id:
             raise RunNotFound("this thread has no such run")
         return row
