@@ -294,27 +294,36 @@ async def test_tasks_are_listed_newest_status_first_in_pages(app_server: AppServ
 
 
 @requirement("a2a:task:list")
-async def test_a_list_reads_a_limited_number_of_events_and_of_the_sessions_used_last(
+async def test_the_pages_of_a_list_cover_all_sessions_also_those_that_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SESSIONS_PER_READ", 2)
+    monkeypatch.setattr(module, "MAX_COUNTED_SESSIONS", 1)
+    async with running_server(tmp_path) as server:
+        bob = A2aClient(server.connection, server.key("bob"))
+        contexts = ["old", "b", "c", "b", "d", "e", "old", "c", "b"]
+        sent = [(await bob.send("hello", contextId=each))["id"] for each in contexts]
+        for page_size in (1, 3, 8):
+            listed, token = list[str](), ""
+            while len(listed) < len(sent):
+                page = await bob.list(pageSize=page_size, pageToken=token)
+                listed += [each["id"] for each in page["tasks"]]
+                assert 3 <= page["totalSize"] <= len(sent), "those of the session used last, and those that were read"
+                token = page["nextPageToken"]
+            assert (listed, token) == (sent[::-1], ""), "newest status first, each once"
+
+
+@requirement("a2a:task:list")
+async def test_a_list_reads_a_limited_number_of_events_of_each_session(
     app_server: AppServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bob = A2aClient(app_server.connection, app_server.key("bob"))
-    early, late = [(await bob.send("hello", contextId=each))["id"] for each in ("early", "late")]
-
-    async def listed(**params: Json) -> list[str]:
-        return [each["id"] for each in (await bob.list(**params))["tasks"]]
-
-    assert (await listed())[:2] == [late, early]
+    late = (await bob.send("hello", contextId="late"))["id"]
     async with app_server.connection.app.engine.session("bob", "late") as session:  # type: ignore[attr-defined]  # the app is the server's
-        events_of_late = session.state.seq
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "MAX_LISTED_EVENTS", events_of_late)
-        assert await listed() == [late]
-        again = await bob.send("hello", contextId="late")
-        assert await listed(contextId="late") == [again["id"]], "the newest of a session with more events"
-        assert await listed(contextId="early") == [early]
-    monkeypatch.setattr(module, "MAX_LISTED_SESSIONS", 1)
-    assert await listed() == [again["id"], late]
-    assert await listed(contextId="early") == [early]
+        monkeypatch.setattr(module, "MAX_LISTED_EVENTS", session.state.seq)
+    again = await bob.send("hello", contextId="late")
+    assert [each["id"] for each in (await bob.list(contextId="late"))["tasks"]] == [again["id"]], "the newest"
+    assert (await bob.get(late))["id"] == late
 
 
 @requirement("a2a:task:list")

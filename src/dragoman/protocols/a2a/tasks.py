@@ -52,12 +52,14 @@ from dragoman.protocols.kit.named_sessions import create_named, find_or_create
 
 MAX_ATTEMPTS = 5
 """How often something is tried again that other requests change at the same moment."""
-MAX_LISTED_SESSIONS = 1000
-"""How many of its owner's sessions a list of tasks covers: those used last, pinned ones first."""
-MAX_REMEMBERED_LISTS = 2000
+SESSIONS_PER_READ = 1000
+"""How many sessions are read from the store at a time."""
+MAX_REMEMBERED_LISTS = 10_000
 """Of how many logs the tasks are remembered, for all owners: clients read lists page by page, and poll them."""
+MAX_COUNTED_SESSIONS = 1000
+"""Of how many sessions, those used last, the tasks are counted that are not on the page."""
 MAX_LISTED_EVENTS = 50_000
-"""How many events of their logs a list of tasks reads, newest sessions first."""
+"""How many events of a log are read for lists, its newest; and of all logs, to count tasks that are not on the page."""
 
 
 class FoundTask(NamedTuple):
@@ -78,6 +80,15 @@ class FoundTask(NamedTuple):
     is_repeated: bool = False
 
 
+class _ListedSession(NamedTuple):
+    """A session whose tasks may be listed. Their statuses are from between the two times."""
+
+    updated_at: datetime
+    created_at: datetime
+    session_id: SessionId
+    seq: int
+
+
 class _ListedTask(NamedTuple):
     """A task's place in lists, which tokens of pages name, and its state."""
 
@@ -91,8 +102,8 @@ class Tasks:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._listed: OrderedDict[tuple[SessionId, datetime, int, int], list[_ListedTask]] = OrderedDict()
-        """The tasks of logs that were read for lists, by their sessions, their lengths and where reading began."""
+        self._listed: OrderedDict[tuple[SessionId, datetime, int], list[_ListedTask]] = OrderedDict()
+        """The tasks of logs that were read for lists, by their sessions and their lengths."""
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -276,29 +287,32 @@ class Tasks:
     async def page(self, owner: UserId, spec: AgentSpec, request: wire.ListTasksRequest) -> wire.TaskPage:
         """A page of the agent's tasks, newest status first.
 
-        They are those of the sessions used last, within `MAX_LISTED_SESSIONS` and `MAX_LISTED_EVENTS`.
+        Only the logs of sessions that may have a task of the page are read, and more of them to count the others.
         """
         try:
             before = parse_page_cursor(request.page_token) if request.page_token else None
         except InvalidCursor:
             raise InvalidParams("expected the nextPageToken of an earlier page", "pageToken") from None
-        since, found = request.status_timestamp_after, list[_ListedTask]()
+        since, status, size = request.status_timestamp_after, request.status, request.page_size
         if since is not None and since.tzinfo is None:
             raise InvalidParams("expected an RFC 3339 time with its offset", "statusTimestampAfter")
-        unread = MAX_LISTED_EVENTS
-        for state in await self._states(owner, spec, request.context_id, since):
-            after = max(0, state.seq - unread)
-            unread -= state.seq - after
+        newest, total, unread = list[_ListedTask](), 0, MAX_LISTED_EVENTS
+        for number, session in enumerate(await self._sessions(owner, spec, request.context_id, since)):
+            is_before_page = before is not None and session.created_at > before[0]
+            is_behind_page = len(newest) > size and session.updated_at < newest[-1].changed_at
+            if (is_before_page or is_behind_page) and (number >= MAX_COUNTED_SESSIONS or unread <= 0):
+                continue
             with suppress(SessionNotFound):  # it was deleted meanwhile
-                tasks = await self._tasks_of(state, after)
-                found += [each for each in tasks if since is None or each.changed_at > since]
-            if not unread:
-                break
-        if request.status not in ("", "TASK_STATE_UNSPECIFIED"):
-            found = [each for each in found if each.state == request.status]
-        found.sort(reverse=True)
-        rest = found if before is None else [each for each in found if each[:2] < before]
-        page, has_more = rest[: request.page_size], len(rest) > request.page_size
+                found = [
+                    each
+                    for each in await self._tasks_of(owner, session)
+                    if (since is None or each.changed_at > since)
+                    and status in ("", "TASK_STATE_UNSPECIFIED", each.state)
+                ]
+                total, unread = total + len(found), unread - session.seq
+                newest += [each for each in found if before is None or each[:2] < before]
+                newest = sorted(newest, reverse=True)[: size + 1]
+        page, has_more = newest[:size], len(newest) > size
         shown: list[wire.Task] = []
         for each in page:
             with suppress(TaskNotFound):  # its session was deleted meanwhile
@@ -309,34 +323,48 @@ class Tasks:
         return wire.TaskPage(
             tasks=tuple(shown),
             next_page_token=page_cursor(page[-1].changed_at, page[-1].task_id) if has_more else "",
-            page_size=request.page_size,
-            total_size=len(found),
+            page_size=size,
+            total_size=total,
         )
 
-    async def _states(
+    async def _sessions(
         self, owner: UserId, spec: AgentSpec, context_id: str, since: datetime | None
+    ) -> list[_ListedSession]:
+        """The owner's sessions with an agent that changed after `since`, those used last first."""
+        found: list[_ListedSession] = []
+        states = await self._states(owner, context_id, None)
+        while states:
+            found += [
+                _ListedSession(each.updated_at, each.created_at, each.session_id, each.seq)
+                for each in states
+                if each.agent == spec.name and (since is None or each.updated_at > since)
+            ]
+            last = states[-1]
+            states = [] if context_id else await self._states(owner, "", (last.created_at, last.session_id))
+        return sorted(found, reverse=True)
+
+    async def _states(
+        self, owner: UserId, context_id: str, before: tuple[datetime, SessionId] | None
     ) -> Sequence[SessionState]:
-        """The owner's sessions with an agent that may have tasks whose status is newer than `since`."""
+        """The session of a context; without one, the owner's next sessions, newest first."""
         if not context_id:
-            states = (await self._engine.recent(owner, "", 0, MAX_LISTED_SESSIONS)).states
-            return [each for each in states if each.agent == spec.name and (since is None or each.updated_at > since)]
+            return await self._engine.page(owner, before, SESSIONS_PER_READ)
         try:
-            state = (await self._engine.find_session(owner, context_id)).state
+            return [(await self._engine.find_session(owner, context_id)).state]
         except SessionNotFound:
             return []
-        return [state] if state.agent == spec.name else []
 
-    async def _tasks_of(self, state: SessionState, after: int) -> list[_ListedTask]:
-        """The tasks of a session that began after event `after`. A log that has not grown is not read again."""
-        key = (state.session_id, state.created_at, state.seq, after)
+    async def _tasks_of(self, owner: UserId, listed: _ListedSession) -> list[_ListedTask]:
+        """The tasks of a session. A log that has not grown is not read again."""
+        key = (listed.session_id, listed.created_at, listed.seq)
         found = self._listed.pop(key, None)
         is_at_rest = found is not None
         if found is None:
-            async with self._engine.session(state.owner, state.session_id) as session:
+            async with self._engine.session(owner, listed.session_id) as session:
                 seq = session.state.seq
                 await session.until_durable(seq)
-                found = await self._read_tasks(session, after)
-                is_at_rest = seq == key[2] and session.state.run is None
+                found = await self._read_tasks(session, max(0, seq - MAX_LISTED_EVENTS))
+                is_at_rest = seq == listed.seq and session.state.run is None
         if is_at_rest:
             self._listed[key] = found  # as the newest
             if len(self._listed) > MAX_REMEMBERED_LISTS:
