@@ -28,7 +28,7 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from a2a.utils.errors import TaskNotFoundError
+from a2a.utils.errors import A2AError, TaskNotFoundError
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
@@ -116,6 +116,17 @@ async def test_the_python_client_streams_answers_and_cancels(
         await events_of(running)
         with pytest.raises((TaskNotFoundError, A2AClientError)):
             await client.get_task(GetTaskRequest(id=context))
+
+
+@requirement("a2a:client:python", "a2a:errors:table")
+@pytest.mark.parametrize(("binding", "version"), INTERFACES)
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_the_python_client_says_why_a_message_was_refused(
+    socket_server: SocketServer, binding: str, version: str, streaming: bool
+) -> None:
+    async with python_client(socket_server, binding, version, streaming=streaming) as client:
+        with pytest.raises(A2AError, match="a message's text exceeds the limit of 1048576"):
+            await events_of(client.send_message(say("x" * 1_048_577)))
 
 
 @requirement("a2a:client:python")

@@ -130,20 +130,25 @@ _REASONS = {
     -32005: "CONTENT_TYPE_NOT_SUPPORTED",
     -32007: "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
     -32009: "VERSION_NOT_SUPPORTED",
+    INVALID_PARAMS: "INVALID_PARAMS",
+    INVALID_REQUEST: "INVALID_REQUEST",
+    METHOD_NOT_FOUND: "METHOD_NOT_FOUND",
+    INTERNAL_ERROR: "INTERNAL_ERROR",
 }
+"""The official clients know an error over HTTP+JSON by its reason alone, and show its message only then."""
 _STATUS_NAMES = {404: "NOT_FOUND", 500: "INTERNAL", 503: "UNAVAILABLE"}
 
 
 def details(error: ErrorResponse) -> tuple[JsonObject, ...]:
     """What programs can read of an error, in the form of Google's error model."""
-    code = int(error.code)
-    if code in _REASONS:
-        info = {"reason": _REASONS[code], "domain": DOMAIN, "metadata": {}}
-        return ({"@type": "type.googleapis.com/google.rpc.ErrorInfo", **info},)
+    code, found = int(error.code), list[JsonObject]()
     if code == INVALID_PARAMS:
         violation = {"field": str(error.facts.get("path", "")), "description": error.message}
-        return ({"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]},)
-    return ()
+        found.append({"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]})
+    if code in _REASONS:
+        info = {"reason": _REASONS[code], "domain": DOMAIN, "metadata": {}}
+        found.append({"@type": "type.googleapis.com/google.rpc.ErrorInfo", **info})
+    return tuple(found)
 
 
 def rpc_error(error: ErrorResponse, *, is_old: bool) -> wire.RpcError:
