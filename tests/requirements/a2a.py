@@ -26,6 +26,11 @@ REQUIREMENTS = (
         "shared rules, 4",
     ),
     Requirement("a2a:errors:table", "Every refusal has an answer", "A2A 1.0, 5.4"),
+    Requirement(
+        "a2a:old:stream-errors",
+        "In 0.3 a refused stream is an event stream with the error: the official clients take nothing else",
+        "a2a-sdk 0.3",
+    ),
     Requirement("a2a:errors:unsupported", "Push notifications and extended cards are refused", "A2A 1.0, 3.3.4"),
     Requirement("a2a:extensions:echo", "Extensions in use are named in the answer", "A2A 1.0, 4.6"),
     Requirement("a2a:abuse:fuzz", "No body makes the server fail", "a2a §10"),

@@ -235,7 +235,7 @@ class A2aClient:
 
 def error_of(answer: Answer) -> tuple[int, str]:
     """The code of an error, and its reason or the field at fault."""
-    error = json.loads(answer.body)["error"]
+    error = json.loads(answer.body.removeprefix(b"data: "))["error"]  # an event, if a stream is refused in 0.3
     found = error.get("data") or error.get("details") or [{}]
     violations = found[0].get("fieldViolations")
     return error["code"], violations[0]["field"] if violations else found[0].get("reason", "")

@@ -9,7 +9,7 @@ from dragoman.core.refusals import LimitReached, NotFound, Refused, Unavailable,
 from dragoman.protocols.a2a.errors import ERRORS
 from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.conversations import call, script
-from tests.protocols.a2a.client import A2aClient, Dialect, said
+from tests.protocols.a2a.client import A2aClient, Dialect, message, said
 from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
@@ -47,6 +47,20 @@ async def test_a_stream_is_the_task_its_artifacts_in_pieces_and_its_end(
     if dialect == "old":
         assert [each.get("final") for each in events if each["kind"] == "status-update"] == [True]
     assert (await alice.error("SubscribeToTask", {"id": task["id"]}))[1] == "UNSUPPORTED_OPERATION"
+
+
+@requirement("a2a:old:stream-errors")
+async def test_a_refused_stream_is_an_event_in_0_3_and_json_in_1_0(app_server: AppServer, alice: A2aClient) -> None:
+    old = A2aClient(app_server.connection, app_server.key("alice"), dialect="old")
+    for method, params in (
+        ("SendStreamingMessage", {"message": message("x" * 1_048_577)}),
+        ("SubscribeToTask", {"id": "nope"}),
+    ):
+        refused = await alice.request(method, params)
+        assert (refused.status, dict(refused.headers)["content-type"]) == (200, "application/json")
+        event = await old.request(method, params)
+        assert (event.status, dict(event.headers)["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert json.loads(event.body.removeprefix(b"data: "))["error"] == json.loads(refused.body)["error"]
 
 
 @requirement("a2a:stream:subscribe", "a2a:stream:resume")

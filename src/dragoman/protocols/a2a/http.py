@@ -28,8 +28,9 @@ from dragoman.protocols.kit.body import header, json_response, read_body
 from dragoman.protocols.kit.decoding import decode_json
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse, InvalidBody, UnknownPath, UnsupportedMediaType
+from dragoman.protocols.kit.frames import encode_json
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.sse import EventStream
+from dragoman.protocols.kit.sse import EventStream, fixed_stream
 
 CARD_PATH = ".well-known/agent-card.json"
 
@@ -73,6 +74,8 @@ def _write_error(error: ErrorResponse) -> Response:
     codec, headers = _CODEC.get(), errors.headers_of(error)
     if codec.is_rpc and errors.is_of_the_protocol(error):
         message = wire.ErrorMessage(id=codec.request_id, error=errors.rpc_error(error, is_old=codec.is_old))
+        if codec.is_old and codec.is_stream:  # the official clients of 0.3 take nothing else for an answer
+            return fixed_stream(b"data: %b\n\n" % encode_json(message))
         return json_response(message, headers=headers)
     return json_response(errors.http_error(error), error.status, headers)
 
@@ -149,9 +152,9 @@ class _Handlers(Handlers):
         if not version and message.method in self._operations.methods:
             raise VersionNotSupported("A2A-Version is missing: send the header A2A-Version: 1.0 with this method")
         old = is_old(version, binding="JSON-RPC")
-        codec = Codec(True, old, request_id)
-        _CODEC.set(codec)
         name = METHODS.get(message.method) if old else message.method
+        codec = Codec(True, old, request_id, is_stream=name in ("SendStreamingMessage", "SubscribeToTask"))
+        _CODEC.set(codec)
         method = self._operations.methods.get(name or "")
         if method is None:
             names = {new: each for each, new in METHODS.items()} if old else METHODS

@@ -62,11 +62,13 @@ class Codec(NamedTuple):
         is_rpc: in JSON-RPC's envelope.
         is_old: with the names of version 0.3.
         request_id: of the JSON-RPC request.
+        is_stream: the method answers with a stream.
     """
 
     is_rpc: bool = False
     is_old: bool = False
     request_id: wire.RequestId = None
+    is_stream: bool = False
 
     def result(self, value: object, kind: Kind | None = None, *, is_wrapped: bool = False) -> object:
         """An answer: a task, for example. Where 1.0 wraps a value, its kind is the member's name."""
