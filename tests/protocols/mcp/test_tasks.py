@@ -8,6 +8,10 @@ from uuid import uuid4
 
 import pytest
 
+from dragoman.agents.rehearsal.agent import rehearsal
+from dragoman.core.agent import Run
+from dragoman.core.events import StopReason
+from tests.agents.in_memory_run import InMemoryStarts
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
 from tests.protocols.aap.client import user
@@ -16,13 +20,41 @@ from tests.requirements import requirement
 from tests.servers import AppServer, running_server
 
 SLOW = script({"say": "one "}, {"wait_ms": 600_000}, {"say": "two"})
-STAMP = script({"wait_ms": 200}, {"step": True}, call("stamp", text="x"), {"say": "then: {result}"})
+STAMP = script(call("stamp", text="x"), {"say": "then: {result}"})
+
+
+class GatedAgent:
+    """The rehearsal agent, which begins to play when the gate is open."""
+
+    def __init__(self) -> None:
+        self._agent = rehearsal(InMemoryStarts())
+        self.spec = self._agent.spec
+        self.tool = self._agent.tool
+        self.child = self._agent.child
+        self.gate = asyncio.Event()
+
+    async def play(self, run: Run) -> StopReason | None:
+        await self.gate.wait()
+        return await self._agent.play(run)
 
 
 @pytest.fixture(scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AppServer]:
-    """A server on which nearly every call becomes a task."""
-    async with running_server(tmp_path_factory.mktemp("tasks"), mcp_task_after_s=0.01) as running:
+def agent() -> GatedAgent:
+    return GatedAgent()
+
+
+@pytest.fixture
+def gate(agent: GatedAgent) -> asyncio.Event:
+    """Calls become tasks as long as it is closed."""
+    agent.gate.clear()
+    return agent.gate
+
+
+@pytest.fixture(scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory, agent: GatedAgent) -> AsyncIterator[AppServer]:
+    """A server on which a call soon becomes a task."""
+    folder = tmp_path_factory.mktemp("tasks")
+    async with running_server(folder, agents=[agent], rehearsal=False, mcp_task_after_s=0.001) as running:
         yield running
 
 
@@ -42,8 +74,10 @@ async def until(client: McpClient, task_id: str, status: str) -> Json:
 
 
 @requirement("mcp:tasks:created", "mcp:tasks:get")
-async def test_a_long_call_becomes_a_task_whose_result_is_that_of_the_call(alice: McpClient) -> None:
-    created = await alice.call(script({"say": "one "}, {"step": True}, {"wait_ms": 200}, {"say": "two"}))
+async def test_a_long_call_becomes_a_task_whose_result_is_that_of_the_call(
+    alice: McpClient, gate: asyncio.Event
+) -> None:
+    created = await alice.call(script({"say": "one "}, {"step": True}, {"say": "two"}))
     task_id, created_at = created["taskId"], created["createdAt"]
     assert created.pop("_meta")[f"{META}serverInfo"]
     assert created == {
@@ -55,18 +89,22 @@ async def test_a_long_call_becomes_a_task_whose_result_is_that_of_the_call(alice
         "ttlMs": None,
         "pollIntervalMs": 2000,
     }
+    gate.set()
     task = await until(alice, task_id, "completed")
     assert (task["resultType"], task["taskId"], task["createdAt"]) == ("complete", task_id, created_at)
     structured = task["result"]["structuredContent"]
     assert (structured["text"], structured["run_id"], task["result"]["isError"]) == ("one \n\ntwo", task_id, False)
-    failed = await alice.call(script({"wait_ms": 200}, {"fail": "internal words"}))
+    gate.clear()
+    failed = await alice.call(script({"fail": "internal words"}))
+    gate.set()
     task = await until(alice, failed["taskId"], "completed")
     assert (task["result"]["isError"], task["result"]["structuredContent"]["status"]) == (True, "failed")
 
 
 @requirement("mcp:tasks:update")
-async def test_what_a_task_waits_for_is_answered_once(alice: McpClient) -> None:
+async def test_what_a_task_waits_for_is_answered_once(alice: McpClient, gate: asyncio.Event) -> None:
     task_id = (await alice.call(STAMP))["taskId"]
+    gate.set()
     task = await until(alice, task_id, "input_required")
     ((call_id, form),) = task["inputRequests"].items()
     assert form["params"]["message"].startswith("rehearsal wants to run stamp")
@@ -89,9 +127,10 @@ async def test_what_a_task_waits_for_is_answered_once(alice: McpClient) -> None:
 @requirement("mcp:tasks:cancel")
 @pytest.mark.parametrize(("message", "status"), [(SLOW, "working"), (STAMP, "input_required")])
 async def test_a_task_is_cancelled_while_it_runs_and_while_it_waits(
-    alice: McpClient, message: str, status: str
+    alice: McpClient, gate: asyncio.Event, message: str, status: str
 ) -> None:
     task_id = (await alice.call(message))["taskId"]
+    gate.set()
     await until(alice, task_id, status)
     for _ in range(2):
         cancelled = await alice.request("tasks/cancel", {"taskId": task_id})
@@ -101,9 +140,10 @@ async def test_a_task_is_cancelled_while_it_runs_and_while_it_waits(
 
 @requirement("mcp:tasks:unknown")
 async def test_unknown_and_foreign_tasks_look_the_same_and_need_the_extension(
-    server: AppServer, alice: McpClient
+    server: AppServer, alice: McpClient, gate: asyncio.Event
 ) -> None:
     task_id = (await alice.call(SLOW))["taskId"]
+    gate.set()
     bob = McpClient(server.connection, server.key("bob"), version=NEW, capabilities=alice.capabilities)
     plain = McpClient(server.connection, server.key("alice"), version=NEW)
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -123,7 +163,10 @@ async def test_unknown_and_foreign_tasks_look_the_same_and_need_the_extension(
 
 
 @requirement("mcp:tasks:get")
-async def test_a_turn_of_another_protocol_is_a_task_too(server: AppServer, alice: McpClient) -> None:
+async def test_a_turn_of_another_protocol_is_a_task_too(
+    server: AppServer, alice: McpClient, gate: asyncio.Event
+) -> None:
+    gate.set()
     session = await server.aap_client("alice").create()
     turn = (await session.post([user("hello")])).json
     task = await alice.request("tasks/get", {"taskId": turn["_meta"]["turnId"]})
