@@ -1,4 +1,4 @@
-"""The official clients: `mcp` for Python in both eras, the TypeScript SDK, and the conformance suite."""
+"""The official clients: `mcp` for Python in both eras, both versions of the TypeScript SDK, and the conformance suite."""
 
 import asyncio
 import json
@@ -130,6 +130,31 @@ async def test_the_typescript_client_calls_resumes_answers_forms_and_cancels(soc
         "refused": True,
         "cancelled": "cancelled",
         "after": "Hello! I am the rehearsal agent.",
+    }
+
+
+@requirement("mcp:client:typescript")
+@pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+async def test_version_2_of_the_typescript_client_works_in_both_eras(
+    socket_server: SocketServer, mode: str, version: str
+) -> None:
+    require_package(CLIENTS, "@modelcontextprotocol/client")
+    url = f"{socket_server.connection.url}/mcp"
+    seen = json.loads(await run_node(CLIENTS / "client2.mjs", url, socket_server.key("alice"), mode))
+    assert seen == {
+        "version": version,
+        "tools": ["rehearsal", "rehearsal-bare"],
+        "forms": ["Which environment?", 'rehearsal wants to run stamp\n\n{"text":"x"}'],
+        "errors": [],
+        "first": "The sum is 42.",
+        "question": "You chose production.",
+        "approval": "stamped x",
+        "refused": True,
+        "cancelled": "cancelled",
+        "after": "Hello! I am the rehearsal agent.",
+        "progress": True,
+        "listed": True,
+        "read": "add 20 and 22",
     }
 
 
