@@ -349,6 +349,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the server listens on a loopback address only."""
         return is_loopback(self.host)
 
+    @property
+    def shows_model_errors(self) -> bool:
+        """Whether clients get the messages of a model's errors: by default if nobody else can reach the server."""
+        is_local = self.is_loopback and not self.trusted_proxies
+        return is_local if self.model_error_details is None else self.model_error_details
+
 
 class SettingsError(Exception):
     """A setting is unknown or invalid. The message names its source and what is expected."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dragoman.adapters.model_errors import end_of_run
 from dragoman.core.agent import AgentError
@@ -38,15 +39,18 @@ openai = pytest.importorskip("openai", reason="the package openai is not install
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_each_error_has_one_end_and_no_words_of_the_provider(error: Any, end: str) -> None:
+def test_each_error_has_one_end_and_the_provider_s_message_only_in_the_log(error: Any, end: str) -> None:
     if end in ("max_steps", "max_tokens", "refusal"):
         assert end_of_run(error) == end
         return
-    with pytest.raises(AgentError) as raised:
+    with pytest.raises(AgentError) as raised, capture_logs() as logs:
         end_of_run(error)
     assert raised.value.code == end
     assert "sk-1" not in raised.value.message
     assert "10.0.0.7" not in raised.value.message
+    if error is not raised.value:
+        assert raised.value.details == str(error)
+        assert logs == [{"event": "model failed", "log_level": "warning", "code": end, "error": str(error)}]
 
 
 def test_an_error_of_the_author_is_raised_as_it_is() -> None:

@@ -8,6 +8,7 @@ import structlog
 
 from dragoman import Agent, Data, Run, SelectOption, ToolContext, agent, tool
 from dragoman.client import Client
+from dragoman.core.agent import AgentError
 from dragoman.core.content import Thinking, Usage
 from dragoman.core.events import RunStarted, RunStopped
 from dragoman.ports.models import ModelRequest, ModelUnavailable
@@ -148,6 +149,21 @@ def test_an_exception_of_the_agent_is_shown_with_its_line() -> None:
         f"The agent failed: KeyError: 'x' (test_play.py:{line})",
     )
     assert failed.value.played.text == "so far"
+
+
+@agent
+async def misconfigured(run: Run) -> AsyncIterator[str]:
+    raise AgentError("model_error", "The model failed", details="status 401: no such key")
+    yield ""
+
+
+def test_the_message_of_a_model_s_provider_is_shown() -> None:
+    with pytest.raises(AgentFailed) as failed:
+        play(misconfigured, "x")
+    assert (failed.value.code, failed.value.message) == (
+        "model_error",
+        "The model failed: status 401: no such key",
+    )
 
 
 @tool

@@ -1,9 +1,11 @@
 """What frameworks, their models and provider packages raise, as the end of a run.
 
-The packages may not be installed, so errors are told by the names of their classes and by their HTTP status. Pure.
+The packages may not be installed, so errors are recognized by the names of their classes and by their HTTP status.
 """
 
 from collections.abc import Mapping
+
+import structlog
 
 from dragoman.core.agent import AgentError
 from dragoman.core.events import StopReason
@@ -41,9 +43,11 @@ the message of an `AgentError`."""
 _PROVIDER_ERRORS = {"APIError", "OpenAIError", "AnthropicError", "ModelHTTPError", "ClientError"}
 _LONG_TEXTS = ("context_length_exceeded", "context length", "context window", "prompt is too long", "too many tokens")
 
+log = structlog.get_logger(__name__)
+
 
 def end_of_run(error: Exception) -> StopReason:
-    """The stop reason of a run that ends with this error. A provider's words stay in the log: they may contain a key.
+    """The stop reason of a run that ends with this error. The log gets the provider's message.
 
     Raises:
         AgentError: the model failed, or the agent raised it.
@@ -53,7 +57,9 @@ def end_of_run(error: Exception) -> StopReason:
     if ending is None:
         raise error
     if isinstance(ending, tuple):
-        raise AgentError(*ending) from error
+        code, message = ending
+        log.warning("model failed", code=code, error=str(error))
+        raise AgentError(code, message, details=str(error)) from error
     return ending
 
 

@@ -23,12 +23,14 @@ class AgentError(Exception):
     Args:
         code: snake_case, for programs.
         message: a sentence, for people.
+        details: what the model's provider said. It may contain a secret: clients get it only during development.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, details: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.details = details
 
 
 class ToolFailed(Exception):

@@ -77,6 +77,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How much agents may keep with their sessions and messages."""
     shows_errors: bool = False
     """Whether clients get the text of an agent's exception and the line of code. Else only the log has them."""
+    shows_model_errors: bool = False
+    """Whether clients get the messages of a model's errors. Else only the log has them."""
 
 
 # Large: the API of the layer; nearly every method delegates to the part that does the work.
@@ -139,6 +141,7 @@ class Engine:
             timeout_s=options.run_timeout_s,
             max_attempts=options.max_attempts,
             shows_errors=options.shows_errors,
+            shows_model_errors=options.shows_model_errors,
         )
         self._sessions = SessionRegistry(
             log,

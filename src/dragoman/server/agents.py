@@ -91,16 +91,13 @@ class ModelPool:
         return name
 
     def get(self, name: str) -> Model:
-        """Return the model of that name, with its fallbacks; `start` starts it. Raises ModelNameError, MissingExtra."""
+        """Return the model of that name, with its fallbacks; `start` starts it. Raises ModelNameError, ModelFailed."""
         settings = self._settings
-        shows_errors = settings.model_error_details
-        if shows_errors is None:  # development: nobody else can reach the server
-            shows_errors = settings.is_loopback and not settings.trusted_proxies
         return RetryingModel(
             [self._get(each) for each in dict.fromkeys((name, *settings.fallback_models))],
             retries=settings.model_retries,
             max_delay_s=settings.model_retry_max_s,
-            shows_errors=shows_errors,
+            shows_errors=settings.shows_model_errors,
         )
 
     def _get(self, name: str) -> NamedModel:
@@ -156,7 +153,7 @@ async def prepare_agents(
         The agents by name, in the order in which they are listed, and the name of the default one.
 
     Raises:
-        LoadError, DeclarationError, StartFailed, ModelNameError, MissingExtra, ModelFailed, SettingsError: with a
+        LoadError, DeclarationError, StartFailed, ModelNameError, ModelFailed, SettingsError: with a
             message for the person at the terminal.
     """
     from dragoman.agents import serving

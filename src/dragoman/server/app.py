@@ -137,7 +137,7 @@ class Application:
         """Open everything, serve, and close everything.
 
         Raises:
-            FolderInUse, WrongVersion, LoadError, Misdeclared, StartFailed, ModelFailed …: the server cannot start.
+            FolderInUse, WrongVersion, LoadError, DeclarationError, StartFailed, ModelFailed …: the server cannot start.
                 The message is written for the person at the terminal.
         """
         async with AsyncExitStack() as stack:
@@ -272,6 +272,7 @@ class Application:
                     private_bytes=settings.private_bytes,
                 ),
                 shows_errors=settings.agent_error_details,
+                shows_model_errors=settings.shows_model_errors,
             ),
             memories=self.memories,
             profiles=self.profiles,

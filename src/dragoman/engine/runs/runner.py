@@ -70,6 +70,7 @@ class Runner:
         timeout_s: float,
         max_attempts: int,
         shows_errors: bool,
+        shows_model_errors: bool,
     ) -> None:
         self._setup = setup
         self._find_agent = find_agent
@@ -78,6 +79,7 @@ class Runner:
         self._timeout_s = timeout_s
         self._max_attempts = max_attempts
         self._shows_errors = shows_errors
+        self._shows_model_errors = shows_model_errors
         self._services = LoopServices(
             calls=CallRunner(ids, self._run_fork, self._close_fork, wait_for_valid_lease, self._restart_time_limit),
             history=history,
@@ -207,7 +209,8 @@ class Runner:
         except StepLimitReached as error:
             reason, code, message = "max_steps", error.code, error.message
         except AgentError as error:
-            reason, code, message = "error", error.code, error.message
+            details = f": {error.details}" if self._shows_model_errors and error.details else ""
+            reason, code, message = "error", error.code, f"{error.message}{details}"
         except BaseException as error:  # the root of a run's task: not even a SystemExit may end the server
             if live.failure is not None:
                 return
