@@ -53,6 +53,11 @@ async def test_a_conversation_with_reasoning_tools_and_a_history(client: AsyncCl
     assert "rehearsal" in [each.name for each in await client.agents()]
 
 
+async def test_an_agent_has_to_be_named_because_the_api_has_no_default(client: AsyncClient) -> None:
+    with pytest.raises(Unsupported, match="no default agent"):
+        await client.create()
+
+
 async def test_runs_end_early_and_the_session_goes_on(client: AsyncClient) -> None:
     session = await client.create("rehearsal")
     assert (await session.ask(script({"say": "cut of"}, {"stop": "max_tokens"}))).end.reason == "max_tokens"

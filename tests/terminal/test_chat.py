@@ -161,6 +161,14 @@ async def test_in_a_pipe_only_the_answer_is_on_standard_output(socket_server: So
     assert (code, out, err) == (0, "The sum is 42.\n", "* add(a=20, b=22)\n  = 42\n")
 
 
+@pytest.mark.parametrize("protocol", [*ALL, "openai-chat"])
+async def test_without_an_agent_the_servers_first_one_answers(
+    protocol: str, socket_server: SocketServer, tmp_path: Path
+) -> None:
+    code, out, err = await in_pipe(tmp_path, *chat(socket_server, "--protocol", protocol, "-m", "hello"))
+    assert (code, out, err) == (0, "Hello! I am the rehearsal agent.\n", "")
+
+
 async def test_with_json_events_are_lines_of_json(socket_server: SocketServer, tmp_path: Path) -> None:
     code, out, err = await in_pipe(tmp_path, *chat(socket_server, "--json", "-m", "hello"))
     text, ended = [json.loads(line) for line in out.splitlines()]

@@ -111,6 +111,8 @@ class OpenAiChatCodec:
 
     def create(self, session_config: SessionConfig, idempotency_key: str) -> SessionHandle:
         """Make the handle of a new session, which only the client knows."""
+        if not session_config.agent:
+            raise Unsupported("Chat Completions has no default agent: name one, or a model, with create(agent=…)")
         advice = "Chat Completions cannot select or trust tools, or set options, a title or labels; AAP can"
         require_unset(session_config, "server_tools", "trusted_tools", "options", "title", "labels", advice=advice)
         return SessionHandle(

@@ -128,14 +128,18 @@ def _select_session(options: ChatOptions, client: Client) -> SessionSelection:
 
 
 def _default_agent(options: ChatOptions) -> str:
-    """The agent to use if none is named. AG-UI needs a name; Dragoman servers list theirs over AAP."""
-    if options.protocol not in ("aap", "ag-ui"):
+    """The agent to use if none is named, for protocols without a default: the server's first.
+
+    AG-UI cannot list agents; Dragoman servers list theirs over AAP.
+    """
+    if options.protocol not in ("aap", "ag-ui", "openai-chat"):
         return ""
+    is_ag_ui = options.protocol == "ag-ui"
     try:
-        with Client(options.url, key=options.key, protocol="aap") as client:
+        with Client(options.url, key=options.key, protocol="aap" if is_ag_ui else options.protocol) as client:
             agents = client.agents()
     except ClientError:
-        if options.protocol == "aap":
+        if not is_ag_ui:
             raise
         agents = ()
     return agents[0].name if agents else ""
