@@ -298,6 +298,13 @@ def test_keys_are_created_listed_and_revoked_without_a_server(tmp_path: Path) ->
     assert len(run("keys", "list", *data).stdout.splitlines()) == 1
 
 
+def test_creating_a_key_in_a_folder_that_no_server_uses_says_that_the_folder_is_new(tmp_path: Path) -> None:
+    create = ("keys", "create", "--name", "laptop", "--data", str(tmp_path / "typo"))
+    new = f"created the data folder {tmp_path / 'typo'}: if a server runs already, name its folder with --data"
+    assert new in run(*create).stderr
+    assert new not in run(*create).stderr
+
+
 def test_keys_are_managed_while_the_server_runs_and_a_revoked_keys_streams_end(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     data = ("--data", str(folder))

@@ -1,5 +1,5 @@
 """What AAP version 3 demands of a server, one entry for each rule, in our words. Sources are sections of the protocol's
-specification as we build it; "ruling" numbers are those of the decisions where the four protocols meet.
+specification; "rule" numbers refer to `docs/protocols/shared-rules.md`.
 """
 
 from tests.requirements import Requirement

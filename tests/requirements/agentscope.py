@@ -1,6 +1,6 @@
 """What the Agent API demands of a server, one entry for each rule.
 
-Sources are sections of the protocol's specification. "Ruling" numbers refer to decisions that apply to all protocols.
+Sources are sections of the protocol's specification. "Rule" numbers refer to `docs/protocols/shared-rules.md`.
 """
 
 from tests.requirements import Requirement

@@ -1,5 +1,5 @@
 """The requirements of the AG-UI run service, one entry for each rule. Sources are seed 002 and part A of the protocol's
-specification; "ruling" numbers refer to the decisions that apply to all protocols.
+specification; "rule" numbers refer to `docs/protocols/shared-rules.md`.
 """
 
 from tests.requirements import Requirement

@@ -332,10 +332,13 @@ def keys_create(
         tokens_per_day=tokens_per_day,
         tokens_per_month=tokens_per_month,
     )
+    is_new = settings.database is None and not settings.folder.exists()
     reply = _send_admin_request(settings, request)
     key = reply.keys[0]
     # The key works only for a server on this store, and the default data folder may be another than the server's.
     store = settings.folder if settings.database is None else "the database"
+    if is_new:
+        click.echo(f"created the data folder {store}: if a server runs already, name its folder with --data", err=True)
     click.echo(f"key {key.key_id} of user {key.user}, {' '.join(key.scopes)}, in {store}; shown only now:", err=True)
     click.echo(reply.secret)
 

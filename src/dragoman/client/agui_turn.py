@@ -184,7 +184,7 @@ class AguiTurn:
         if event.type.endswith("_START"):
             self._stream_offsets.setdefault(message_id, 0)
             if event.type == "TEXT_MESSAGE_START" and event.role == "user":
-                self._stream_offsets[message_id] = -1  # the user's message_id messages are not reported
+                self._stream_offsets[message_id] = -1  # the user's own messages are not reported
             return ()
         if event.type.endswith("_END") and _is_marked(event.metadata, "interrupted"):
             return self._steps.cut(_step_of(message_id), event.subagent_run_id)
@@ -292,7 +292,7 @@ class AguiTurn:
             return ()
         self._finished_calls.add(call_id)
         name = self._handle.tool_names.get(call_id, "")
-        if name == ASK_USER_QUESTION:  # the person's message_id answer is not reported
+        if name == ASK_USER_QUESTION:  # the person's own answer is not reported
             return ()
         text, images = _split_content(content)
         return (ToolResult(call_id=call_id, name=name, text=text, images=images, loop=loop),)

@@ -1,9 +1,9 @@
 """Interprets a history that a client resends: which of its messages are new, and where they branch off. Pure.
 
-Clients of some protocols send the whole conversation with every request. This module is the only place that compares it
-with the stored one, so the rules for edits, retries, regeneration and branches are all here: `place` finds the stored
-messages that the client shows, and what follows them in the client's history is new. What the client does not show
-stays on a branch that is no longer active. Source: shared rules, 13, 15.
+Clients of some protocols send the whole conversation with every request. `place` finds the stored messages that the
+client shows; what follows them in the client's history is new, and what the client does not show stays on a branch that
+is no longer active. Protocols decide what their clients mean by it: `agui/decision.py`, `aisdk/decision.py` and
+`openai/runs.py`. Source: shared rules, 13, 15.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

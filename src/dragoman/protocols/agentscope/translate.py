@@ -55,7 +55,7 @@ RUN_END_STATUS: Mapping[StopReason, EndStatus] = {
     "error": "failed",
     "interrupted": "failed",
 }
-"""Rulings, 24."""
+"""Shared rules, 24."""
 FINISH_REASONS: Mapping[StopReason, str] = {"max_tokens": "length", "refusal": "content_filter"}
 MESSAGE_END_STATUS: Mapping[MessageStatus, EndStatus] = {
     "completed": "completed",

@@ -245,7 +245,7 @@ class TurnList:
         """Return the turns that grew since the last call, as `sync` patches.
 
         They depend on timers and not on the log, so they have no number: each repeats the patches up to its
-        `sequence`, and a client that folds patches drops it. Source: specification, section 7; rulings, 7.
+        `sequence`, and a client that folds patches drops it. Source: specification, section 7; shared rules, 7.
         """
         grown = [
             each
