@@ -1,10 +1,11 @@
 """`dragoman dev`: a conversation goes on while the agent's file is edited, broken and mended."""
 
+import os
 import signal
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -106,6 +107,39 @@ def test_a_conversation_goes_on_while_its_agent_is_edited(tmp_path: Path) -> Non
             "second: d",
             "third: e",
         ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the new process in /proc")
+def test_ctrl_c_while_a_server_process_begins_prints_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    command = [*COMMAND, "dev", "--no-open", "--port", "0"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=ENVIRON,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not _is_importing_in_its_group(process.pid):
+            assert process.poll() is None, "the program ended"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        output, _ = process.communicate(timeout=START_DEADLINE_S)
+    finally:
+        process.kill()
+    assert (process.returncode, "stopped" in output, "Traceback" in output) == (0, True, False), output
+
+
+def _is_importing_in_its_group(pid: int) -> bool:
+    """Whether a server process has begun to import modules, and Ctrl-C still reaches it."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):
+            is_server = "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()
+            if is_server and os.getpgid(int(child)) == pid and "lib-dynload" in Path(f"/proc/{child}/maps").read_text():
+                return True
+    return False
 
 
 def test_the_page_with_the_key_is_new_and_for_its_owner_alone_and_does_not_stay(tmp_path: Path) -> None:

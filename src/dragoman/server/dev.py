@@ -20,6 +20,7 @@ import webbrowser
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
@@ -202,7 +203,14 @@ class _Server:
         self._process = context.Process(
             target=_load_and_serve, args=(theirs, listening, settings, environ), name="dragoman-dev-server"
         )
-        self._process.start()
+        # Until the new process has left the terminal's process group, Ctrl-C reaches it too, during its imports. So it
+        # inherits a blocked signal. The start of the tracker, which Python 3.11 does between, would unblock it.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         theirs.close()
 
     @property
@@ -252,6 +260,8 @@ def _load_and_serve(
 ) -> None:
     """Import the agents' files, and serve, each when the other process says so. Runs in a process of its own."""
     os.setpgrp()  # Ctrl-C is for the watching process, which stops this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # also one that came before
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sys.dont_write_bytecode = True  # a file saved twice in a second would be taken from the cache
     configure_logging(settings.log_format, settings.log_level)
     from dragoman.agents import serving
