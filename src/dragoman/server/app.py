@@ -50,7 +50,7 @@ from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.errors import STANDARD_ROWS, ErrorTable
 from dragoman.server.access_control import make_access_control
 from dragoman.server.admin_socket import AdminSocket
-from dragoman.server.agents import prepare_agents
+from dragoman.server.agents import load_agents, prepare_agents
 from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import check_key_files, load_key_hasher
@@ -103,10 +103,10 @@ class Application:
         self._clock = clock
         self._ids = RandomIds()
         self._environ = environ
+        self._agents = tuple(agents)
         self._prepare_agents = partial(
             prepare_agents,
             settings,
-            tuple(agents),
             environ=environ,
             progress=progress,
             clock=clock,
@@ -170,6 +170,7 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
+        to_serve = [*self._agents, *load_agents(settings.agents)]  # first: a file with an error leaves no data folder
         REQUEST_MEMORY.total_bytes = settings.bodies_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
@@ -182,7 +183,7 @@ class Application:
         self._bus = open_bus(settings, self._stores.database_url, stack)
         await self._open_accounts(stack)
         self._issuer = await open_issuer(self.settings, stack)
-        agents, default_agent = await self._prepare_agents(stack=stack)
+        agents, default_agent = await self._prepare_agents(to_serve, stack=stack)
         transcriber = self._open_transcriber(stack)
         await self._start_engine(agents, default_agent, stack)
         if self._worker is not None:
@@ -279,6 +280,7 @@ class Application:
             cluster_store=stores.cluster_store,
             audit=self.audit,
             budgets=self.budgets,
+            users=lambda: self.profiles.users() | {key.user for key in self.keys.all()},
         )
         self.schedules = Scheduler(
             stores.schedules,

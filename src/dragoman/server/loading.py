@@ -148,8 +148,11 @@ def _split_location(location: str) -> tuple[Path, str]:
     if not path.exists() and ":" in location:
         location, _, name = location.rpartition(":")
         path = Path(location).expanduser()
+    if path.is_dir():
+        raise LoadError(f"{path}: is a folder; expected a Python file such as {path / 'app.py'}")
     if not path.is_file():
-        raise LoadError(f"{path}: no such file")
+        hint = f". `dragoman init {path}` writes a first agent" if path.suffix == ".py" else ""
+        raise LoadError(f"{path}: no such file{hint}")
     if path.suffix != ".py":
         raise LoadError(f"{path}: expected a Python file (.py)")
     return path.resolve(), name
@@ -183,7 +186,8 @@ def _describe_error(error: BaseException, path: Path) -> str:
     text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    return f"line {line}: {text}" if line is not None else text
+    hint = f". Install it for {sys.executable}, which runs dragoman" if isinstance(error, ModuleNotFoundError) else ""
+    return f"line {line}: {text}{hint}" if line is not None else f"{text}{hint}"
 
 
 def _public_agents(module: ModuleType, path: Path) -> list[Agent]:

@@ -27,7 +27,7 @@ def write_first_agent(file: Path, kind: FirstAgent, dev_command: str) -> Path:
     if file.suffix != ".py" or not file.stem.isidentifier():
         raise AgentFileNotWritable(f"expected a Python file such as app.py, got {file}")
     test = file.with_name(f"test_{file.name}")
-    if test.exists():
+    if test.exists() and not file.exists():
         raise AgentFileNotWritable(f"{test} already exists. Name another file")
     values = {"{name}": file.name, "{module}": file.stem, "{test_name}": test.name}
     _write(file, kind.app, values, f"Name another file, or serve this one with: {dev_command}")
