@@ -527,7 +527,13 @@ def test_the_server_resolves_the_models_of_agents_and_sub_agents() -> None:
     )
     assert not outer.spec.uses_embedded_model
     outer.bind(resolve, default="embedded")
-    assert (outer.model_name, outer.spec.uses_embedded_model) == ("embedded", True)
+    assert (outer.model_name, outer.spec.model, outer.spec.uses_embedded_model) == ("embedded", "embedded", True)
+
+
+def test_the_description_of_an_agent_names_its_model_without_an_address() -> None:
+    agent = Agent("a", model="openai-compatible:qwen3@http://10.0.0.7:8080/v1")
+    agent.bind(lambda _: ScriptedModel())
+    assert agent.spec.model == "openai-compatible:qwen3"
 
 
 async def test_a_missing_model_is_reported_in_the_log(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ async def test_a_newcomer_gets_an_answer_of_a_real_model_and_its_title(chromium:
         await console_page.resize(1280, 860)
         await console_page.open()
         await console_page.wait_for_text("It calls no tools", "[role=note]")
+        assert await console_page.text(".agent code") == "embedded"
         await console_page.screenshot("embedded-start")
         await console_page.write("Message", "What is the capital of France?")
         await console_page.page.press("Enter")

@@ -80,11 +80,12 @@ class Agent(ServableAgent):
         self._describe_model()
 
     def _describe_model(self) -> None:
-        """Declare only those images and files that the model can get, and whether it is the embedded one."""
+        """Declare the model's name, and only those images and files that it can get."""
         declared = self._base_spec.capabilities
         images = getattr(self._model, "accepts_images", True)
         self._base_spec = msgspec.structs.replace(
             self._base_spec,
+            model=self.model_name.partition("@")[0],
             uses_embedded_model=self.model_name == "embedded",
             capabilities=msgspec.structs.replace(
                 declared,

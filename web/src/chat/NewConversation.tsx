@@ -71,6 +71,7 @@ function Start({ agents }: { agents: readonly Agent[] }) {
                             />
                             <strong>{each.title ?? each.name}</strong>
                             {each.description && <span class="soft small">{each.description}</span>}
+                            {each._meta?.model && <code class="soft small">{each._meta.model}</code>}
                         </label>
                     ))}
                 </fieldset>

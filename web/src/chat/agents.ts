@@ -19,7 +19,7 @@ export interface Agent {
     tools?: { name: string; description: string }[];
     options?: Option[];
     /** `embeddedModel`: its answers come from the small model that is only for trying out the server. */
-    _meta?: { starters?: string[]; embeddedModel?: boolean };
+    _meta?: { starters?: string[]; model?: string; embeddedModel?: boolean };
 }
 
 /** Agents with their options from AAP; without AAP only their names. */

@@ -207,8 +207,8 @@ def agent_info(spec: AgentSpec) -> wire.AgentInfo:
         )
         or None,
         capabilities=_capabilities(spec),
-        meta=wire.AgentMeta(starters=spec.starters, embedded_model=spec.uses_embedded_model)
-        if spec.starters or spec.uses_embedded_model
+        meta=wire.AgentMeta(starters=spec.starters, model=spec.model, embedded_model=spec.uses_embedded_model)
+        if spec.starters or spec.model
         else None,
     )
 

@@ -163,6 +163,7 @@ class AgentMeta(_Out, frozen=True, kw_only=True):
     """What this server says of an agent beyond the specification."""
 
     starters: tuple[str, ...] = ()
+    model: str = ""
     embedded_model: bool = False
 
 
