@@ -1,13 +1,11 @@
 """Pages for memories, keys, schedules, attachments and the server's health."""
 
-import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragoman.cli.keys import handle_in_folder
-from dragoman.server.admin_socket import SetUser
 from tests.console.axe import serious_violations
 from tests.console.console_page import ConsolePage, js_string
 from tests.console.sessions import PICTURE, answer, play_session
@@ -88,20 +86,26 @@ async def test_an_admin_changes_the_budget_of_a_users_key_and_finds_it_in_the_au
     console_page.key = console_server.key("admin")
     await console_page.open("keys")
     await console_page.wait_for_text("no token budget", ".of-all .item")
+    assert await console_page.run("document.querySelector('.item [aria-label=Rename]').ariaDescription") == "admin"
     await console_page.press("Token budget of “bob”", ".of-all")
     await console_page.write("Tokens per day", "5000000", "dialog")
     await console_page.press("Save", "dialog")
     await console_page.wait_for_text("5,000,000 tokens per day", ".of-all .item")
-    await console_page.wait_for_text("No user has a token budget")
-    request = SetUser(user="bob", tokens_per_month=70_000)
-    await asyncio.to_thread(handle_in_folder, console_server.app_server.folder, request)
-    await console_page.open("keys")
-    await console_page.wait_for_text("bob, this month", ".of-all .budgets .item")
-    await console_page.wait_for_text("0 of 70,000 used", ".of-all .budgets .item")
+    await console_page.press("Token budget of the user “bob”", ".of-all")
+    await console_page.write("Tokens per month", "70000", "dialog")
+    await console_page.press("Save", "dialog")
+    await console_page.wait_for_text("0 of 70,000 used", ".of-all .item")
+    usage = json.loads(await answer(console_server, "GET", "/usage", key="bob"))
+    assert [(each["holder"], each["limit"]) for each in usage["budgets"]] == [("user", 70_000), ("key", 5_000_000)]
     assert await serious_violations(console_page) == []
     await console_page.screenshot("keys-admin")
+    await console_page.press("Token budget of the user “bob”", ".of-all")
+    await console_page.write("Tokens per month", "", "dialog")
+    await console_page.press("Save", "dialog")
+    await console_page.until("!document.querySelector('.of-all meter')")
     await console_page.press("Audit log", "nav")
     await console_page.wait_for_text("Token budget of an API key changed", ".item")
+    await console_page.wait_for_text("Token budget of a user changed", ".item")
     await console_page.write("User", "nobody")
     await console_page.wait_for_text("No entries")
     await console_page.write("User", "admin")

@@ -1,7 +1,6 @@
 """The server's own endpoints: liveness, readiness, metrics, the audit log, token budgets and the API reference."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 
 import msgspec
@@ -12,10 +11,9 @@ from starlette.routing import Route
 from dragoman.asgi import docs_page
 from dragoman.asgi.security import Message as Scope
 from dragoman.asgi.security import Receive, Send
+from dragoman.asgi.user_endpoints import BudgetInfo, to_budget_info
 from dragoman.core.audit import AuditEntry
 from dragoman.core.content import JsonObject
-from dragoman.core.ids import UserId
-from dragoman.core.token_budgets import TokenBudget
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.services.audit import MAX_PAGE, AuditLog
 from dragoman.engine.services.token_budgets import TokenBudgets
@@ -36,34 +34,10 @@ class AuditPage(msgspec.Struct, frozen=True):
     entries: list[AuditEntry]
 
 
-class BudgetInfo(msgspec.Struct, frozen=True):
-    """A token budget. `holder` is `user` or `key`, and `period` `day` or `month`."""
-
-    holder: str
-    period: str
-    limit: int
-    used: int
-    left: int
-    resets_at: datetime
-
-
 class Usage(msgspec.Struct, frozen=True):
     """The caller's token budgets. Empty: no limits, and nothing is counted."""
 
     budgets: list[BudgetInfo]
-
-
-class UserInfo(msgspec.Struct, frozen=True):
-    """A user's token budgets. Empty: no limits, and nothing is counted."""
-
-    user: UserId
-    budgets: list[BudgetInfo]
-
-
-class UserList(msgspec.Struct, frozen=True):
-    """Users, by name."""
-
-    users: list[UserInfo]
 
 
 class OpsHandlers(Handlers):
@@ -76,7 +50,6 @@ class OpsHandlers(Handlers):
         extra_status: Callable[[], Mapping[str, str]],
         audit: AuditLog,
         budgets: TokenBudgets,
-        users: Callable[[], Collection[UserId]],
         are_metrics_public: bool,
         exposition: Callable[[], Awaitable[bytes]],
         build_openapi: Callable[[], JsonObject],
@@ -88,7 +61,6 @@ class OpsHandlers(Handlers):
             extra_status: returns members of `/readyz` that do not affect readiness.
             audit: the audit log.
             budgets: the token budgets.
-            users: returns the users that the server knows.
             are_metrics_public: whether `/metrics` needs no key.
             exposition: returns the metrics.
             build_openapi: builds the OpenAPI document; called once, on the first request for it.
@@ -97,7 +69,6 @@ class OpsHandlers(Handlers):
         self._extra_status = extra_status
         self._audit = audit
         self._budgets = budgets
-        self._users = users
         self._are_metrics_public = are_metrics_public
         self._exposition = exposition
         self._build_openapi = build_openapi
@@ -170,28 +141,7 @@ class OpsHandlers(Handlers):
         """
         principal = principal_of(request)
         budgets = await self._budgets.current(principal.user, principal.key_id)
-        return Usage([_to_info(each) for each in budgets])
-
-    @endpoint(
-        "GET",
-        "/users",
-        scope="admin",
-        parameters=(
-            query("limit", "How many users; 100 by default."),
-            query("after", "The last user of the previous page."),
-        ),
-    )
-    async def users(self, request: Request) -> UserList:
-        """Token budgets of all users.
-
-        Of those who have an API key or a profile, by name, without the budgets of their keys. Needs the scope `admin`.
-        """
-        given = request.query_params
-        limit, after = parse_query_number(given, "limit", 100, MAX_PAGE), given.get("after")
-        users = sorted(each for each in self._users() if after is None or each > after)[:limit]
-        budgets = await self._budgets.of_users(users)
-        found = zip(users, budgets, strict=True)
-        return UserList([UserInfo(user, [_to_info(each) for each in of_user]) for user, of_user in found])
+        return Usage([to_budget_info(each) for each in budgets])
 
     @endpoint("GET", "/openapi.json", is_open=True, returns="OpenAPI 3.1")
     async def openapi(self, _: Request) -> JsonObject:
@@ -213,10 +163,6 @@ class OpsHandlers(Handlers):
     @cached_property
     def _openapi_document(self) -> JsonObject:
         return self._build_openapi()
-
-
-def _to_info(budget: TokenBudget) -> BudgetInfo:
-    return msgspec.convert(budget, BudgetInfo, from_attributes=True)
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:

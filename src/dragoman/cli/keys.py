@@ -153,6 +153,6 @@ async def _handle_with_stores(
     audit = AuditLog(entries, clock, ids)
     ring = KeyRing(keys, LocalBus(), clock, ids, audit=audit, hasher=hasher)
     await ring.reload()
-    profile_service = ProfileService(profiles, LocalBus())
+    profile_service = ProfileService(profiles, LocalBus(), audit)
     await profile_service.start()
     return await handle(request, ring, profile_service, audit)

@@ -13,6 +13,7 @@ Action = Literal[
     "key.revoked",
     "key.renamed",
     "key.limited",
+    "user.limited",
     "login.succeeded",
     "login.refused",
     "limit.reached",
@@ -35,7 +36,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         key_id: with which key; None for a token and for the command line.
         address: the client's address.
         request_id: the client's `X-Request-Id`.
-        target: the id of the key or session concerned.
+        target: the id of the key or session, or the name of the user concerned.
         detail: more about it, in words.
         count: how many times, for what is aggregated.
     """

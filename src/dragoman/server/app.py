@@ -23,6 +23,7 @@ from dragoman.asgi.key_endpoints import KeyHandlers
 from dragoman.asgi.ops_endpoints import OpsHandlers
 from dragoman.asgi.routing import PathRouter
 from dragoman.asgi.security import Message, Receive, SecurityMiddleware, Send
+from dragoman.asgi.user_endpoints import UserHandlers
 from dragoman.core.agent import Agent, ReportsStatus
 from dragoman.core.content import JsonObject
 from dragoman.core.input_checks import InputLimits
@@ -209,7 +210,7 @@ class Application:
         )
         await self.keys.start()
         stack.push_async_callback(self.keys.close)
-        self.profiles = ProfileService(stores.profiles, bus)
+        self.profiles = ProfileService(stores.profiles, bus, self.audit)
         await self.profiles.start()
         default = TokenLimits(self.settings.tokens_per_day, self.settings.tokens_per_month)
         self.budgets = TokenBudgets(
@@ -280,7 +281,6 @@ class Application:
             cluster_store=stores.cluster_store,
             audit=self.audit,
             budgets=self.budgets,
-            users=lambda: self.profiles.users() | {key.user for key in self.keys.all()},
         )
         self.schedules = Scheduler(
             stores.schedules,
@@ -334,14 +334,13 @@ class Application:
                 self._protocols.append(protocol)
                 stack.push_async_callback(protocol.close)
         documented = [
-            *ops_endpoints.API.routes(OpsHandlers, KeyHandlers),
+            *ops_endpoints.API.routes(OpsHandlers, KeyHandlers, UserHandlers),
             *(route for each in self._protocols for route in each.openapi_routes),
         ]
         ops = OpsHandlers(
             readiness=readiness.check,
             audit=self.audit,
             budgets=self.budgets,
-            users=lambda: self.profiles.users() | {key.user for key in self.keys.all()},
             are_metrics_public=settings.is_loopback if settings.public_metrics is None else settings.public_metrics,
             extra_status=lambda: self._extra_status(readiness.reason),
             exposition=self._exposition,
@@ -350,7 +349,8 @@ class Application:
         routes = [route for protocol in self._protocols for route in protocol.routes]
         if settings.console:
             routes = _with_console(routes, settings.cors_origins, ProviderLogin.from_settings(settings, self._issuer))
-        own = [*ops.routes(), *KeyHandlers(self.keys).routes()]
+        users = UserHandlers(self.profiles, self.keys, self.budgets)
+        own = [*ops.routes(), *KeyHandlers(self.keys).routes(), *users.routes()]
         app = ProtocolApp("server", own, ErrorTable(STANDARD_ROWS), access.authenticator.authenticate)
         self._path_router.set_routes([*routes, *(Route(f"/{each.path}", app) for each in own), *ops.pages()])
 

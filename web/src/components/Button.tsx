@@ -13,6 +13,8 @@ type IconProps = Look &
         icon: IconName;
         /** The accessible name, also shown as a tooltip. */
         label: string;
+        /** What it is for, among others with the same name. */
+        about?: string | undefined;
     };
 
 /** A button with a text. */
@@ -26,9 +28,16 @@ export function Button({ kind = "normal", icon, isSmall, children, type = "butto
 }
 
 /** A button with an icon only. */
-export function IconButton({ kind = "plain", icon, isSmall, label, type = "button", ...rest }: IconProps) {
+export function IconButton({ kind = "plain", icon, isSmall, label, about, type = "button", ...rest }: IconProps) {
     return (
-        <button {...rest} type={type} aria-label={label} title={label} class={classes(kind, isSmall, true)}>
+        <button
+            {...rest}
+            type={type}
+            aria-label={label}
+            aria-description={about}
+            title={label}
+            class={classes(kind, isSmall, true)}
+        >
             <Icon name={icon} />
         </button>
     );

@@ -6,12 +6,13 @@ import { showError } from "./Toast";
 const SHOWN_MS = 1_500;
 
 /** Copies a text and briefly confirms it. */
-export function CopyButton({ text, label }: { text: string; label?: string }) {
+export function CopyButton({ text, label, about }: { text: string; label?: string; about?: string }) {
     const { isDone, copy } = useCopying();
     return (
         <IconButton
             icon={isDone ? "check" : "copy"}
             label={isDone ? t("action.copied") : (label ?? t("action.copy"))}
+            about={about}
             isSmall
             onClick={() => void copy(text)}
         />

@@ -3,14 +3,21 @@ import { Button } from "../components/Button";
 import { useCopying } from "../components/CopyButton";
 import { t } from "../i18n";
 
-export function CurlButton({ command, label }: { command: () => string; label: string }) {
+interface Props {
+    command: () => string;
+    label: string;
+    /** What it is for, among others with the same name. */
+    about?: string;
+}
+
+export function CurlButton({ command, label, about }: Props) {
     const { isDone, copy } = useCopying();
     const onClick = (event: Event): void => {
         event.stopPropagation();
         void copy(command());
     };
     return (
-        <Button isSmall kind="plain" aria-label={label} title={label} onClick={onClick}>
+        <Button isSmall kind="plain" aria-label={label} aria-description={about} title={label} onClick={onClick}>
             <code>{isDone ? t("action.copied") : "curl"}</code>
         </Button>
     );

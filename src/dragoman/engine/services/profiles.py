@@ -11,6 +11,7 @@ from dragoman.core.profile import Profile, validate
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.core.token_budgets import TokenLimits
 from dragoman.engine.background_tasks import BackgroundTasks
+from dragoman.engine.services.audit import AuditLog
 from dragoman.ports.accounts import ProfileStore
 from dragoman.ports.bus import Bus
 
@@ -23,13 +24,15 @@ log = structlog.get_logger(__name__)
 class ProfileService:
     """All profiles of a server."""
 
-    def __init__(self, profiles: ProfileStore, bus: Bus) -> None:
+    def __init__(self, profiles: ProfileStore, bus: Bus, audit: AuditLog | None = None) -> None:
         """Args:
         profiles: stores them.
         bus: announces changes on other servers.
+        audit: records changes of token limits.
         """
         self._profiles = profiles
         self._bus = bus
+        self._audit = audit
         self._cache: dict[UserId, Profile] = {}
         self._lock = asyncio.Lock()
         self._reload_tasks = BackgroundTasks()
@@ -83,10 +86,13 @@ class ProfileService:
         """
         async with self._lock:
             await self._reload_locked()  # another server may have changed the other setting just now
-            profile = validate(msgspec.structs.replace(self.for_user(user), **settings))
+            old = self.for_user(user)
+            profile = validate(msgspec.structs.replace(old, **settings))
             await self._profiles.put(profile)
             self._cache[user] = profile
         self._bus.publish(PROFILES_CHANGED_SUBJECT, "")
+        if self._audit is not None and _own_limits(profile) != _own_limits(old):
+            await self._audit.record("user.limited", target=user, detail=f"tokens {_own_limits(profile)}")
         return profile
 
     async def _reload_locked(self) -> None:
@@ -100,3 +106,12 @@ class ProfileService:
             await self.reload()
         except StoreUnavailable as error:  # the next change, or the check of the store, tries again
             log.warning("profiles not reloaded", cause=repr(error.__cause__))
+
+
+def _own_limits(profile: Profile) -> str:
+    """A user's own limits, in words."""
+    periods = {"day": profile.tokens_per_day, "month": profile.tokens_per_month}
+    return (
+        ", ".join(f"{limit or 'unlimited'} a {period}" for period, limit in periods.items() if limit is not None)
+        or "as the server's settings say"
+    )

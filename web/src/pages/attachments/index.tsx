@@ -141,9 +141,15 @@ function Item({ stored, onChanged }: { stored: Stored; onChanged: () => void }) 
                         {t(thread === "-" ? "attachments.free" : "attachments.bound")}
                     </span>
                 </span>
-                <CopyButton text={url} label={t("attachments.link")} />
-                <CopyButton text={JSON.stringify(part)} label={t("attachments.part")} />
-                <IconButton icon="trash" isSmall label={t("action.delete")} onClick={() => void remove()} />
+                <CopyButton text={url} label={t("attachments.link")} about={name} />
+                <CopyButton text={JSON.stringify(part)} label={t("attachments.part")} about={name} />
+                <IconButton
+                    icon="trash"
+                    isSmall
+                    label={t("action.delete")}
+                    about={name}
+                    onClick={() => void remove()}
+                />
             </div>
         </li>
     );

@@ -27,6 +27,7 @@ const ACTIONS: Readonly<Record<string, Key>> = {
     "key.renamed": "audit.key-renamed",
     "key.limited": "audit.key-limited",
     "key.revoked": "audit.key-revoked",
+    "user.limited": "audit.user-limited",
     "login.succeeded": "audit.login-succeeded",
     "login.refused": "audit.login-refused",
     "limit.reached": "audit.limit-reached",

@@ -2,12 +2,10 @@
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
-import { Button, IconButton } from "../../components/Button";
-import { Dialog } from "../../components/Dialog";
+import { IconButton } from "../../components/Button";
 import { Failed } from "../../components/Empty";
-import { TextField } from "../../components/Field";
-import { useSaving } from "../../components/saving";
 import { count, dateTime, t } from "../../i18n";
+import { BudgetEditor } from "./BudgetEditor";
 
 interface UserKey {
     readonly key_id: string;
@@ -59,7 +57,18 @@ export function AllKeys() {
                 ))}
             </ul>
             {edited.value !== null && (
-                <Editor of={edited.value} onClose={() => (edited.value = null)} onSaved={() => void reload()} />
+                <BudgetEditor
+                    title={t("keys.budget-of", { name: edited.value.name })}
+                    hint={t("keys.budget-why")}
+                    path={`/keys/${edited.value.key_id}`}
+                    limits={{
+                        per_day: edited.value.token_limits.per_day || null,
+                        per_month: edited.value.token_limits.per_month || null,
+                    }}
+                    whenEmpty={0}
+                    onClose={() => (edited.value = null)}
+                    onSaved={() => void reload()}
+                />
             )}
         </section>
     );
@@ -74,45 +83,3 @@ function Limits({ limits: { per_day, per_month } }: { limits: UserKey["token_lim
         </>
     );
 }
-
-function Editor({ of, onClose, onSaved }: { of: UserKey; onClose: () => void; onSaved: () => void }) {
-    const day = useSignal(shown(of.token_limits.per_day));
-    const month = useSignal(shown(of.token_limits.per_month));
-    const { error, save } = useSaving(onClose);
-    const submit = async (): Promise<void> => {
-        const limits = { tokens_per_day: Number(day.value), tokens_per_month: Number(month.value) };
-        await api.patch(`/keys/${of.key_id}`, limits);
-        onSaved();
-    };
-    return (
-        <Dialog title={t("keys.budget-of", { name: of.name })} onClose={onClose}>
-            <form class="stack" onSubmit={(event) => void save(event, submit)}>
-                <TextField
-                    label={t("keys.tokens-day")}
-                    type="number"
-                    value={day.value}
-                    onValue={(value) => (day.value = value)}
-                    hint={t("keys.budget-why")}
-                    isOptional
-                    autofocus
-                />
-                <TextField
-                    label={t("keys.tokens-month")}
-                    type="number"
-                    value={month.value}
-                    onValue={(value) => (month.value = value)}
-                    error={error.value}
-                    isOptional
-                />
-                <div class="dialog-foot">
-                    <Button onClick={onClose}>{t("action.cancel")}</Button>
-                    <Button kind="primary" type="submit">
-                        {t("action.save")}
-                    </Button>
-                </div>
-            </form>
-        </Dialog>
-    );
-}
-
-const shown = (limit: number): string => (limit === 0 ? "" : String(limit));

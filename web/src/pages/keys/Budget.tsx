@@ -1,4 +1,4 @@
-/** A token budget, and what is left of it. */
+/** Token budgets, and what is left of them. */
 import { count, dateTime, t } from "../../i18n";
 
 export interface Budget {
@@ -10,18 +10,16 @@ export interface Budget {
     readonly resets_at: string;
 }
 
-export function BudgetItem(props: { budget: Budget; name: string; heading: "h2" | "h3" }) {
-    const { budget, name, heading: Heading } = props;
-    const { used, limit, left, resets_at } = budget;
+/** What was used of a budget, and when it begins again. */
+export function BudgetMeter({ budget: { used, limit, left, resets_at }, name }: { budget: Budget; name: string }) {
     return (
-        <li class="card item">
-            <Heading class="item-text">{name}</Heading>
+        <>
             <meter aria-label={name} min={0} max={limit} high={0.9 * limit} optimum={0} value={Math.min(used, limit)} />
             <div class="item-facts">
                 <span>{t("budgets.used", { used: count(used), limit: count(limit) })}</span>
                 {left === 0 && <span class="badge warning">{t("budgets.used-up")}</span>}
                 <span>{t("budgets.resets", { when: dateTime(resets_at) })}</span>
             </div>
-        </li>
+        </>
     );
 }

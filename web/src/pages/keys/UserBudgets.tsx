@@ -2,17 +2,20 @@
 import { useSignal } from "@preact/signals";
 import { api } from "../../api/client";
 import { useLoaded } from "../../api/loading";
-import { Button } from "../../components/Button";
+import { Button, IconButton } from "../../components/Button";
 import { Failed } from "../../components/Empty";
 import { t } from "../../i18n";
-import { type Budget, BudgetItem } from "./Budget";
+import { type Budget, BudgetMeter } from "./Budget";
+import { BudgetEditor } from "./BudgetEditor";
 
 interface User {
     readonly user: string;
     readonly budgets: readonly Budget[];
+    /** The user's own limits: 0 is no limit; where one is missing, the server's setting applies. */
+    readonly token_limits: { readonly per_day?: number; readonly per_month?: number };
 }
 
-const PAGE = 1000;
+const PAGE = 100;
 
 async function load(pages: number, signal: AbortSignal): Promise<{ users: readonly User[]; isComplete: boolean }> {
     const users: User[] = [];
@@ -27,32 +30,66 @@ async function load(pages: number, signal: AbortSignal): Promise<{ users: readon
 
 export function UserBudgets() {
     const pages = useSignal(1);
+    const edited = useSignal<User | null>(null);
     const { state, reload } = useLoaded((signal) => load(pages.value, signal), [pages.value]);
     const { value, error } = state.value;
     if (error !== null) return <Failed error={error} onRetry={() => void reload()} />;
-    const items = (value?.users ?? []).flatMap(({ user, budgets }) =>
-        budgets.map((budget) => {
-            const name = t(`budgets.of-${budget.period}`, { user });
-            return <BudgetItem key={name} budget={budget} name={name} heading="h3" />;
-        }),
-    );
     return (
         <section class="stack of-all">
             <h2>{t("budgets.of-users")}</h2>
-            <p class="soft">
-                {t(value?.isComplete && items.length === 0 ? "budgets.of-nobody" : "budgets.of-users-about")}{" "}
-                <code>dragoman users set NAME --tokens-per-month TOKENS</code>
-            </p>
-            {items.length > 0 && (
-                <ul class="items dense budgets" aria-label={t("budgets.of-users")}>
-                    {items}
-                </ul>
-            )}
+            <p class="soft">{t("budgets.of-users-about")}</p>
+            <ul class="items dense" aria-label={t("budgets.of-users")}>
+                {value?.users.map((each) => (
+                    <Item key={each.user} of={each} onEdit={() => (edited.value = each)} />
+                ))}
+            </ul>
             {value?.isComplete === false && (
                 <div class="more">
                     <Button onClick={() => (pages.value += 1)}>{t("chat.more")}</Button>
                 </div>
             )}
+            {edited.value !== null && (
+                <BudgetEditor
+                    title={t("budgets.of-user", { user: edited.value.user })}
+                    hint={t("budgets.why")}
+                    path={`/users/${encodeURIComponent(edited.value.user)}`}
+                    limits={{
+                        per_day: edited.value.token_limits.per_day ?? null,
+                        per_month: edited.value.token_limits.per_month ?? null,
+                    }}
+                    whenEmpty={null}
+                    onClose={() => (edited.value = null)}
+                    onSaved={() => void reload()}
+                />
+            )}
         </section>
+    );
+}
+
+function Item({ of: { user, budgets }, onEdit }: { of: User; onEdit: () => void }) {
+    return (
+        <li class="card item">
+            <div class="item-head">
+                <h3 class="grow item-text">{user}</h3>
+                <div class="row">
+                    <IconButton icon="edit" isSmall label={t("budgets.of-user", { user })} onClick={onEdit} />
+                </div>
+            </div>
+            {budgets.length === 0 && (
+                <div class="item-facts">
+                    <span>{t("keys.no-budget")}</span>
+                </div>
+            )}
+            {budgets.length > 0 && (
+                <div class="budgets">
+                    {budgets.map((budget) => (
+                        <div key={budget.period}>
+                            <p class="small">{t(`budgets.${budget.period}`)}</p>
+                            <BudgetMeter budget={budget} name={`${user}: ${t(`budgets.${budget.period}`)}`} />
+                        </div>
+                    ))}
+                </div>
+            )}
+        </li>
     );
 }

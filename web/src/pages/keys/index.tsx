@@ -13,7 +13,7 @@ import { useSaving } from "../../components/saving";
 import { showMessage, showError } from "../../components/Toast";
 import { ago, dateTime, t } from "../../i18n";
 import { AllKeys } from "./AllKeys";
-import { type Budget, BudgetItem } from "./Budget";
+import { type Budget, BudgetMeter } from "./Budget";
 import { UserBudgets } from "./UserBudgets";
 import "../pages.css";
 
@@ -102,7 +102,12 @@ function Budgets() {
         <ul class="items budgets" aria-label={t("budgets.title")}>
             {budgets.map((each) => {
                 const name = t(`budgets.${each.holder}-${each.period}`);
-                return <BudgetItem key={name} budget={each} name={name} heading="h2" />;
+                return (
+                    <li key={name} class="card item">
+                        <h2 class="item-text">{name}</h2>
+                        <BudgetMeter budget={each} name={name} />
+                    </li>
+                );
             })}
         </ul>
     );
@@ -126,8 +131,14 @@ function Item({ apiKey, onRename, onChanged }: { apiKey: ApiKey; onRename: () =>
             <div class="item-head">
                 <h2 class="grow item-text">{apiKey.name}</h2>
                 <div class="row">
-                    <IconButton icon="edit" isSmall label={t("keys.rename")} onClick={onRename} />
-                    <IconButton icon="trash" isSmall label={t("keys.revoke")} onClick={() => void revoke()} />
+                    <IconButton icon="edit" isSmall label={t("keys.rename")} about={apiKey.name} onClick={onRename} />
+                    <IconButton
+                        icon="trash"
+                        isSmall
+                        label={t("keys.revoke")}
+                        about={apiKey.name}
+                        onClick={() => void revoke()}
+                    />
                 </div>
             </div>
             <div class="item-facts">

@@ -178,7 +178,11 @@ function Column({ monitor, protocol }: { monitor: SessionMonitor; protocol: Prot
         <div class={`lens-column ${protocol}`} data-state={state} data-protocol={protocol}>
             <div class="row">
                 <span class="lens-name grow">{NAMES[protocol]}</span>
-                <CurlButton command={() => curlOf(protocol, monitor.place.value, null)} label={t("lens.curl")} />
+                <CurlButton
+                    command={() => curlOf(protocol, monitor.place.value, null)}
+                    label={t("lens.curl")}
+                    about={NAMES[protocol]}
+                />
             </div>
             <p class="lens-for">{t(`lens.for.${protocol}`)}</p>
             <code class="lens-carrier">{TRANSPORTS[protocol]}</code>

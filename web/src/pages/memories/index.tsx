@@ -153,13 +153,19 @@ function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => voi
                     <Button
                         isSmall
                         kind="plain"
-                        aria-pressed={!memory.disabled}
+                        aria-description={memory.content}
                         onClick={() => void done(api.patch(path, { disabled: !memory.disabled }))}
                     >
                         {t(memory.disabled ? "memories.enable" : "memories.disable")}
                     </Button>
-                    <IconButton icon="edit" isSmall label={t("action.edit")} onClick={onEdit} />
-                    <IconButton icon="trash" isSmall label={t("action.delete")} onClick={() => void remove()} />
+                    <IconButton icon="edit" isSmall label={t("action.edit")} about={memory.content} onClick={onEdit} />
+                    <IconButton
+                        icon="trash"
+                        isSmall
+                        label={t("action.delete")}
+                        about={memory.content}
+                        onClick={() => void remove()}
+                    />
                 </div>
             </div>
             <div class="item-facts">

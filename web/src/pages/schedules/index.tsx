@@ -122,13 +122,19 @@ function Item({ task, agents, onEdit, onChanged }: ItemProps) {
                     <Button
                         isSmall
                         kind="plain"
-                        aria-pressed={task.enabled}
+                        aria-description={task.title}
                         onClick={() => void done(api.post(`${path}/${task.enabled ? "stop" : "start"}`))}
                     >
                         {t(task.enabled ? "schedules.stop" : "schedules.start")}
                     </Button>
-                    <IconButton icon="edit" isSmall label={t("action.edit")} onClick={onEdit} />
-                    <IconButton icon="trash" isSmall label={t("action.delete")} onClick={() => void remove()} />
+                    <IconButton icon="edit" isSmall label={t("action.edit")} about={task.title} onClick={onEdit} />
+                    <IconButton
+                        icon="trash"
+                        isSmall
+                        label={t("action.delete")}
+                        about={task.title}
+                        onClick={() => void remove()}
+                    />
                 </div>
             </div>
             <p class="item-text soft schedule-prompt">{task.prompt}</p>
