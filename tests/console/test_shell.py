@@ -72,6 +72,25 @@ async def test_a_server_without_keys_asks_for_none(
         await console_page.close()
 
 
+async def test_a_page_that_cannot_be_loaded_says_that_the_server_is_away_and_opens_when_it_is_back(
+    console_page: ConsolePage,
+) -> None:
+    await console_page.open("keys")
+    await console_page.page.send_command("Network.enable")
+    offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    await console_page.page.send_command("Network.emulateNetworkConditions", offline=True, **offline)
+    await console_page.press("Memories", "nav")
+    await console_page.wait_for_text("Cannot reach the server.")
+    await console_page.press("Try again", "main")
+    await console_page.wait_for_text("Cannot reach the server.")
+    assert "CSS" not in await console_page.text()
+    await console_page.screenshot("server-away")
+    await console_page.page.send_command("Network.emulateNetworkConditions", offline=False, **offline)
+    await console_page.press("Try again", "main")
+    await console_page.wait_for_text("No memories yet")
+    console_page.console.clear()  # the browser reports the requests that failed
+
+
 async def test_every_page_opens_in_both_languages_and_both_themes(console_page: ConsolePage) -> None:
     await console_page.open()
     for place, name in NAMES.items():

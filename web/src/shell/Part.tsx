@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { Component, type ComponentChildren, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
+import { ask } from "../api/client";
 import { Failed } from "../components/Empty";
 import { Loading } from "../components/Spinner";
 
@@ -22,10 +23,16 @@ export function later(load: () => Promise<{ default: ComponentType<Props> }>): C
                     loaded = module.default;
                     isThere.value = true;
                 },
-                (fault: unknown) => (error.value = fault),
+                async (fault: unknown) => (error.value = (await unreachable()) ?? fault),
             );
         }, []);
-        if (error.value !== null) return <Failed error={error.value} onRetry={() => location.reload()} />;
+        // A part that could not be loaded cannot be loaded again without the page, which needs the server.
+        const retry = async (): Promise<void> => {
+            const problem = await unreachable();
+            if (problem === null) location.reload();
+            else error.value = problem;
+        };
+        if (error.value !== null) return <Failed error={error.value} onRetry={() => void retry()} />;
         if (!isThere.value || loaded === null) return <Loading />;
         const Loaded = loaded;
         return (
@@ -35,6 +42,13 @@ export function later(load: () => Promise<{ default: ComponentType<Props> }>): C
         );
     };
 }
+
+/** Why the server does not answer; null if it does. */
+const unreachable = (): Promise<unknown> =>
+    ask("GET", "/healthz").then(
+        () => null,
+        (error: unknown) => error,
+    );
 
 class Boundary extends Component<{ children: ComponentChildren }, { error: unknown }> {
     override state = { error: null };
