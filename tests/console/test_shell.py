@@ -123,6 +123,16 @@ async def test_at_400_pixels_nothing_is_cut_off_and_the_navigation_is_in_a_menu(
     assert await console_page.run("document.querySelector('.rail.open')") is None
 
 
+async def test_on_a_phone_the_message_field_is_in_view_however_many_agents_there_are(console_page: ConsolePage) -> None:
+    await console_page.resize(400, 560)
+    await console_page.open()
+    await console_page.until("document.querySelectorAll('.agent').length >= 2")
+    await console_page.run("document.querySelector('.start').scrollTop = 0")
+    bottom = await console_page.run("document.querySelector('.start .composer').getBoundingClientRect().bottom")
+    assert bottom <= await console_page.run("innerHeight")
+    await console_page.screenshot("phone-start")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_the_first_page_has_no_serious_accessibility_violation(console_page: ConsolePage, theme: str) -> None:
     await console_page.open()
