@@ -162,6 +162,15 @@ def test_the_quickstart_works_as_printed(page_files: Path, monkeypatch: pytest.M
         assert output_of(page_files / "ask.py", server, monkeypatch) == ["I greeted her."]
 
 
+def test_the_container_of_the_quickstart_is_built_and_run_with_files_and_options_that_exist() -> None:
+    build, run = (block.replace("\\\n", "") for block in blocks_of("quickstart.md", "sh") if "docker" in block)
+    assert (PROJECT_ROOT / re.findall(r"--file (\S+)", build)[0]).is_file()
+    _, _, arguments = run.partition(" dragoman ")
+    serve_command, *options = arguments.split()
+    assert serve_command == "serve"
+    assert commands.commands["serve"].make_context("serve", options).params["agents"] == ("app.py",)
+
+
 @pytest.mark.parametrize("page_files", ["approvals.md"], indirect=True)
 def test_the_guide_to_approvals_works_as_printed(page_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(run_tests("test_shop")) == 2
