@@ -282,6 +282,53 @@ async def test_a_branch_shows_nothing_of_the_calls_that_waited_on_another_one(
     assert (await session.history())[2:] == []
 
 
+async def test_a_branch_behind_calls_that_were_answered_later_shows_them_as_cancelled_over_every_protocol(
+    protocol_clients: ProtocolClients,
+) -> None:
+    session = await protocol_clients.aap.create(server_tools=enabled_tools("stamp", trust=False))
+    turn = await session.run(script(call("stamp", text="it"), {"say": "done: {result}"}))
+    (call_id,) = [each.id for each in turn.calls]
+    asking = await protocol_clients.ag_ui.messages(session.id)
+    await session.run([grant(call_id)])
+    items_path = f"/conversations/{conversation_of(session.id)}/items?order=asc"
+    asked = next(
+        each for each in (await protocol_clients.openai.get(items_path))["data"] if each["id"].startswith("mcpr_")
+    )
+    response = f"resp_{asked['id'].split('_')[1]}"
+    await protocol_clients.openai.respond("instead", previous_response_id=response)
+    cancelled = "Tool call cancelled: a new user message arrived"
+
+    ag_ui = await protocol_clients.ag_ui.messages(session.id)
+    assert ag_ui[: len(asking)] == asking
+    (result,) = [each for each in ag_ui if each["role"] == "tool"]
+    assert (result["toolCallId"], result["content"]) == (call_id, cancelled)
+    assert [each["content"] for each in await session.history() if each["role"] == "tool"] == [cancelled]
+    (page,) = [
+        part
+        for each in await protocol_clients.ai_sdk.history(session.id)
+        for part in each["parts"]
+        if "state" in part
+        if part.get("toolCallId") == call_id
+    ]
+    assert (page["state"], page["errorText"]) == ("output-error", cancelled)
+    blade = await protocol_clients.blade.messages(f"sess_{session.id}")
+    assert {each["id"]: (each["status"], each["result"]) for turn in blade for each in turn["tool_calls"]} == {
+        f"tc_{call_id}": ("cancelled", None),
+        f"perm_{call_id}": ("cancelled", None),
+    }
+    assert not [block for turn in blade for block in turn["blocks"] if block["type"] == "tool_result"]
+    items = (await protocol_clients.openai.get(items_path))["data"]
+    assert [each["type"] for each in items] == ["message", "mcp_approval_request", "mcp_call", "message", "message"]
+    assert items[2]["error"]["content"] == cancelled
+    histories = await protocol_clients.histories_by_protocol(session.id)
+    texts = {protocol: list(filter(None, each)) for protocol, each in histories.items()}
+    assert texts == dict.fromkeys(texts, texts["aap"])
+    # a page that resends what it shows continues the same branch
+    shown = [*ag_ui, {"id": "u9", "role": "user", "content": "recall"}]
+    assert (await protocol_clients.ag_ui.run(an_input(thread=session.id, messages=shown))).text.endswith("instead")
+    assert (await protocol_clients.ag_ui.messages(session.id))[: len(ag_ui)] == ag_ui
+
+
 async def test_another_user_cannot_see_the_session(protocol_clients: ProtocolClients, app_server: SocketServer) -> None:
     session = await protocol_clients.aap.create()
     await session.run("mine")

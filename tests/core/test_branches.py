@@ -1,9 +1,19 @@
-"""Messages that stand at the same place of different branches."""
+"""What a branch shows: its calls have results, and its messages know those at the same place of other branches."""
 
+from collections import Counter
 from dataclasses import dataclass
+from random import Random
 
-from dragoman.core.branches import alternatives_of, branches_of
-from dragoman.core.events import Branched
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.core import admission
+from dragoman.core.branches import CancelledResults, alternatives_of, branches_of, shown_events
+from dragoman.core.content import AssistantMessage, Message, ToolMessage
+from dragoman.core.events import Branched, RunStopped
+from dragoman.core.history import Assembler, is_empty, messages_of
+from dragoman.core.ids import CallId
+from tests.core.log_generator import LogGenerator, generated_log
 
 
 @dataclass
@@ -37,3 +47,44 @@ def test_the_first_message_has_versions_too_and_those_below_another_version_are_
     entries = [ASKED, ANSWERED, LATER, again, below]
     marks = [(13, Branched(hidden_ranges=((2, 13),)))]
     assert alternatives_of(branches_of(marks, 20), entries) == [[ASKED, again]]
+
+
+def branch_anywhere(scribe: LogGenerator, chance: Random) -> None:
+    """Leave the branch behind one of its runs, as `engine.sessions.branches` does, if the session is at rest."""
+    state = scribe.state
+    ends = [each.seq for each in scribe.log if isinstance(each.event, RunStopped) and state.is_visible(each.seq)]
+    if not ends or admission.is_busy(state):
+        return
+    begin = chance.choice(ends) + 1
+    scribe.append(admission.cancel_open_calls(state, admission.CANCELLED_BY_NEW_MESSAGE, scribe.new_id))
+    if begin <= state.seq:
+        hidden = [each for each in state.hidden_ranges if each[1] < begin]
+        scribe.append([Branched(hidden_ranges=(*hidden, (begin, state.seq)))])
+
+
+def messages_newest_first(scribe: LogGenerator) -> list[Message]:
+    """The messages of the active branch, as the engine reads them."""
+    assembler, cancelled = Assembler(), CancelledResults(scribe.state.hidden_ranges)
+    stored = [(each.seq, message) for each in scribe.log if (message := assembler.feed(each)) is not None]
+    found: list[Message] = []
+    for seq, message in reversed(stored):
+        if scribe.state.is_visible(seq):
+            found += [*(result for _, result in cancelled.after(seq, message)), message]
+    return found
+
+
+@given(st.integers(0, 2**32), st.integers(20, 150))
+def test_every_call_that_a_branch_shows_has_one_result_unless_it_still_waits(seed: int, steps: int) -> None:
+    """Both ways of reading a branch give the same messages."""
+    chance, scribe = Random(seed), generated_log(seed, steps)
+    for _ in range(3):
+        branch_anywhere(scribe, chance)
+        for _ in range(30):
+            scribe.step(chance)
+    shown = messages_of(shown_events(scribe.log, scribe.state.hidden_ranges), loop=None)
+    newest_first = messages_newest_first(scribe)
+    assert {each.id: each for each in shown} == {each.id: each for each in newest_first if not is_empty(each)}
+    calls = [call.call_id for each in shown if isinstance(each, AssistantMessage) for call in each.calls()]
+    results: Counter[CallId] = Counter(each.call_id for each in shown if isinstance(each, ToolMessage))
+    assert results == Counter(call_id for call_id in calls if call_id not in scribe.state.calls)
+    assert results == Counter(each.call_id for each in newest_first if isinstance(each, ToolMessage))

@@ -4,8 +4,8 @@ Protocols rely on the order of the checks: settings first, then whether the sess
 changes nothing, because nothing is appended before everything is checked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar, assert_never
 
 import msgspec
 
@@ -39,7 +39,7 @@ from dragoman.core.events import (
     SettingsChange,
     SettingsChanged,
 )
-from dragoman.core.ids import ROOT, CallId, MessageId, RunId
+from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, forking_call
 from dragoman.core.input_checks import (
     EncryptFunction,
     InputLimits,
@@ -520,17 +520,26 @@ def cancel_open_calls(state: SessionState, text: str, new_id: NewId) -> list[Cal
 
 
 def _cancel_calls(state: SessionState, calls: Iterable[OpenCall], text: str, new_id: NewId) -> list[CallSettled]:
-    return [settle_call(call, "cancelled", text, new_id) for call in deepest_first(state, calls)]
+    return [settle_call(call, "cancelled", text, new_id) for call in deepest_first(calls, state.calls)]
 
 
-def deepest_first(state: SessionState, calls: Iterable[OpenCall]) -> list[OpenCall]:
+class _InLoop(Protocol):
+    @property
+    def loop(self) -> LoopId: ...
+
+
+_C = TypeVar("_C", bound=_InLoop)
+
+
+def deepest_first(calls: Iterable[_C], open_calls: Mapping[CallId, _C]) -> list[_C]:
     """The calls of sub-agents before those that started them; those of one loop in the order they were made."""
-    return sorted(calls, key=lambda call: -_depth(state, call))
+    return sorted(calls, key=lambda call: -_depth(call, open_calls))
 
 
-def _depth(state: SessionState, call: OpenCall) -> int:
-    parent = state.parent_call(call.loop)
-    return 0 if parent is None else 1 + _depth(state, parent)
+def _depth(call: _C, open_calls: Mapping[CallId, _C]) -> int:
+    forking = forking_call(call.loop)
+    parent = None if forking is None else open_calls.get(forking)
+    return 0 if parent is None else 1 + _depth(parent, open_calls)
 
 
 # Start: what does the run begin with?

@@ -1,14 +1,18 @@
 """The branches of a session's conversation, and the entries that each shows. Pure.
 
 Nothing is removed from the log: a branch hides some ranges of events. It begins where the session left another branch,
-and it stays active until the session leaves it. An entry is whatever a protocol shows of some of the events, such as a
-turn. Source: shared rules, 15.
+and it stays active until the session leaves it. A call was open where the branch begins if its result is hidden: the
+branch shows it as cancelled there. An entry is whatever a protocol shows of some of the events, such as a turn.
+Source: shared rules, 15.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from dragoman.core.events import Branched
+from dragoman.core.admission import CANCELLED_BY_NEW_MESSAGE, deepest_first
+from dragoman.core.content import AssistantMessage, Call, Message, ToolMessage
+from dragoman.core.events import Branched, CallOpened, CallSettled, LoggedEvent
+from dragoman.core.ids import CallId, LoopId, MessageId
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -31,7 +35,7 @@ class Branch(NamedTuple):
 
     def includes(self, seq: int) -> bool:
         """Whether the branch shows an event."""
-        return seq <= self.end and not any(first <= seq <= last for first, last in self.hidden)
+        return seq <= self.end and not is_hidden(seq, self.hidden)
 
     def entries(self, entries: Sequence[E]) -> list[E]:
         """Those that the branch shows."""
@@ -51,6 +55,73 @@ def branches_of(marks: Sequence[tuple[int, Branched]], last: int) -> list[Branch
         branches.append(Branch(seq - 1, hidden))
         hidden = branched.hidden_ranges
     return [*branches, Branch(last, hidden)]
+
+
+def is_hidden(seq: int, hidden: Ranges) -> bool:
+    """Whether ranges contain an event."""
+    return any(first <= seq <= last for first, last in hidden)
+
+
+# --- calls whose results are hidden -----------------------------------------------------------------------------------
+
+
+def shown_events(events: Sequence[LoggedEvent], hidden: Ranges) -> Sequence[LoggedEvent]:
+    """The events that a branch shows, oldest first, with the results of the calls that were open where it begins."""
+    if not hidden:
+        return events
+    shown: list[LoggedEvent] = []
+    open_calls: dict[CallId, CallOpened] = {}
+    begin = 0
+    for logged in events:
+        if is_hidden(logged.seq, hidden):
+            begin = begin or next(first for first, last in hidden if logged.seq <= last)
+            continue
+        if begin:
+            for opened in deepest_first(open_calls.values(), open_calls):
+                result = _cancelled_result(opened.call, opened.loop)
+                settled = CallSettled(outcome="cancelled", result=result, internal=opened.internal)
+                shown.append(LoggedEvent(begin, shown[-1].at, None, settled))
+            open_calls, begin = {}, 0
+        shown.append(logged)
+        match logged.event:
+            case CallOpened(call=call) as opened:
+                open_calls[call.call_id] = opened
+            case CallSettled(result=result):
+                open_calls.pop(result.call_id, None)
+    return shown
+
+
+def _cancelled_result(call: Call, loop: LoopId) -> ToolMessage:
+    return ToolMessage(
+        id=MessageId(f"{call.call_id}-cancelled"),
+        call_id=call.call_id,
+        name=call.name,
+        content=CANCELLED_BY_NEW_MESSAGE,
+        loop=loop,
+        is_error=True,
+    )
+
+
+class CancelledResults:
+    """The same for the messages of a branch, newest first."""
+
+    def __init__(self, hidden: Ranges) -> None:
+        self._hidden = hidden
+        self._settled: set[CallId] = set()
+
+    def after(self, seq: int, message: Message) -> list[tuple[int, ToolMessage]]:
+        """The results that follow the next message, which event `seq` completed, and the events of their places."""
+        if isinstance(message, ToolMessage):
+            self._settled.add(message.call_id)
+        if not isinstance(message, AssistantMessage):
+            return []
+        begin = next((first for first, _ in self._hidden if first > seq), None)
+        calls = [] if begin is None else [call for call in message.calls() if call.call_id not in self._settled]
+        self._settled.difference_update(call.call_id for call in message.calls())
+        return [(begin or 0, _cancelled_result(call, message.loop)) for call in reversed(calls)]
+
+
+# --- entries ----------------------------------------------------------------------------------------------------------
 
 
 def newest_branch_with(branches: Sequence[Branch], entry: Entry) -> Branch:

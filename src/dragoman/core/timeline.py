@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from dragoman.core.branches import shown_events
 from dragoman.core.content import AssistantMessage, Block, Call, Message, MessageStatus, ToolMessage, Usage
 from dragoman.core.events import (
     AnswerGiven,
@@ -195,11 +196,7 @@ def input_of_step(events: Sequence[LoggedEvent], loop: LoopId) -> StepInput:
             case CompactionMade(summary=summary, up_to=up_to):
                 compaction = Compaction(seq=logged.seq, summary=summary, up_to=up_to)
     begin = 0 if compaction is None or loop != ROOT else compaction.up_to
-    visible = (
-        logged
-        for logged in events
-        if logged.seq > begin and not any(first <= logged.seq <= last for first, last in hidden)
-    )
+    visible = shown_events([logged for logged in events if logged.seq > begin], hidden)
     messages = [
         each for each in messages_of(visible, loop) if not (isinstance(each, AssistantMessage) and each.status == "cut")
     ]

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from dragoman.core.admission import CANCELLED_BY_NEW_MESSAGE
 from dragoman.core.content import UserMessage
 from dragoman.core.events import Branched, CompactionMade, MessageAdded, SettingsChange
 from dragoman.core.ids import UserId
@@ -142,6 +143,32 @@ async def test_an_answer_to_a_call_that_was_left_behind_is_refused(any_world: Wo
         await send(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True)))
     await play(engine, live, user_request("after"))
     assert await visible_history(engine, live) == ["after", "You said: after"]
+
+
+async def test_a_call_that_was_open_where_a_branch_begins_is_cancelled_for_the_model_and_in_the_history(
+    any_world: World,
+) -> None:
+    any_world.scripts["ask"] = [[CallTool("paint", {"value": 1})], ["painted"]]
+    any_world.echo("paint", needs_approval=True)
+    engine = await any_world.start()
+    live = await open_session(engine)
+    await play(engine, live, "ask")
+    (call,) = live.state.waiting_calls()
+    asked_at = live.state.seq
+    await play(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True)))
+    assert await visible_history(engine, live) == ["ask", "paint()", "1", "painted"]
+    await engine.rewind(live, asked_at + 1)
+    shown = ["ask", "paint()", CANCELLED_BY_NEW_MESSAGE]
+    assert await visible_history(engine, live) == shown
+    await play(engine, live, "other")
+    assert texts(any_world.scripted_agent.contexts[-1]) == [*shown, "other"]
+    engine = await any_world.restart(engine)
+    live = await reload(engine, live)
+    assert await visible_history(engine, live) == [*shown, "other", "You said: other"]
+    await play(engine, live, "more")
+    assert texts(any_world.scripted_agent.contexts[-1]) == [*shown, "other", "You said: other", "more"]
+    with pytest.raises(CallAlreadySettled):
+        await send(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True)))
 
 
 async def test_the_branch_that_was_left_can_be_gone_on_with(any_world: World) -> None:

@@ -1,7 +1,7 @@
 """What an official client shows is what the model gets: random conversations in two tabs.
 
-Messages are edited, regenerated and said behind earlier answers; runs wait for tools of the page and for approvals,
-fail, and are stopped; pages are loaded again. Source: shared rules, 13, 15, 19, 20.
+Messages are edited, regenerated and said behind earlier answers, also over OpenAI's API; runs wait for tools of the
+page and for approvals, fail, and are stopped; pages are loaded again. Source: shared rules, 13, 15, 19, 20.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from dragoman.ports.models import CallRequested, Finished, ModelEvent, ModelFail
 from tests.extent import extent
 from tests.protocols.agui import official_clients as official
 from tests.protocols.agui.official_clients import VERSIONS, OfficialClients, Version, user
+from tests.protocols.openai.client import OpenAiClient
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
 
@@ -131,10 +132,10 @@ class Conversation:
         if self.count and not tab.shown and not self.says_complete:  # loaded before the thread began (see decision 11)
             return await self.load(name)
         if tab.interrupts:
-            return await self.decide(tab)
+            return await self.chance.choice((self.decide, self.decide, self.respond))(tab)
         actions = [self.say, self.say]
         if self.count:
-            actions += [self.regenerate, self.edit]
+            actions += [self.regenerate, self.edit, self.respond]
         if self.earlier:
             actions += [self.go_back]
         if tab.open_calls("paint"):
@@ -193,6 +194,25 @@ class Conversation:
         results = self.painted(tab) if self.chance.random() < 0.5 else []
         resume = [{"interruptId": each["id"], **answer} for each in tab.interrupts]
         await self.run(tab, [*tab.shown, *results], resume=resume)
+
+    async def respond(self, tab: Tab) -> None:
+        """Say something behind any response of the thread, over OpenAI's API: the calls behind it may have ended."""
+        client = OpenAiClient(self.server.connection, self.server.key("alice"))
+        items = (await client.get(f"/conversations/conv_{self.thread.replace('-', '')}/items?limit=100"))["data"]
+        runs = [each["id"].split("_")[1] for each in items if each.get("role") == "assistant"]
+        if not runs:
+            return
+        self.count += 1
+        run, text = self.chance.choice(runs), f"say {self.count}"
+        self.log.append(f"{text} behind {run}")
+        await client.respond(text, model="noting", previous_response_id=f"resp_{run}")
+        got = said_to_model(self.model.got)
+        self.newest = None
+        name = next(name for name, each in self.tabs.items() if each is tab)
+        await self.load(name)
+        loaded = self.tabs[name]
+        assert said_on_page(loaded.shown) == [*got, ("assistant", self.model.answer)], "\n".join(self.log)
+        assert not loaded.open_calls(), self.log
 
     # --- what happens ---------------------------------------------------------------------------------------------
 

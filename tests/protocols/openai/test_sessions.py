@@ -48,6 +48,24 @@ async def test_an_earlier_response_begins_a_branch_and_a_hidden_one_switches_bac
     assert text_of(await alice.get(f"/responses/{two['id']}")) == "You said: two"
 
 
+@requirement("openai:session:branch")
+async def test_functions_that_were_answered_on_another_branch_are_cancelled_where_this_one_begins(
+    alice: OpenAiClient,
+) -> None:
+    asking = await alice.respond(PICK, tools=[function("pick")])
+    answers = [output(each["call_id"], "it") for each in asking["output"]]
+    answered = await alice.respond(answers, previous_response_id=asking["id"])
+    body = {"model": "rehearsal", "input": "instead", "previous_response_id": asking["id"]}
+    other = await alice.request("POST", "/responses", body)
+    session = other.headers["x-dragoman-session"].replace("-", "")
+    for path in (f"/responses/{other.json['id']}/input_items", f"/conversations/conv_{session}/items"):
+        items = (await alice.get(f"{path}?order=asc"))["data"]
+        outputs = [each["output"] for each in items if each["type"] == "function_call_output"]
+        assert outputs == ["Tool call cancelled: a new user message arrived"] * 2, path
+    sent = (await alice.get(f"/responses/{answered['id']}/input_items?order=asc"))["data"]
+    assert [each["output"] for each in sent] == ["it", "it"]
+
+
 @requirement("openai:session:references")
 async def test_a_resent_history_is_recognised_by_references_ids_and_call_ids(alice: OpenAiClient) -> None:
     one = await alice.respond("one")

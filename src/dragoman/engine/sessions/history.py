@@ -10,6 +10,7 @@ from itertools import takewhile
 import msgspec
 
 from dragoman.core import resent_history
+from dragoman.core.branches import CancelledResults, shown_events
 from dragoman.core.content import AssistantMessage, Json, Message, ToolMessage, UserMessage
 from dragoman.core.events import (
     AnswerGiven,
@@ -159,10 +160,14 @@ class History:
 
     async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch, newest first."""
-        before = live.recent_messages.after + 1
+        before, cancelled = live.recent_messages.after + 1, CancelledResults(live.state.hidden_ranges)
         for logged_message in _messages_in_memory(live):
+            for seq, result in cancelled.after(*logged_message):
+                yield LoggedMessage(seq, result)
             yield logged_message
         async for logged_message in _messages_in_log(self._log, live, before):
+            for seq, result in cancelled.after(*logged_message):
+                yield LoggedMessage(seq, result)
             yield logged_message
 
     # --- events and runs ------------------------------------------------------------------------------------------
@@ -182,6 +187,12 @@ class History:
             if len(page) < limit or (up_to is not None and page[-1].seq >= up_to):
                 return found
             after = page[-1].seq
+
+    async def shown_events(
+        self, session: SessionView, after: int = 0, up_to: int | None = None
+    ) -> Sequence[LoggedEvent]:
+        """Those of them that the active branch shows (`branches.shown_events`)."""
+        return shown_events(await self.events(session, after, up_to), session.state.hidden_ranges)
 
     async def event(self, session: SessionView, seq: int) -> LoggedEvent:
         """One event, once it is durable."""
@@ -224,10 +235,9 @@ class History:
 
         `arrange` changes the events before they become messages.
         """
-        state, events = session.state, await self.events(session, after)
-        shown = [each for each in events if state.is_visible(each.seq)] if state.hidden_ranges else events
+        shown = await self.shown_events(session, after)
         arranged = shown if arrange is None else arrange(shown)
-        return await self._attachments.restore(state.session_id, messages_of(arranged))
+        return await self._attachments.restore(session.state.session_id, messages_of(arranged))
 
     async def find_message_ids(self, session: SessionView, ids: Collection[str]) -> dict[str, int]:
         """Return those of a client's message ids that the session's log contains, with the event that completed each.

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import shown_events
 from dragoman.core.ids import RunId, parse_session_id
 from dragoman.core.inputs import Create, DisconnectPolicy
 from dragoman.core.principal import Principal
@@ -247,11 +248,12 @@ class Threads:
         """The active branch up to an event: its messages and state, and what its answers show beside their texts."""
         transcript = Transcript()
         state: core.Json = msgspec.UNSET
-        for logged in await self._engine.history.events(session, 0, up_to):
+        events = await self._engine.history.events(session, 0, up_to)
+        for logged in events:
             newer = shared_state_in(logged.event)
             state = state if newer is msgspec.UNSET else newer
-            if session.state.is_visible(logged.seq):
-                transcript.feed(await self._engine.attachments.restore_event(session.state.session_id, logged))
+        for logged in shown_events(events, session.state.hidden_ranges):
+            transcript.feed(await self._engine.attachments.restore_event(session.state.session_id, logged))
         snapshots: list[wire.Event] = [wire.MessagesSnapshot(messages=transcript.messages())]
         if state is not msgspec.UNSET:
             snapshots.append(wire.StateSnapshot(snapshot=state))

@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import shown_events
 from dragoman.core.events import LoggedEvent, MessageAdded, SettingsChange
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import DisconnectPolicy
@@ -254,10 +255,11 @@ class _Handlers(Handlers):
         async for page in history.newest_events(
             session, None if before is None else await self._end_before(session, before)
         ):
-            events[:0] = [each for each in page if session.state.is_visible(each.seq)]
-            if count_user_messages(events) > limit:
+            events[:0] = page
+            if count_user_messages([each for each in events if session.state.is_visible(each.seq)]) > limit:
                 is_whole = False
                 break
+        events = list(shown_events(events, session.state.hidden_ranges))
         records: list[Record] = list(events)
         if shows_open and run is not None and events and events[-1].seq >= run.started_seq:
             records = [each for each in events if each.seq < run.started_seq]

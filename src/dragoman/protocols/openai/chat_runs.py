@@ -122,9 +122,7 @@ class ChatRuns:
         stack.enter_context(self._engine.lease(session))
         await self._runs.abandoned.until_stopped(session)
         await session.until_durable(session.state.seq)
-        events = await self._engine.history.events(session, 0)
-        visible = [each for each in events if session.state.is_visible(each.seq)]
-        found = chat_history.compare(request.chat.items, visible)
+        found = chat_history.compare(request.chat.items, await self._engine.history.shown_events(session))
         if found is None:
             return None
         new = [item if index in found.items else OtherItem() for index, item in enumerate(request.chat.items)]

@@ -86,14 +86,9 @@ class CompactionHandlers(OpenAiHandlers):
         with self._engine.lease(session):
             if not handle.first_seq:
                 return await history.messages(session)
-            end, hidden = await self._runs.branch_after(handle)
-            hidden = session.state.hidden_ranges if hidden is None else hidden
-            events = [
-                each
-                for each in await history.events(session, 0, end - 1)
-                if not any(first <= each.seq <= last for first, last in hidden)
-            ]
-            return await self._engine.attachments.restore(session.state.session_id, messages_of(events))
+            end, _ = await self._runs.branch_after(handle)
+            messages = messages_of(await self._runs.shown_with(handle, end - 1))
+            return await self._engine.attachments.restore(session.state.session_id, messages)
 
     def _compacted(self, messages: Sequence[core.Message], summary: Summary) -> wire.CompactedResponse:
         own = ids.bare(self._engine.ids.new())  # of no run: items that come back must not lead to a session

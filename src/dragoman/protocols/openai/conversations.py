@@ -147,10 +147,9 @@ class ConversationHandlers(OpenAiHandlers):
 
     async def _items(self, session: SessionView) -> SessionItems:
         """The items of the active branch, without large images and files."""
-        state, items = session.state, SessionItems(session.state)
-        for logged in await self._engine.history.events(session, 0):
-            if state.is_visible(logged.seq):
-                items.feed(logged)
+        items = SessionItems(session.state)
+        for logged in await self._engine.history.shown_events(session):
+            items.feed(logged)
         return items
 
 

@@ -146,7 +146,7 @@ class ResponseHandlers(OpenAiHandlers):
         """List the items that the request of a response contained."""
         async with self._find(request) as handle:
             items = SessionItems(handle.session.state)
-            for logged in await self._engine.history.events(handle.session, 0):
+            for logged in await self._runs.shown_with(handle):
                 items.feed(logged)
             shown = page(items.inputs_of(handle.run_id), request)
             return await restored_page(self._engine, handle.session, items, shown)

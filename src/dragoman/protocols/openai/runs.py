@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from functools import partial
 from typing import NamedTuple
 
+from dragoman.core.branches import Ranges, shown_events
 from dragoman.core.events import Branched, LoggedEvent, RunStarted, RunStopped
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Submit
@@ -251,7 +252,8 @@ class Runs:
         self, request: RunRequest, point: _ContinuationPoint, given: NewInput, *, is_first: bool = False
     ) -> RunHandle:
         session, fields = point.session, request.parsed.fields
-        before_seq, hidden_before = None, None
+        before_seq: int | None = None
+        hidden_before: Ranges | None = None
         if point.after is not None and not given.answers and not _is_newest(point.after):
             before_seq, hidden_before = await self.branch_after(point.after)
         elif not given.answers:
@@ -271,18 +273,28 @@ class Runs:
             return RunHandle(session, RunId(session.state.session_id), 0, request=submit)
         return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
 
-    async def branch_after(self, handle: RunHandle) -> tuple[int, Sequence[tuple[int, int]] | None]:
+    async def branch_after(self, handle: RunHandle) -> tuple[int, Ranges]:
         """The event before which a branch after a run begins, and the ranges that it hides before it."""
         events = await self.events_so_far(handle)
         if not events.is_over:
             raise SessionBusy("a run of this conversation is active")
-        if handle.session.state.is_visible(handle.first_seq):
-            return events.last_seq + 1, None
+        return events.last_seq + 1, await self._hidden_before(handle)
+
+    async def _hidden_before(self, handle: RunHandle) -> Ranges:
+        """The ranges of events that the branch of a run hides before it."""
+        state = handle.session.state
+        if state.is_visible(handle.first_seq):
+            return state.hidden_ranges
         async for page in self._engine.history.newest_events(handle.session, handle.first_seq):
             for logged in reversed(page):
                 if isinstance(logged.event, Branched):
-                    return events.last_seq + 1, logged.event.hidden_ranges
-        return events.last_seq + 1, ()
+                    return logged.event.hidden_ranges
+        return ()
+
+    async def shown_with(self, handle: RunHandle, up_to: int | None = None) -> Sequence[LoggedEvent]:
+        """The events up to event `up_to` that the branch of a run shows."""
+        events = await self._engine.history.events(handle.session, 0, up_to)
+        return shown_events(events, await self._hidden_before(handle))
 
     # --- which session --------------------------------------------------------------------------------------------
 

@@ -6,13 +6,13 @@ from datetime import datetime
 import msgspec
 
 from dragoman.core import content as core
-from dragoman.core.events import AnswerGiven
+from dragoman.core.events import AnswerGiven, LoggedEvent
 from dragoman.core.ids import CallId, fork_loop
 from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import FORK
 from dragoman.protocols.blade.projection import blocks
 from dragoman.protocols.blade.projection.emitter import Emitter
-from dragoman.protocols.blade.projection.turns import TurnBuilder, TurnList, ms_between
+from dragoman.protocols.blade.projection.turns import TurnBuilder, TurnList
 from dragoman.protocols.blade.wire import chat
 from dragoman.protocols.blade.wire.chat import Block, CallStatus, QuestionRef, ToolCall
 
@@ -96,15 +96,15 @@ class CallList:
         answers = [{"question": f"Allow {call.name}?", "labels": [label], "custom": answer.reason}]
         return blocks.answer_block(question.id, arguments, answers)
 
-    def settle_question(self, call_id: CallId, answer: Block, at: datetime) -> None:
+    def settle_question(self, call_id: CallId, answer: Block, logged: LoggedEvent) -> None:
         """Give the question about a call that waits its answer as a result."""
         pending = self._pending[call_id]
         question = pending.unanswered()
         assert question is not None, "the question was asked"
         result = {"answers": answer.content["answers"]}
-        pending.turn.add_result(question, "done", result, ms_between(pending.started_at, at))
+        pending.turn.add_result(question, "done", result, pending.started_at, logged)
 
-    def settle(self, result: core.ToolMessage, status: CallStatus, at: datetime) -> None:
+    def settle(self, result: core.ToolMessage, status: CallStatus, logged: LoggedEvent) -> None:
         """Give a call its result, with the blocks of its `_meta`. A result without its call is ignored."""
         pending = self._pending.pop(result.call_id, None)
         if pending is None:
@@ -112,7 +112,7 @@ class CallList:
         turn, tool_call = pending.turn, pending.tool_call
         turn.open_calls.discard(result.call_id)
         value = blocks.result_value(result)
-        turn.add_result(tool_call, status, value, ms_between(pending.started_at, at))
+        turn.add_result(tool_call, status, value, pending.started_at, logged)
         for block in blocks.meta_blocks(value, tool_call):
             if isinstance(block, Block):
                 turn.add_block(block)
@@ -124,20 +124,19 @@ class CallList:
                     "status": "warning",
                 }
                 self._emitter.emit("system:notification", notification)
-        self._turns.finish_if_complete(turn, at)
+        self._turns.finish_if_complete(turn, logged.at)
 
-    def cancel(self, call_id: CallId, at: datetime, *, is_running: bool) -> None:
+    def cancel(self, call_id: CallId, logged: LoggedEvent, *, is_running: bool) -> None:
         """Cancel a call, and the questions about it."""
         pending = self._pending.pop(call_id)
         turn = pending.turn
         turn.open_calls.discard(call_id)
-        duration_ms = ms_between(pending.started_at, at)
-        turn.cancel_call(pending.tool_call, duration_ms)
+        turn.cancel_call(pending.tool_call, pending.started_at, logged)
         if (question := pending.unanswered()) is not None:
-            turn.cancel_call(question, duration_ms)
+            turn.cancel_call(question, pending.started_at, logged)
         turn.final_status = "interrupted"
         turn.awaits_run_end = is_running
-        self._turns.finish_if_complete(turn, at)
+        self._turns.finish_if_complete(turn, logged.at)
 
     def update_statuses(self, state: SessionState, *, is_running: bool) -> None:
         """Bring the statuses of pending calls, and of paused turns, in line with what waits for a person."""

@@ -32,10 +32,11 @@ async def load_projection(engine: Engine, session: SessionView) -> Projection:
 
 
 def active_turns(session: SessionView, projection: Projection) -> Sequence[TurnBuilder]:
-    """Return the turns of the active branch, without ends of chats on other branches; mark those that are compacted."""
+    """Return the turns of the active branch, without ends of chats and calls on other branches; mark compacted ones."""
     state = session.state if projection.state is None else projection.state
     turns = [each for each in projection.turns.all if state.is_visible(each.first_seq)]
     for each in turns:
+        each.cancel_calls_settled_elsewhere(state)
         if each.chat_end is not None and state.is_visible(each.chat_end_seq):
             each.turn.chat_end = each.chat_end
         each.turn.archived = state.compaction is not None and each.first_seq <= state.compaction.up_to

@@ -195,7 +195,7 @@ class Projection:
                 turn.set_final_status(message.status)
                 self.turns.end_step(turn, logged.at)
             case core.ToolMessage():
-                self._calls.settle(message, "error" if message.is_error else "done", logged.at)
+                self._calls.settle(message, "error" if message.is_error else "done", logged)
 
     def _on_message_opened(self, message: MessageOpened, logged: LoggedEvent) -> None:
         self._chats.start_seq = None
@@ -265,7 +265,7 @@ class Projection:
         with self._chats.answering(state, logged):
             block = self._calls.answer_block(answer, state.calls[answer.call_id], state.settings.trusted_tools)
             self._add_answer_turn(block, logged)
-            self._calls.settle_question(answer.call_id, block, logged.at)
+            self._calls.settle_question(answer.call_id, block, logged)
 
     def _on_call_settled(
         self, state: SessionState, settled: CallSettled, call: OpenCall | None, logged: LoggedEvent
@@ -279,9 +279,9 @@ class Projection:
                 block = blocks.answer_block(wire.public_call_id(result.call_id), call.call.input, answers)
                 self._add_answer_turn(block, logged)
             if is_cancelled:
-                self._calls.cancel(result.call_id, logged.at, is_running=self.is_running)
+                self._calls.cancel(result.call_id, logged, is_running=self.is_running)
             else:
-                self._calls.settle(result, "done" if settled.outcome == "done" else "error", logged.at)
+                self._calls.settle(result, "done" if settled.outcome == "done" else "error", logged)
 
     def _add_answer_turn(self, block: Block, logged: LoggedEvent) -> None:
         """Show an answer as a turn of the user, with the text sent together with it."""

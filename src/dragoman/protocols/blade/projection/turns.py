@@ -20,6 +20,9 @@ FULL_CONTENT_MAX_CHARS = 4096
 FULL_CONTENT_EVERY_PATCHES = 16
 """How often the patches of a longer block do."""
 
+RESULT_BLOCKS = ("tool_result", "tool_bridge", "tool_ui")
+"""The blocks that show the result of a call."""
+
 
 class TurnBuilder:
     """A turn that may still change. Each change emits a patch."""
@@ -45,6 +48,8 @@ class TurnBuilder:
         """Whether the run's end decides how the turn ends."""
         self.open_calls: set[CallId] = set()
         """The calls without a result."""
+        self._settled: list[tuple[int, ToolCall]] = []
+        """The other calls, and the event that ended each."""
         self._emitter = emitter
         self._block_index = -1
         self._block_position = 0
@@ -104,8 +109,12 @@ class TurnBuilder:
         fields = ("id", "tool_name", "display_name", "arguments", "status")
         self._patch("add_tool_call", {name: getattr(call, name) for name in fields})
 
-    def add_result(self, call: ToolCall, status: CallStatus, result: Json, duration_ms: int) -> None:
+    def add_result(
+        self, call: ToolCall, status: CallStatus, result: Json, started_at: datetime, logged: LoggedEvent
+    ) -> None:
         """Set the result of a call, and add the block that shows it."""
+        self._settled.append((logged.seq, call))
+        duration_ms = ms_between(started_at, logged.at)
         call.status, call.result, call.duration_ms, call.pending_question_ref = status, result, duration_ms, None
         self.turn.blocks.append(Block("tool_result", result, call.id, call.tool_name, call.display_name))
         data = {"tool_call_id": call.id, "result": result, "status": status, "duration_ms": duration_ms}
@@ -116,11 +125,23 @@ class TurnBuilder:
         call.status, call.pending_question_ref = status, ref
         self._patch("set_tool_status", {"tool_call_id": call.id, "status": status, "pending_question_ref": ref})
 
-    def cancel_call(self, call: ToolCall, duration_ms: int) -> None:
+    def cancel_call(self, call: ToolCall, started_at: datetime, logged: LoggedEvent) -> None:
         """Cancel a call. Its duration is an extension of the patch."""
+        self._settled.append((logged.seq, call))
+        duration_ms = ms_between(started_at, logged.at)
         call.status, call.pending_question_ref, call.duration_ms = "cancelled", None, duration_ms
         data = {"tool_call_id": call.id, "status": "cancelled", "pending_question_ref": None}
         self._patch("set_tool_status", {**data, "duration_ms": duration_ms})
+
+    def cancel_calls_settled_elsewhere(self, state: SessionState) -> None:
+        """Show as cancelled what ended on another branch (`core.branches`)."""
+        turn = self.turn
+        for seq, call in self._settled:
+            if not state.is_visible(seq):
+                call.status, call.result, turn.status = "cancelled", None, "interrupted"
+                turn.blocks = [
+                    each for each in turn.blocks if each.tool_call_id != call.id or each.type not in RESULT_BLOCKS
+                ]
 
     def set_status(self, status: TurnStatus) -> None:
         """Set the status of an unfinished turn."""
