@@ -184,9 +184,13 @@ def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
 def test_an_active_run_gives_way_to_a_message_and_is_joined_by_a_repeated_answer() -> None:
     thread = Thread().say("first", "u1", None)
     assert thread.decide(user("first", "u1"), user("second", "u2")) == StopActiveRun()
-    assert thread.decide(user("first", "u1"), resume=[resume("call", {"approved": True})]) == Join()
+    answer = [resume("call", {"approved": True})]
+    assert thread.decide(user("first", "u1"), resume=answer) == Join()
+    assert thread.decide(resume=answer) == Join()
     assert thread.decide(user("first", "u1")) == Join()
     assert thread.decide(user("first", "u1"), ANSWER) == Join()
+    running_beside = Thread().say("first", "u1", None, a_call("permission"))
+    assert running_beside.decide(user("first", "u1"), resume=answer) == Join()
 
 
 @requirement("ag-ui-b:interrupts:unanswered", "ag-ui-b:interrupts:new-message")

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from dragoman.core.admission import is_busy
 from dragoman.core.inputs import Submit, UserInput
 from dragoman.core.resent_history import Placement, Ranges, SentMessage, StoredHistory, begins_answered, place
@@ -38,11 +40,11 @@ class ShowSnapshot(NamedTuple):
     unknown_interrupts: tuple[str, ...] = ()
 
 
-class Join(NamedTuple):
+class Join(msgspec.Struct, frozen=True):
     """Send the thread as it is and continue with the active run, as `connect` does."""
 
 
-class StopActiveRun(NamedTuple):
+class StopActiveRun(msgspec.Struct, frozen=True):
     """Stop the active run if nobody reads it, then decide again; otherwise the thread is busy."""
 
 
