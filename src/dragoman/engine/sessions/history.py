@@ -160,13 +160,14 @@ class History:
 
     async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch, newest first."""
-        before, cancelled = live.recent_messages.after + 1, CancelledResults(live.state.hidden_ranges)
+        before, hidden = live.recent_messages.after + 1, live.state.hidden_ranges
+        cancelled = CancelledResults(hidden)
         for logged_message in _messages_in_memory(live):
-            for seq, result in cancelled.after(*logged_message):
+            for seq, result in cancelled.after(*logged_message) if hidden else ():
                 yield LoggedMessage(seq, result)
             yield logged_message
         async for logged_message in _messages_in_log(self._log, live, before):
-            for seq, result in cancelled.after(*logged_message):
+            for seq, result in cancelled.after(*logged_message) if hidden else ():
                 yield LoggedMessage(seq, result)
             yield logged_message
 
