@@ -16,7 +16,8 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
 from dragoman.protocols.blade.access import lease_readable
 from dragoman.protocols.blade.socket import inbox
-from dragoman.protocols.blade.socket.server import MAX_DETACHED_EVENTS
+from dragoman.protocols.blade.socket.server import MAX_DETACHED_EVENTS, Socket
+from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
 from tests.protocols.blade.client import Event, RestClient, SocketClient, flat, kinds, socket_client
 from tests.protocols.blade.driver import url_of
@@ -247,6 +248,32 @@ async def test_who_leaves_a_stopped_chat_misses_its_end_however_long_the_session
         await leaver.emit("session:unsubscribe", {"session_id": session})
         await follower.until("chat:end")
         has_ended.set()
+        reply = await leaver.call("chat:send", {"session_id": session, "message": "hello"})
+        events = await leaver.until("chat:end")
+    assert [each["chat_run_id"] for name, each in events if name == "chat:end"] == [reply["chat_run_id"]]
+
+
+@requirement("blade:chats:left")
+async def test_a_stop_without_an_acknowledgement_waits_for_the_unsubscribe_that_follows(
+    alice: RestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes to arrive: the chat goes on until then."""
+    session, is_waiting, wait_for_event = await alice.session(), asyncio.Event(), Socket.wait_for_event
+
+    async def wait_long(self: Socket, _: float) -> None:
+        is_waiting.set()
+        await wait_for_event(self, DEADLINE_S)
+
+    monkeypatch.setattr(Socket, "wait_for_event", wait_long)
+    async with socket_client(alice.url, alice.key) as leaver, socket_client(alice.url, alice.key) as follower:
+        await follower.call("session:subscribe", {"session_id": session})
+        await leaver.call("chat:send", {"session_id": session, "message": SLOW})
+        await leaver.emit("chat:stop", {"session_id": session})
+        ended, waiting = asyncio.create_task(follower.until("chat:end")), asyncio.create_task(is_waiting.wait())
+        await asyncio.wait([ended, waiting], return_when=asyncio.FIRST_COMPLETED)
+        assert (waiting.done(), ended.done()) == (True, False)
+        await leaver.emit("session:unsubscribe", {"session_id": session})
+        await ended
         reply = await leaver.call("chat:send", {"session_id": session, "message": "hello"})
         events = await leaver.until("chat:end")
     assert [each["chat_run_id"] for name, each in events if name == "chat:end"] == [reply["chat_run_id"]]
