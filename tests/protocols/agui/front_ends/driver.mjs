@@ -13,14 +13,13 @@
 //
 // Commands that start a run answer when it has ended, with what the page shows.
 import { createServer } from "node:http";
-import { register } from "node:module";
+import Module, { createRequire, register } from "node:module";
 import { createInterface } from "node:readline";
 
 process.env.COPILOTKIT_TELEMETRY_DISABLED = "true";
 process.env.NODE_ENV = "production"; // the test renderer says that it is one
 register("./hooks.mjs", import.meta.url);
 const examples = new URL("../../../../examples/", import.meta.url);
-const { CopilotKitCore } = await import("@copilotkit/core");
 const { z } = await import("zod");
 const { createElement } = await import("react");
 const { default: renderer } = await import("react-test-renderer");
@@ -30,6 +29,19 @@ const { copilotKit } = await import(new URL("copilotkit/runtime.js", examples));
 const { Chat } = await import(new URL("assistant-ui/chat.jsx", examples));
 
 globalThis.window = globalThis; // CopilotKit connects in browsers only
+globalThis.addEventListener = globalThis.removeEventListener = () => {};
+
+// react-core has the hooks beside its components, which nothing here renders: what these import is not installed.
+const shownOnly = /^(@radix-ui\/|@tanstack\/|lucide-react|react-dom|react-markdown|streamdown|tailwind-merge|use-stick-to-bottom|class-variance-authority|@copilotkit\/(a2ui-renderer|mcp-apps-renderer|web-components|web-inspector))|\.css$/;
+const nothing = new Proxy(function () {}, {
+  get: (_, name) => (name === Symbol.toPrimitive ? () => "" : name === "__esModule" || nothing),
+  apply: () => nothing,
+});
+const load = Module._load;
+Module._load = (name, ...rest) => (shownOnly.test(name) ? nothing : load(name, ...rest));
+const require = createRequire(import.meta.url);
+const { CopilotKit, useCopilotChatInternal } = require("@copilotkit/react-core");
+const { useCopilotKit } = require("@copilotkit/react-core/v2/context");
 
 const tell = (value) => process.stdout.write(JSON.stringify(value) + "\n");
 for (const level of ["debug", "error", "info", "log", "trace", "warn"]) {
@@ -46,21 +58,36 @@ const tick = () => new Promise((resolve) => setTimeout(resolve, 5));
 class CopilotKitPage {
   async open({ runtime, threadId, tools }) {
     this.errors = [];
-    this.core = new CopilotKitCore({ runtimeUrl: `http://127.0.0.1:${runtimes.get(runtime)}/api/copilotkit` });
-    this.core.subscribe({ onError: ({ error }) => void this.errors.push(String(error.message)) });
-    for (const [name, result] of Object.entries(tools ?? {})) {
-      this.core.addTool({ name, description: name, parameters: z.object({}).passthrough(), handler: async () => result });
-    }
-    while (this.core.getAgent("default") === undefined) await tick();
-    this.agent = this.core.getAgent("default");
     this.custom = [];
-    this.agent.subscribe({
-      onCustomEvent: ({ event }) => void this.custom.push(event),
-      onRunFinishedEvent: ({ input }) => void (this.finished = input.runId),
-      onRunErrorEvent: ({ event }) => void this.errors.push(event.message),
-    });
-    this.agent.threadId = threadId;
-    await this.core.connectAgent({ agent: this.agent });
+    const page = this;
+    function Inside() {
+      page.chat = useCopilotChatInternal();
+      const { copilotkit } = useCopilotKit();
+      if (page.core === undefined) page.watch(copilotkit, tools ?? {});
+      return null;
+    }
+    const runtimeUrl = `http://127.0.0.1:${runtimes.get(runtime)}/api/copilotkit`;
+    const provider = createElement(CopilotKit, { runtimeUrl, agent: "default", threadId, showDevConsole: false }, createElement(Inside));
+    renderer.create(provider, { unstable_isConcurrent: true });
+    while (this.connecting === undefined) await tick();
+    await this.connecting;
+  }
+  watch(core, tools) {
+    this.core = core;
+    core.subscribe({ onError: ({ error }) => void this.errors.push(String(error.message)) });
+    for (const [name, result] of Object.entries(tools)) {
+      core.addTool({ name, description: name, parameters: z.object({}).passthrough(), handler: async () => result });
+    }
+    const connect = core.connectAgent.bind(core);
+    core.connectAgent = (options) => {
+      this.agent = options.agent;
+      this.agent.subscribe({
+        onCustomEvent: ({ event }) => void this.custom.push(event),
+        onRunFinishedEvent: ({ input }) => void (this.finished = input.runId),
+        onRunErrorEvent: ({ event }) => void this.errors.push(event.message),
+      });
+      return (this.connecting = connect(options));
+    };
   }
   async send({ text, messageId }) {
     this.agent.addMessage({ id: messageId ?? crypto.randomUUID(), role: "user", content: text });
@@ -71,10 +98,7 @@ class CopilotKitPage {
     await this.send({ text, messageId });
   }
   async regenerate({ place }) {
-    // as `reload` of react-core's useCopilotChat does
-    const last = this.agent.messages.slice(0, place).findLastIndex((each) => each.role === "user");
-    this.agent.setMessages(this.agent.messages.slice(0, last + 1));
-    await this.core.runAgent({ agent: this.agent });
+    await this.chat.reloadMessages(this.agent.messages[place].id);
   }
   async approve({ approved }) {
     const resume = this.agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved } }));
