@@ -186,7 +186,7 @@ def run_metadata_from(
         CLOSED_CALLS: closed_calls or None,
     }
     return RunMetadata(
-        state=msgspec.UNSET if run.state == {} else run.state,  # clients without state send {}
+        state=run.state,
         context=tuple(ContextEntry(each.description, each.value) for each in run.context),
         forwarded=msgspec.UNSET if forwarded is None or forwarded == {} else forwarded,
         client_time=client_time if isinstance(client_time, dict) else None,
