@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from dragoman.client.agui_content import to_wire_content
-from dragoman.client.agui_interrupts import pending_in, resume_value
+from dragoman.client.agui_interrupts import pending_in, resume_command, resume_value
 from dragoman.client.agui_seeds import seed_messages
 from dragoman.client.agui_turn import AguiTurn, messages_from
 from dragoman.client.codec import (
@@ -218,11 +218,12 @@ def _to_wire_input(
     of_graph = {pending.call_id for each in handle.graph_interrupts for pending in pending_in(each)}
     kinds = {each.call_id: type(each) for each in handle.pending}
     messages: list[JsonObject] = []
-    resume: list[JsonObject] = [
-        {"interruptId": each.id, "status": "resolved", "payload": resume_value(each, answers)}
-        for each in handle.graph_interrupts
-        if not each.is_custom
-    ]
+    resume: list[JsonObject] = []
+    if resume_command(handle.graph_interrupts, answers) is None:
+        resume += (
+            {"interruptId": each.id, "status": "resolved", "payload": resume_value(each, answers)}
+            for each in handle.graph_interrupts
+        )
     for answer in turn_input:
         if answer.call_id in of_graph:
             continue
@@ -234,11 +235,10 @@ def _to_wire_input(
 
 
 def _to_command(handle: SessionHandle, turn_input: TurnInput) -> JsonObject | None:
-    """What resumes a graph whose interrupt a custom event has reported."""
-    interrupt = next((each for each in handle.graph_interrupts if each.is_custom), None)
-    if interrupt is None or isinstance(turn_input, UserInput):
+    """What resumes a graph beside the protocol's `resume`."""
+    if isinstance(turn_input, UserInput):
         return None
-    return {"resume": resume_value(interrupt, {each.call_id: each for each in turn_input})}
+    return resume_command(handle.graph_interrupts, {each.call_id: each for each in turn_input})
 
 
 def _tool_message(answer: Answer, message_id: str) -> JsonObject:

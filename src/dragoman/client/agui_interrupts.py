@@ -1,10 +1,10 @@
 """Interrupts of LangGraph over AG-UI, as questions and permissions, and the values that resume the graph. Pure.
 
-LangGraph's AG-UI servers pass a graph's interrupts on as they are: in the outcome of a run, or, by default, in a custom
-event with no outcome. A graph gets what its node expects, which the protocol does not fix.
+LangGraph's AG-UI servers pass a graph's interrupts on as they are: in the outcome of a run, or, by default, in custom
+events with no outcome. A graph gets what its node expects, which the protocol does not fix.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -31,7 +31,7 @@ class GraphInterrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     id: str
     value: Json
     is_custom: bool = False
-    """Whether a custom event reported it. It has no ID then that the server knows."""
+    """Whether a custom event reported it, and not the run's outcome."""
 
 
 def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
@@ -42,9 +42,11 @@ def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
     return GraphInterrupt(id=str(interrupt.get("id")), value=details["raw"])
 
 
-def from_custom_event(value: Json) -> GraphInterrupt:
-    """The interrupt in a custom event, whose value is JSON in a string."""
-    return GraphInterrupt(id=uuid4().hex, value=parse_json(value) if isinstance(value, str) else value, is_custom=True)
+def from_custom_event(value: Json, raw_event: Json) -> GraphInterrupt:
+    """The interrupt in a custom event, whose value is JSON in a string. Only the raw event may have its ID."""
+    interrupt_id = raw_event.get("id") if isinstance(raw_event, dict) else None
+    parsed = parse_json(value) if isinstance(value, str) else value
+    return GraphInterrupt(id=str(interrupt_id or uuid4().hex), value=parsed, is_custom=True)
 
 
 def pending_in(interrupt: GraphInterrupt) -> Iterable[Pending]:
@@ -73,6 +75,18 @@ def resume_value(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> Js
         case _:
             return DECLINED
     return text if expects_text(interrupt.value) else parse_json(text)
+
+
+def resume_command(interrupts: Sequence[GraphInterrupt], answers: Mapping[str, Answer]) -> JsonObject | None:
+    """What resumes the graph in LangGraph's own way. None: the protocol's `resume` does.
+
+    LangGraph's servers cannot resume several interrupts with the protocol's entries, and pass them to the graph as one
+    value, which it refuses.
+    """
+    values = {each.id: resume_value(each, answers) for each in interrupts}
+    if len(interrupts) > 1:
+        return {"resume": values}
+    return {"resume": values[interrupts[0].id]} if interrupts and interrupts[0].is_custom else None
 
 
 def _request_id(interrupt: GraphInterrupt, index: int) -> str:

@@ -79,6 +79,7 @@ class _WireEvent(msgspec.Struct, frozen=True, rename="camel"):
     activity_type: str = ""
     name: str = ""
     value: Json = None
+    raw_event: Json = None
     step_name: str = ""
     description: str | None = None
 
@@ -168,7 +169,7 @@ class AguiTurn:
                 self._handle.state = apply_patch(self._handle.state, delta)
                 return _to_notice(event)
             case "CUSTOM" if event.name == INTERRUPT_EVENT:
-                self._handle.graph_interrupts += (from_custom_event(event.value),)
+                self._handle.graph_interrupts += (from_custom_event(event.value, event.raw_event),)
                 return ()
             case kind if kind.startswith(("TEXT_MESSAGE_", "REASONING_", "THINKING_")):
                 if self._held_calls and event.delta:

@@ -65,6 +65,14 @@ class RemoteHistory:
         """Whether the remote server may know the messages by the IDs that it gave them, and store others as new."""
         return self._protocol == "ag-ui" and not handle.server_keeps_history
 
+    def takes_messages(self, handle: SessionHandle) -> bool:
+        """Whether the remote session can go on with a message.
+
+        It cannot if its messages are no longer known, or if it is a graph's that waits: the graph would take the next
+        message as the value of its interrupt.
+        """
+        return not handle.graph_interrupts and (bool(handle.messages) or not self.keeps_messages(handle))
+
     async def messages_for(self, handle: SessionHandle) -> Sequence[Message]:
         """The history that a turn needs which has no message."""
         return await self.messages(CONTEXT_MESSAGES if self.is_resent(handle) else 1)

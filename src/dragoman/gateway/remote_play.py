@@ -97,7 +97,7 @@ class Play:
         if not new.messages:
             return None
         user_input = to_user_input(new.messages)
-        if link is not None and self._history.keeps_messages(link.handle) and not link.handle.messages:
+        if link is not None and not self._history.takes_messages(link.handle):
             new = new._replace(continues=False)
         if link is not None and new.continues:
             handle = link.handle

@@ -245,16 +245,16 @@ class RemoteRun:
         usage = None if used is None else Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
         if ended.reason in UNFINISHED and not self._new_calls:
             return  # the engine closes the step as what it is
-        waiting: list[tuple[remote.Pending, Recorded | None]] = []
+        asked: list[tuple[remote.Pending, Recorded]] = []
         for pending in ended.pending:
-            taken = {each.call.call_id for _, each in waiting if each is not None}
-            waiting.append((pending, self._call_of(pending, taken)))
-            if waiting[-1][1] is None:
+            recorded = self._call_of(pending, {each.call.call_id for _, each in asked})
+            if recorded is None:
                 name = ASK_USER_QUESTION if isinstance(pending, remote.Question) else pending.name
                 self._record(pending.call_id, name, _arguments_of(pending))
+                recorded = self._unsettled[pending.call_id]
+            asked.append((pending, recorded))
         await self.end_step(usage)
         self._link.waiting = {}
-        asked = [(pending, found or self._unsettled[pending.call_id]) for pending, found in waiting]
         if asked and all(isinstance(each, remote.Permission) and recorded.trusted for each, recorded in asked):
             self.allowed = tuple(remote.Allow(call_id=each.call_id) for each, _ in asked)
             return
