@@ -1,11 +1,9 @@
 """PostgreSQL without free connections, with foreign locks, and without responses. Case 44."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import psycopg
 
 from tests.requirements import requirement
@@ -29,28 +27,6 @@ def take_all_connections(url: str, connections: ExitStack) -> None:
         except psycopg.OperationalError:
             if mine[0].execute(f"SELECT count(*) {OTHERS}", (pids,)).fetchone() == (0,):
                 return
-
-
-@contextmanager
-def unresponsive_postgres(folder: Path) -> Iterator[None]:
-    """PostgreSQL accepts everything and answers nothing, with all connections open."""
-    processes = [each for each in psutil.process_iter() if is_of(each, folder)]
-    assert len(processes) > 3, "it has its helpers and backends"
-    for each in processes:
-        each.suspend()
-    try:
-        yield
-    finally:
-        for each in processes:
-            each.resume()
-
-
-def is_of(process: psutil.Process, folder: Path) -> bool:
-    """Whether a process belongs to the PostgreSQL server in that folder."""
-    try:
-        return process.name() == "postgres" and Path(process.cwd()) == folder / "files"
-    except psutil.Error:
-        return False
 
 
 @requirement("faults:44:exhausted")
@@ -89,7 +65,7 @@ async def test_a_database_that_is_unresponsive_for_a_while_is_tolerated(tmp_path
     with postgres_server() as postgres:
         async with running_server(tmp_path, database=postgres.url("postgres")) as server:
             session = await server.aap_client("alice").create()
-            with unresponsive_postgres(postgres.folder):
+            with postgres.suspended():
                 running = asyncio.create_task(session.run("into the silence"))
                 await asyncio.sleep(1.0)
                 assert not running.done(), "nothing is acknowledged"

@@ -49,6 +49,8 @@ REQUIREMENTS = (
     _case(44, "cut", "Connections that break at any statement leave a commit whole"),
     _case(44, "away", "A longer outage of the database is answered with 503, and work continues when it is back"),
     _case(44, "silence", "A network that takes everything and gives nothing back is borne"),
+    _case(44, "frozen", "A database that stopped answering is answered with 503, and nothing refused appears later"),
+    _case(44, "unknown", "A commit whose answer is missing is reported as neither stored nor refused"),
     _case(44, "exhausted", "A database without a free connection is waited for"),
     _case(44, "long-lock", "A lock that somebody else holds is waited for"),
     _case(45, "away", "Without NATS runs go on, and other servers' words are at most 1.5 s late"),

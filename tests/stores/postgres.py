@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -83,6 +84,20 @@ class Server:
             self._process.send_signal(how)
             self._process.wait(DEADLINE_S)
             self._process = None
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """All its processes stand still: it accepts everything and answers nothing, and all connections stay open."""
+        assert self._process is not None, "it runs"
+        first = psutil.Process(self._process.pid)
+        processes = [first, *first.children(recursive=True)]
+        for each in processes:
+            each.suspend()
+        try:
+            yield
+        finally:
+            for each in processes:
+                each.resume()
 
     @property
     def process_id(self) -> int:

@@ -239,6 +239,16 @@ class StoreUnavailable(Unavailable):
     """The store cannot read or write now, such as when its disk is full."""
 
 
+class OutcomeUnknown(StoreUnavailable):
+    """The store failed in the moment in which it stored something: it has stored all of it, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the store failed while it stored this, so it may have been stored: repeat the request with the same"
+            " idempotency key, or look before you repeat it"
+        )
+
+
 class SessionUnreadable(StoreUnavailable):
     """The stored data of one session cannot be decoded: it is damaged, or a newer release wrote it.
 

@@ -55,6 +55,7 @@ ERROR_TABLE = ErrorTable(
         refusals.TokenBudgetUsedUp: ErrorRow(429, "RATE_LIMIT_EXCEEDED"),
         refusals.Unavailable: _UNAVAILABLE,
         refusals.StoreUnavailable: _UNAVAILABLE,
+        refusals.OutcomeUnknown: _UNAVAILABLE,
         refusals.IssuerUnavailable: _UNAVAILABLE,
         refusals.SessionUnreadable: ErrorRow(500, "INTERNAL_ERROR"),
         refusals.ShuttingDown: _UNAVAILABLE,

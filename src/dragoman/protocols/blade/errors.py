@@ -60,6 +60,7 @@ ERROR_TABLE = ErrorTable(
         refusals.TokenBudgetUsedUp: ErrorRow(429, "rate_limited"),
         refusals.Unavailable: _UNAVAILABLE,
         refusals.StoreUnavailable: _UNAVAILABLE,
+        refusals.OutcomeUnknown: _UNAVAILABLE,
         refusals.IssuerUnavailable: _UNAVAILABLE,
         refusals.SessionUnreadable: ErrorRow(500, "internal"),
         refusals.ShuttingDown: _UNAVAILABLE,

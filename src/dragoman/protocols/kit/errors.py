@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from dragoman.core import refusals
 from dragoman.core.quotas import Quota
-from dragoman.core.refusals import InvalidToken, LimitReached, SessionUnreadable, Unauthenticated, Unavailable
+from dragoman.core.refusals import (
+    InvalidToken,
+    LimitReached,
+    OutcomeUnknown,
+    SessionUnreadable,
+    Unauthenticated,
+    Unavailable,
+)
 
 MAX_MESSAGE_CHARS = 500
 MAX_DECODER_MESSAGE_CHARS = 300
@@ -125,6 +132,7 @@ STANDARD_ROWS: Mapping[type[Exception], ErrorRow] = {
     refusals.TokenBudgetUsedUp: ErrorRow(429, "rate_limited"),
     refusals.Unavailable: ErrorRow(503, "unavailable"),
     refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+    refusals.OutcomeUnknown: ErrorRow(503, "unavailable"),
     refusals.IssuerUnavailable: ErrorRow(503, "unavailable"),
     refusals.SessionUnreadable: ErrorRow(500, "internal"),
     refusals.ShuttingDown: ErrorRow(503, "shutting_down"),
@@ -179,8 +187,8 @@ def headers_of(error: Exception) -> dict[str, str]:
             return {"WWW-Authenticate": f'Bearer error="invalid_token", error_description="{_quotable(str(error))}"'}
         case Unauthenticated():
             return {"WWW-Authenticate": "Bearer"}
-        case SessionUnreadable():
-            return {}  # a retry does not help
+        case SessionUnreadable() | OutcomeUnknown():
+            return {}  # a retry does not help, or has a second effect
         case LimitReached() | Unavailable():
             return {"Retry-After": str(error.retry_after_s)}
         case BodyTooLarge() | BodyTooSlow():

@@ -135,6 +135,7 @@ ERRORS = ErrorTable(
         refusals.TokenBudgetUsedUp: ErrorRow(429, "insufficient_quota"),
         refusals.Unavailable: ErrorRow(503, "unavailable"),
         refusals.StoreUnavailable: ErrorRow(503, "unavailable"),
+        refusals.OutcomeUnknown: ErrorRow(503, "outcome_unknown"),
         refusals.IssuerUnavailable: ErrorRow(503, "unavailable"),
         refusals.SessionUnreadable: ErrorRow(500, "internal_error"),
         refusals.ShuttingDown: ErrorRow(503, "unavailable"),

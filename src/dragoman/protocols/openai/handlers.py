@@ -64,15 +64,15 @@ class OpenAiHandlers(Handlers):
         return respond
 
 
-_PERMANENT = ("idempotency_key_reused", "insufficient_quota")
-"""Errors with a status that official clients repeat within seconds, in vain."""
+_NOT_TO_REPEAT = ("idempotency_key_reused", "insufficient_quota", "outcome_unknown")
+"""Errors with a status that official clients repeat within seconds, in vain, or with a second effect."""
 
 
 def write_error(error: ErrorResponse) -> Response:
     """Write an error in OpenAI's form."""
     facts = error_facts(error)
     headers = {**error.headers, REQUEST_ID: _new_request_id()}
-    if facts.code in _PERMANENT or (error.status == 500 and "code" in error.facts):
+    if facts.code in _NOT_TO_REPEAT or (error.status == 500 and "code" in error.facts):
         headers["x-should-retry"] = "false"
     return json_response(wire.ErrorBody(facts), error.status, headers)
 

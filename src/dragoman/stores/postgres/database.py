@@ -17,11 +17,12 @@ import structlog
 from psycopg import Connection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dragoman.core.refusals import StoreUnavailable
+from dragoman.core.refusals import OutcomeUnknown, StoreUnavailable
 from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, SEARCH_THREADS, FairThreads
 from dragoman.stores.postgres import arrays
+from dragoman.stores.postgres.watchdog import DatabaseWatchdog, Interrupter
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -92,8 +93,10 @@ class Database:
         self.conninfo = build_conninfo(url)
         self.node_id: str | None = None
         """The id under which this server writes, if there are several."""
-        self.writer = ReconnectingConnection(self.conninfo, access=access)
-        """The connection of `write`."""
+        self.watchdog = DatabaseWatchdog(self.conninfo, self._all_connections)
+        """Notices that the database does not answer."""
+        self.writer = ReconnectingConnection(self.conninfo, self.watchdog, access=access)
+        """The connection of `write_log`."""
         try:
             with connect(self.conninfo) as connection:
                 self.schema_versions = migrate(connection) if is_migrated else require_current(connection)
@@ -111,12 +114,14 @@ class Database:
             run=_search,
             limit_per_user=MAX_SEARCHES_PER_USER,
         )
+        self.watchdog.start()
 
     async def write_log(self, work: Work[T]) -> T:
         """Write to the log in a transaction. Writes are executed in order.
 
         Raises:
-            StoreUnavailable: the write failed, or it is unknown whether it succeeded.
+            OutcomeUnknown: the connection broke during the commit.
+            StoreUnavailable: nothing was written.
         """
         try:
             job = asyncio.get_running_loop().run_in_executor(self._writer_thread, lambda: self.writer.write(work))
@@ -145,7 +150,7 @@ class Database:
         """Run a write in its own transaction.
 
         Raises:
-            StoreUnavailable: as for `write_log`.
+            OutcomeUnknown, StoreUnavailable: as for `write_log`.
         """
         return await self._pool.read(lambda line: line.write(work))
 
@@ -167,11 +172,15 @@ class Database:
         self._pool.shut_down()
         self._searchers.shut_down()
         self._writer_thread.shutdown()
-        for line in (*self._pool.connections, *self._searchers.connections, self.writer):
+        self.watchdog.stop()  # until here it fails work that a database does not answer
+        for line in self._all_connections():
             line.close()
 
     def _new_connection(self) -> "ReconnectingConnection":
-        return ReconnectingConnection(self.conninfo)
+        return ReconnectingConnection(self.conninfo, self.watchdog)
+
+    def _all_connections(self) -> "list[ReconnectingConnection]":
+        return [*self._pool.connections, *self._searchers.connections, self.writer]
 
 
 def _call(line: "ReconnectingConnection", work: Callable[["ReconnectingConnection"], T], _: object) -> T:
@@ -183,39 +192,54 @@ def _search(line: "ReconnectingConnection", work: Search[T], is_abandoned: Calla
 
 
 class ReconnectingConnection:
-    """A connection that reconnects. Only one thread at a time may use it.
+    """A connection that reconnects. Only one thread at a time may use it; any thread may interrupt it.
 
     It waits for a database that is briefly unavailable, unless something may have been committed.
     """
 
-    def __init__(self, conninfo: str, *, access: Access = "unlocked") -> None:
+    def __init__(self, conninfo: str, watchdog: DatabaseWatchdog, *, access: Access = "unlocked") -> None:
         """Connects on first use.
 
         Args:
             conninfo: the address.
+            watchdog: knows whether the database answers.
             access: the advisory lock to hold while connected; after a reconnection it must be acquired again.
         """
         self._conninfo = conninfo
+        self._watchdog = watchdog
         self._lock_function: LiteralString | None = _LOCK_FUNCTIONS.get(access)
+        self._interrupter: Interrupter | None = None
         self.connection: Connection | None = None
+        self.busy_since: float | None = None
+        """When its current work began, by the monotonic clock."""
 
     def open(self) -> Connection:
         """Return the connection, reconnecting if necessary. Raises DatabaseInUse, or psycopg's errors."""
         if self.connection is not None and not self.connection.closed:
             return self.connection
-        connection = connect(self._conninfo)
-        if self._lock_function is not None:
-            taken = connection.execute(
-                _LOCK_SQL.format(self._lock_function), (ADVISORY_LOCK_NAMESPACE, _WRITER_LOCK)
-            ).fetchone()
-            if taken != (True,):
-                connection.close()
-                raise DatabaseInUse(
-                    "another program uses this database alone: wait for it, stop it, or choose another database or"
-                    " schema with --database"
-                )
+        if self._interrupter is not None:
+            self._interrupter.close()
+        connection = psycopg.connect(self._conninfo, autocommit=True)
+        self._interrupter = Interrupter(connection)
+        try:
+            configure(connection)
+            self._lock(connection)
+        except BaseException:
+            connection.close()
+            self._interrupter.close()
+            raise
         self.connection = connection
         return connection
+
+    def _lock(self, connection: Connection) -> None:
+        if self._lock_function is None:
+            return
+        sql = _LOCK_SQL.format(self._lock_function)
+        if connection.execute(sql, (ADVISORY_LOCK_NAMESPACE, _WRITER_LOCK)).fetchone() != (True,):
+            raise DatabaseInUse(
+                "another program uses this database alone: wait for it, stop it, or choose another database or"
+                " schema with --database"
+            )
 
     def open_first(self) -> None:
         """Connect for the first time. Raises as `open` does."""
@@ -237,20 +261,38 @@ class ReconnectingConnection:
         """Run a write in a transaction. Returns its result once the commit is durable."""
         return self._with_retries(lambda: self._write(work))
 
+    def interrupt(self) -> int | None:
+        """Break the connection, so that its current work fails. Returns the process of the database that served it."""
+        interrupter = self._interrupter
+        if interrupter is None:
+            return None
+        interrupter.interrupt()
+        return interrupter.process_id
+
     def close(self) -> None:
         """Close the connection."""
         if self.connection is not None:
             self.connection.close()
+        if self._interrupter is not None:
+            self._interrupter.close()
 
     def _with_retries(self, attempt: Callable[[], T]) -> T:
-        deadline = time.monotonic() + RETRY_TIMEOUT_S
-        while True:
-            try:
-                return attempt()
-            except (*_CONNECTION_ERRORS, DatabaseInUse) as error:
+        self.busy_since = time.monotonic()
+        deadline = self.busy_since + RETRY_TIMEOUT_S
+        failure: Exception | None = None
+        try:
+            while self._watchdog.is_answering:
+                try:
+                    return attempt()
+                except (*_CONNECTION_ERRORS, DatabaseInUse) as error:
+                    failure = error
                 if time.monotonic() > deadline:
-                    raise StoreUnavailable("the database cannot be used now") from error
-            time.sleep(RETRY_DELAY_S)  # on a thread of the store, never of the event loop
+                    break
+                time.sleep(RETRY_DELAY_S)  # on a thread of the store, never of the event loop
+            reason = "cannot be used now" if self._watchdog.is_answering else "does not answer"
+            raise StoreUnavailable(f"the database {reason}") from failure
+        finally:
+            self.busy_since = failure = None  # breaks the reference cycle through its traceback
 
     def _write(self, work: Work[T]) -> T:
         connection = self.open()
@@ -268,7 +310,7 @@ class ReconnectingConnection:
         except psycopg.Error as error:
             with suppress(psycopg.Error):
                 connection.close()
-            raise StoreUnavailable("the connection broke during a commit") from error
+            raise OutcomeUnknown from error
         return value
 
 

@@ -93,6 +93,7 @@ ERRORS = _ProblemTable(
         refusals.TokenBudgetUsedUp: ErrorRow(429, "AGENT_RATE_LIMITED"),
         refusals.Unavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
         refusals.StoreUnavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
+        refusals.OutcomeUnknown: ErrorRow(503, "AGENT_UNAVAILABLE"),
         refusals.IssuerUnavailable: ErrorRow(503, "AGENT_UNAVAILABLE"),
         refusals.SessionUnreadable: ErrorRow(500, "AGENT_INTERNAL"),
         refusals.ShuttingDown: ErrorRow(503, "AGENT_UNAVAILABLE"),
