@@ -24,6 +24,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.history import Assembler
 from dragoman.core.ids import ROOT, LoopId, MessageId, forking_call
+from dragoman.core.stream import Cursor
 from dragoman.core.ui_schema import compile_card
 from dragoman.protocols.agui import content as wire
 from dragoman.protocols.agui.events import Custom
@@ -196,31 +197,27 @@ def tool_call(call: core.Call) -> wire.ToolCall:
 # --- the whole thread -------------------------------------------------------------------------------------------------
 
 
-_Place = tuple[int, int]
-"""Where in the stream something begins: an event, and the number of pieces after it."""
-
-
 class _OpenStep:
     """A step that a loop has open: its finished reasoning, and where its message begins."""
 
     __slots__ = ("begin", "has_text", "reasoning")
 
     def __init__(self) -> None:
-        self.reasoning: list[tuple[_Place, wire.Message]] = []
-        self.begin: _Place | None = None
+        self.reasoning: list[tuple[Cursor, wire.Message]] = []
+        self.begin: Cursor | None = None
         self.has_text = False
         """Whether its message has a text, which is empty if there is only something beside it."""
 
     def close_block(self, closed: BlockClosed, seq: int) -> None:
         """Add a block other than a call."""
-        place = (closed.cuts[0].after, closed.cuts[0].first) if closed.cuts else (seq, 0)
+        place = Cursor(closed.cuts[0].after, closed.cuts[0].first) if closed.cuts else Cursor(seq)
         if isinstance(closed.block, core.Thinking):
             messages = _reasoning(closed.message_id, closed.index, closed.block, closed.loop)
             self.reasoning += [(place, each) for each in messages]
         elif closed.block != core.Text(""):
             self.begin_message(place)
 
-    def begin_message(self, place: _Place, *, has_text: bool = True) -> None:
+    def begin_message(self, place: Cursor, *, has_text: bool = True) -> None:
         """Note that the message begins there, unless it has begun before."""
         self.begin = place if self.begin is None else min(self.begin, place)
         self.has_text = self.has_text or has_text
@@ -231,9 +228,9 @@ class Transcript:
 
     def __init__(self) -> None:
         self._assembler = Assembler()
-        self._messages: list[tuple[_Place, wire.Message]] = []
+        self._messages: list[tuple[Cursor, wire.Message]] = []
         """With the places at which they began; results have those of their calls, as clients place them."""
-        self._call_places: dict[str, _Place] = {}
+        self._call_places: dict[str, Cursor] = {}
         self._steps: dict[LoopId, _OpenStep] = {}
         self._shown: list[Custom] = []
         """The cards, images, files and data of answers."""
@@ -252,11 +249,11 @@ class Transcript:
                 if not isinstance(block, core.Text | core.Thinking):
                     self._shown.append(block_event(closed, milliseconds(logged.at)))
             case CallOpened(loop=loop) if loop in self._steps:
-                self._steps[loop].begin_message((logged.seq, 0), has_text=False)
+                self._steps[loop].begin_message(Cursor(logged.seq), has_text=False)
             case MessageClosed(loop=loop, status=status) if loop in self._steps:
                 step = self._steps.pop(loop)
                 if status == "cut" and step.reasoning:
-                    step.begin_message((logged.seq, 0))
+                    step.begin_message(Cursor(logged.seq))
             case PlanUpdated() as plan:
                 self._set_plan(activity_id(logged.run_id or "", plan.loop), plan, logged.seq)
             case CardUpdated() as update:
@@ -267,7 +264,7 @@ class Transcript:
         elif isinstance(message, core.ToolMessage):
             self._add_result(message, logged)
         elif message is not None:
-            self._add_input(message, (logged.seq, 0))
+            self._add_input(message, Cursor(logged.seq))
 
     def messages(self) -> tuple[wire.Message, ...]:
         """All finished messages that fit into one event. Reasoning is finished before the step that it belongs to."""
@@ -297,13 +294,13 @@ class Transcript:
         if card is not None:
             self._shown.append(card)
             if update.loop in self._steps:
-                self._steps[update.loop].begin_message((logged.seq, 0))
+                self._steps[update.loop].begin_message(Cursor(logged.seq))
 
     def _add_step(self, message: core.AssistantMessage, step: _OpenStep | None, logged: LoggedEvent) -> None:
         """Add a model step, or a seed that is one."""
         if step is None:
             self._shown += _blocks_of_seed(message, milliseconds(logged.at))
-            placed = [((logged.seq, index), each) for index, each in enumerate(_step_messages(message))]
+            placed = [(Cursor(logged.seq, index), each) for index, each in enumerate(_step_messages(message))]
         else:
             placed = step.reasoning
             if step.begin is not None:
@@ -313,7 +310,7 @@ class Transcript:
             if isinstance(each, wire.AssistantMessage):
                 self._call_places |= {call.id: place for call in each.tool_calls or ()}
 
-    def _add_input(self, message: core.UserMessage | core.SystemMessage, place: _Place) -> None:
+    def _add_input(self, message: core.UserMessage | core.SystemMessage, place: Cursor) -> None:
         if isinstance(message, core.UserMessage):
             client_id = message.client_id
             own = client_id if client_id is not None and client_id not in self._ids else message.id
@@ -325,7 +322,7 @@ class Transcript:
 
     def _add_result(self, result: core.ToolMessage, logged: LoggedEvent) -> None:
         outcome = logged.event.outcome if isinstance(logged.event, CallSettled) else "done"
-        place = self._call_places.get(result.call_id, (logged.seq, 0))
+        place = self._call_places.get(result.call_id, Cursor(logged.seq))
         self._messages.append((place, _tool_message(result, outcome)))
 
     def _set_plan(self, own: str, plan: PlanUpdated, seq: int) -> None:
@@ -336,7 +333,7 @@ class Transcript:
             self._messages[index] = (self._messages[index][0], message)
         else:
             self._plans[own] = len(self._messages)
-            self._messages.append(((seq, 0), message))
+            self._messages.append((Cursor(seq), message))
 
 
 def _blocks_of_seed(seed: core.AssistantMessage, at: int) -> list[Custom]:

@@ -27,7 +27,7 @@ from dragoman.core.refusals import (
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
-from dragoman.engine.sessions.view import SessionView
+from dragoman.engine.sessions.view import SessionLease, SessionView
 from dragoman.ports.log import RunLocation
 from dragoman.protocols.agui.run_service import rules, translate, wire
 from dragoman.protocols.agui.run_service.errors import FORWARDED_PROPS_MESSAGE, Problem, parse_thread
@@ -175,13 +175,12 @@ class RunHandlers(Handlers):
 
         Each answer is accepted once. With the last one, the agent continues.
         """
-        caller = principal_of(request)
-        async with self._engine.session(caller.user, thread_of_path(request), reveals_foreign=True) as session:
+        async with self._thread(request) as session:
             body = wire.decode_answers(await read_json_body(request, self._answers_limit))
             answers = translate.answers_from(body, session.state)
             asking = await self._engine.history.run_start(session, session.state.last_run_seq)
             submit = translate.submit_answers(answers, asking)
-            submitted = await self._engine.start_run(session, submit, by=caller.user)
+            submitted = await self._engine.start_run(session, submit, by=session.state.owner)
             await session.until_durable(submitted.seq)
             run_id = submitted.run_id or session.state.last_run or RunId("")
             pending = () if submitted.run_id else tuple(call.call.call_id for call in session.state.waiting_calls())
@@ -200,9 +199,8 @@ class RunHandlers(Handlers):
     )
     async def cancel(self, request: Request) -> wire.CancelResponse:
         """Stop a run."""
-        thread = thread_of_path(request)
-        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as session:
-            run_id = _run_in_query(request)
+        async with self._thread(request) as session:
+            thread, run_id = thread_of_path(request), _run_in_query(request)
             if run_id is None:
                 raise Problem(422, "AGENT_INVALID_RUN_ID", "runId is required")
             row = await self._find_run(session, thread, run_id)
@@ -215,7 +213,7 @@ class RunHandlers(Handlers):
     async def status(self, request: Request) -> wire.RunStatus:
         """Show what became of a run."""
         thread, run_id = thread_of_path(request), _run_in_query(request)
-        async with self._engine.session(principal_of(request).user, thread, reveals_foreign=True) as session:
+        async with self._thread(request) as session:
             if run_id is None and not session.state.last_run_seq:
                 raise RunNotFound("this thread has no run yet")
             row = None if run_id is None else await self._find_run(session, thread, run_id)
@@ -253,7 +251,7 @@ class RunHandlers(Handlers):
     async def events(self, request: Request) -> Response:
         """Follow a thread's events."""
         caller, thread = principal_of(request), thread_of_path(request)
-        async with self._engine.session(caller.user, thread, reveals_foreign=True) as session:
+        async with self._thread(request) as session:
             idle_limit_s = parse_query_number(request.query_params, "idle_limit", wire.IDLE_DEFAULT, wire.IDLE_HIGHEST)
             only, after = _run_in_query(request), _last_event_id(request)
             row = None if only is None else await self._find_run(session, thread, only)
@@ -282,6 +280,10 @@ class RunHandlers(Handlers):
         seq = min(after.seq, session.durable_cursor.seq)
         run_start = await self._engine.history.run_start_before(session, seq, only_active=True)
         return Cursor(run_start - 1 if run_start else seq)
+
+    def _thread(self, request: Request) -> SessionLease:
+        """The thread in a request's path, in `async with`. Raises Problem, SessionNotFound or Forbidden."""
+        return self._engine.session(principal_of(request).user, thread_of_path(request), reveals_foreign=True)
 
     async def _find_run(self, session: SessionView, thread: SessionId, name: str) -> RunLocation:
         """A run by its client's id, over this service or the standard endpoint, or by its task's id."""
