@@ -4,13 +4,13 @@ The store records which agents have to forget a session until they have done so:
 agent loses it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import datetime
 
 import structlog
 
 from dragoman.core import admission
-from dragoman.core.agent import Agent, KeepsSessionData
+from dragoman.core.agent import KeepsSessionData
 from dragoman.core.ids import SessionId, UserId
 from dragoman.core.refusals import SessionBusy, SessionNotFound
 from dragoman.engine.cluster.cluster import Cluster
@@ -18,6 +18,7 @@ from dragoman.engine.cluster.single_server import SingleServer
 from dragoman.engine.runs.write_access import WriteAccess
 from dragoman.engine.services.attachments import Attachments
 from dragoman.engine.services.audit import AuditLog
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.engine.sessions.registry import SessionRegistry
 from dragoman.ports.environment import Clock
@@ -37,8 +38,7 @@ class Deletion:
         cluster: the other servers on the store.
         attachments: their large contents.
         clock: decides which have expired.
-        agents: the names of the agents of this server.
-        find_agent: one of them by its name.
+        agents: those that have to forget sessions.
         audit: records deletions of sessions that users see in lists.
     """
 
@@ -52,8 +52,7 @@ class Deletion:
         cluster: Cluster | SingleServer,
         attachments: Attachments,
         clock: Clock,
-        agents: Collection[str],
-        find_agent: Callable[[str], Agent | None],
+        agents: ServedAgents,
         audit: AuditLog | None,
     ) -> None:
         self._store = store
@@ -64,7 +63,6 @@ class Deletion:
         self._attachments = attachments
         self._clock = clock
         self._agents = agents
-        self._find_agent = find_agent
         self._audit = audit
 
     async def resume(self) -> None:
@@ -98,7 +96,7 @@ class Deletion:
         if await self._index.find_owner(session_id) != owner:
             raise SessionNotFound
         await self._attachments.delete_for_session(session_id, owner)
-        await self._delete_stored(session_id, self._agents)
+        await self._delete_stored(session_id, self._agents.by_name)
         self._notify(session_id, owner)
         await self._record(session_id, owner)
 
@@ -130,7 +128,7 @@ class Deletion:
         """
         forgetting = []
         for name in agents:
-            agent = self._find_agent(name)
+            agent = self._agents.find(name)
             if agent is None or isinstance(agent, KeepsSessionData):
                 forgetting.append(name)
         await self._store.delete(session_id, forgetting)
@@ -138,7 +136,7 @@ class Deletion:
             await self._forget(session_id, name)
 
     async def _forget(self, session_id: SessionId, name: str) -> None:
-        agent = self._find_agent(name)
+        agent = self._agents.find(name)
         if agent is None:
             return
         if isinstance(agent, KeepsSessionData):

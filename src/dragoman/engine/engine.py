@@ -43,6 +43,7 @@ from dragoman.engine.services.audit import AuditLog
 from dragoman.engine.services.idempotency import Idempotency, IdempotencyKey, KeyReservation
 from dragoman.engine.services.memories import MemoryService
 from dragoman.engine.services.profiles import ProfileService
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.branches import Branches
 from dragoman.engine.sessions.group_commit import GroupCommitter
@@ -105,7 +106,7 @@ class Engine:
         audit: AuditLog | None = None,
         budgets: TokenBudgets | None = None,
     ) -> None:
-        self.agents = dict(agents)
+        self._agents = served = ServedAgents(agents)
         self.default_agent = default_agent
         self.index = index
         self.clock = clock
@@ -114,7 +115,6 @@ class Engine:
         self.is_draining = False
         self._log = log
         self._cipher = cipher
-        self._names = {alias: name for name, agent in agents.items() for alias in agent.spec.aliases}
         self.cluster: Cluster | SingleServer = (
             SingleServer(log, index) if cluster_store is None else Cluster(cluster_store, log=log, bus=bus, ids=ids)
         )
@@ -126,14 +126,14 @@ class Engine:
         self.replays = Replays(find_session=self.find_session, log=log, attachments=self.attachments, ids=ids)
         self._runner = Runner(
             setup=LoopSetup(
-                find_agent=self._find_agent,
+                agents=served,
                 decrypt_secret=cipher.decrypt,
                 replays=self.replays,
                 kept_values=lambda live: KeptValues(log, live, options.keep),
                 memories=memories,
                 budgets=budgets,
             ),
-            find_agent=self._find_agent,
+            agents=served,
             history=self.history,
             attachments=self.attachments,
             ids=ids,
@@ -150,7 +150,7 @@ class Engine:
             self.cluster,
             max_sessions=options.sessions_in_memory,
             take_over=self._runner.take_over,
-            is_served=lambda name: self._find_agent(name) is not None,
+            is_served=lambda name: served.find(name) is not None,
         )
         self._lookup = SessionLookup(self._sessions, index, is_shared=self.cluster.is_shared)
         self._readers = ReaderRegistry(options.heartbeat_interval_s)
@@ -167,8 +167,7 @@ class Engine:
             cluster=self.cluster,
             attachments=self.attachments,
             clock=clock,
-            agents=self.agents,
-            find_agent=self._find_agent,
+            agents=served,
             audit=audit,
         )
         self._creation = Creation(
@@ -199,7 +198,7 @@ class Engine:
         )
         self.cluster.connect(
             self._sessions,
-            agents=(*self.agents, *self._names),
+            agents=served.names_and_aliases(),
             take_over=self._runner.take_over,
             perform=self._write_access.perform,
         )
@@ -251,23 +250,25 @@ class Engine:
 
     # --- agents ---------------------------------------------------------------------------------------------------
 
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents of this server by name."""
+        return self._agents.by_name
+
     def agent(self, name: str) -> Agent:
         """The agent with a name or an alias. Raises AgentNotFound."""
-        agent = self._find_agent(name)
+        agent = self._agents.find(name)
         if agent is None:
             raise AgentNotFound(name, self.agents)
         return agent
 
-    def _find_agent(self, name: str) -> Agent | None:
-        return self.agents.get(self._names.get(name, name))
-
     def find_spec(self, name: str) -> AgentSpec | None:
         """The declaration of an agent; None if it is not served here."""
-        return None if (agent := self._find_agent(name)) is None else agent.spec
+        return None if (agent := self._agents.find(name)) is None else agent.spec
 
     def agent_for(self, session: SessionView) -> Agent:
         """The agent of a session. Raises AgentNotServed if it is no longer served."""
-        if (agent := self._find_agent(session.state.agent)) is None:
+        if (agent := self._agents.find(session.state.agent)) is None:
             raise AgentNotServed(session.state.agent)
         return agent
 

@@ -13,6 +13,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.runs.replays import Replays, is_replay
 from dragoman.engine.runs.run_context import LoopRun, LoopServices
 from dragoman.engine.services.memories import MemoryService, MemoryTool
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.engine.sessions.kept_values import KeptValues
 from dragoman.engine.sessions.live_session import LiveSession
@@ -24,14 +25,14 @@ class LoopSetup:
     def __init__(
         self,
         *,
-        find_agent: Callable[[str], Agent | None],
+        agents: ServedAgents,
         decrypt_secret: Callable[[str], str],
         replays: Replays,
         kept_values: Callable[[LiveSession], KeptValues],
         memories: MemoryService | None,
         budgets: TokenBudgets | None,
     ) -> None:
-        self._find_agent = find_agent
+        self._agents = agents
         self._decrypt_secret = decrypt_secret
         self._replays = replays
         self._kept_values = kept_values
@@ -44,7 +45,7 @@ class LoopSetup:
         Raises:
             AgentError: the agent is no longer served.
         """
-        agent = self._find_agent(live.state.agent)
+        agent = self._agents.find(live.state.agent)
         if agent is None:
             raise AgentError("agent_gone", f"agent {live.state.agent!r} is no longer served")
         is_live = not is_replay(live.state)

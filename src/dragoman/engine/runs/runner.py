@@ -1,7 +1,6 @@
 """Runs: starting, executing, stopping and parking them, and recovering them after a crash."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
@@ -41,6 +40,7 @@ from dragoman.engine.runs.replays import is_replay
 from dragoman.engine.runs.run_context import LoopRun, LoopServices, StepLimitReached
 from dragoman.engine.runs.time_limits import TimeLimits
 from dragoman.engine.services.attachments import Attachments
+from dragoman.engine.services.served_agents import ServedAgents
 from dragoman.engine.sessions.history import History
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.environment import Ids
@@ -62,7 +62,7 @@ class Runner:
         self,
         *,
         setup: LoopSetup,
-        find_agent: Callable[[str], Agent | None],
+        agents: ServedAgents,
         history: History,
         attachments: Attachments,
         ids: Ids,
@@ -73,7 +73,7 @@ class Runner:
         shows_model_errors: bool,
     ) -> None:
         self._setup = setup
-        self._find_agent = find_agent
+        self._agents = agents
         self._history = history
         self._ids = ids
         self._timeout_s = timeout_s
@@ -129,7 +129,7 @@ class Runner:
         A run of an agent that is not served here waits for a server that serves it. That of a passing session ends:
         nobody waits for its answer any more.
         """
-        run, agent = live.state.run, self._find_agent(live.state.agent)
+        run, agent = live.state.run, self._agents.find(live.state.agent)
         is_over = is_replay(live.state) or live.state.settings.is_passing
         if agent is None and not is_over:
             log.warning("run waits for its agent", session_id=live.state.session_id, agent=live.state.agent)

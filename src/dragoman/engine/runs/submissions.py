@@ -9,7 +9,7 @@ Requests are checked before anything is stored, and again once this server may w
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -51,6 +51,16 @@ class SubmitResult(msgspec.Struct, frozen=True):
     run_id: RunId | None
     seq: int
     is_queued: bool = False
+
+
+class _Submission(NamedTuple):
+    """A request that was checked without the session's state."""
+
+    spec: AgentSpec
+    request: Submit
+    change: SettingsChange
+    by: UserId
+    idempotency_key: IdempotencyKey | None
 
 
 class Submissions:
@@ -107,44 +117,41 @@ class Submissions:
             check_answer(spec, answer, self._limits)
         await self._run_limit.require_tokens(live.state.owner, request.metadata.key_id)
         with await self._run_limit.reserve(live.state.owner):
-            return await self._accept(live, spec, request, change, by, busy, idempotency_key, before_seq, hidden_before)
+            submission = _Submission(spec, request, change, by, idempotency_key)
+            return await self._accept(live, submission, busy, before_seq, hidden_before)
 
     async def _accept(
         self,
         live: LiveSession,
-        spec: AgentSpec,
-        request: Submit,
-        change: SettingsChange,
-        by: UserId,
+        submission: _Submission,
         busy: BusyPolicy,
-        idempotency_key: IdempotencyKey | None,
         before_seq: int | None,
         hidden_before: Sequence[tuple[int, int]] | None,
     ) -> SubmitResult:
+        request = submission.request
         may_wait = busy != "refuse" and bool(request.messages) and not request.answers
         async with self._write_access.acquire(live):
             if admission.is_busy(live.state) and not may_wait:
                 raise SessionBusy
             if self._attachments.has_large_content(*request.messages, *request.answers):
                 if not admission.is_busy(live.state):
-                    await self._admit(live, spec, request, change, by)  # a refused request stores nothing
-                request = await self._store_attachments(live, request)
+                    await self._admit(live, submission)  # a refused request stores nothing
+                submission = submission._replace(request=await self._store_attachments(live, request))
             while may_wait and admission.is_busy(live.state):
                 if busy == "queue":
-                    queued = admission.queue_run(live.state, spec, request, change, self._ids.new, self._limits)
-                    submitted = await self._enqueue(live, queued, idempotency_key)
+                    submitted = await self._enqueue(live, submission)
                     if submitted is not None:
                         return submitted
                 else:
                     await self._write_access.stop(live, None)  # and again if another run started meanwhile
                 await self._write_access.claim(live)
             if before_seq is not None:
-                await self._admit(live, spec, request, change, by)  # a refused request must not change the history
+                await self._admit(live, submission)  # a refused request must not change the history
                 await self._branches.rewind(live, before_seq, hidden_before)
             while True:
-                admitted = await self._admit(live, spec, request, change, by)
+                admitted = await self._admit(live, submission)
                 if self._write_access.may_write(live):
-                    return self._append(live, admitted, idempotency_key)
+                    return self._append(live, admitted, submission.idempotency_key)
                 await self._write_access.claim(live)
                 if admission.is_busy(live.state):
                     raise SessionBusy
@@ -166,22 +173,21 @@ class Submissions:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    async def _enqueue(
-        self, live: LiveSession, queued: admission.Admission, idempotency_key: IdempotencyKey | None
-    ) -> SubmitResult | None:
+    async def _enqueue(self, live: LiveSession, submission: _Submission) -> SubmitResult | None:
         """Queue a run after the active one; None if there is none any more."""
+        spec, request, change, _, key = submission
+        queued = admission.queue_run(live.state, spec, request, change, self._ids.new, self._limits)
         if not live.is_remote:
-            return self._append(live, queued, idempotency_key)
+            return self._append(live, queued, key)
         (event,) = queued.events
         assert isinstance(event, RunQueued), "it was queued"
-        record = self._idempotency.make_record(live.state.owner, idempotency_key, live.state.session_id, event.run_id)
+        record = self._idempotency.make_record(live.state.owner, key, live.state.session_id, event.run_id)
         seq = await self._write_access.enqueue(live, event, record)
         return None if seq is None else SubmitResult(event.run_id, seq, is_queued=True)
 
-    async def _admit(
-        self, live: LiveSession, spec: AgentSpec, request: Submit, change: SettingsChange, by: UserId
-    ) -> admission.Admission:
+    async def _admit(self, live: LiveSession, submission: _Submission) -> admission.Admission:
         """Check the request against the current state. This waits only if an answer names a call that is not open."""
+        spec, request, change, by, _ = submission
         answerable = live.state.answerable_calls() if request.answers else {}
         first = request.answers[: len(answerable) + 1]  # if there are more answers than calls, one of these is wrong
         unknown = [each.call_id for each in first if each.call_id not in answerable]
