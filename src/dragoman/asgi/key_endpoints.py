@@ -53,7 +53,7 @@ class KeyHandlers(Handlers):
         self._keys = keys
 
     @endpoint("GET", "/keys", scope="admin")
-    async def list_all(self, _: Request) -> KeyList:
+    async def list_all(self) -> KeyList:
         """API keys of all users.
 
         With their token budgets, masked. Needs the scope `admin`.
@@ -61,7 +61,7 @@ class KeyHandlers(Handlers):
         return KeyList([_to_info(key) for key in self._keys.all()])
 
     @endpoint("PATCH", "/keys/{key}", scope="admin", body=LimitChange, example={"tokens_per_month": 5_000_000})
-    async def limit(self, request: Request) -> KeyInfo:
+    async def limit(self, request: Request, key: str) -> KeyInfo:
         """Change a key's token budgets.
 
         From the next step of its runs on. Needs the scope `admin`.
@@ -69,11 +69,10 @@ class KeyHandlers(Handlers):
         change = decode_body(_DECODER, await read_json_body(request, MAX_BODY_BYTES))
         if change.tokens_per_day is None and change.tokens_per_month is None:
             raise Invalid("expected tokens_per_day or tokens_per_month")
-        key_id = request.path_params["key"]
-        if all(key.key_id != key_id for key in self._keys.all()):
+        if all(each.key_id != key for each in self._keys.all()):
             raise NotFound("there is no such key: GET /keys lists their ids")
         limits = {"per_day": change.tokens_per_day, "per_month": change.tokens_per_month}
-        return _to_info(await self._keys.limit(key_id, **limits))
+        return _to_info(await self._keys.limit(KeyId(key), **limits))
 
 
 def _to_info(key: ApiKey) -> KeyInfo:

@@ -14,11 +14,11 @@ from dragoman.asgi.security import Receive, Send
 from dragoman.asgi.user_endpoints import BudgetInfo, to_budget_info
 from dragoman.core.audit import AuditEntry
 from dragoman.core.content import JsonObject
+from dragoman.core.principal import Principal
 from dragoman.engine.instrumentation import metrics
 from dragoman.engine.services.audit import MAX_PAGE, AuditLog
 from dragoman.engine.services.token_budgets import TokenBudgets
 from dragoman.protocols.kit import router
-from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
@@ -85,7 +85,7 @@ class OpsHandlers(Handlers):
         return [Route("/docs", self.docs), Route("/docs/", self.redirect_to_docs)]
 
     @endpoint("GET", "/healthz", is_open=True)
-    async def healthz(self, _: Request) -> Status:
+    async def healthz(self) -> Status:
         """Liveness.
 
         200: the process is alive and its event loop runs.
@@ -93,7 +93,7 @@ class OpsHandlers(Handlers):
         return {"status": "ok"}
 
     @endpoint("GET", "/readyz", is_open=True, other={503: ResponseSpec(description="the status", body=Status)})
-    async def readyz(self, _: Request) -> Status | Response:
+    async def readyz(self) -> Status | Response:
         """Readiness.
 
         503 while the server starts or stops, and while its store accepts no writes.
@@ -103,7 +103,7 @@ class OpsHandlers(Handlers):
         return status if state == "ready" else json_response(status, 503, {"retry-after": "1"})
 
     @endpoint("GET", "/metrics", scope="admin", media_type="text/plain")
-    async def metrics(self, _: Request) -> Response:
+    async def metrics(self) -> Response:
         """Metrics, for Prometheus.
 
         Needs a key with the scope `admin`, unless the server listens on a loopback address only.
@@ -121,30 +121,28 @@ class OpsHandlers(Handlers):
             query("action", "Only entries of this action."),
         ),
     )
-    async def audit(self, request: Request) -> AuditPage:
+    async def audit(self, query: Mapping[str, str]) -> AuditPage:
         """Audit log.
 
         Newest entries first. Needs the scope `admin`.
         """
-        given = request.query_params
-        limit = parse_query_number(given, "limit", 100, MAX_PAGE)
+        limit = parse_query_number(query, "limit", 100, MAX_PAGE)
         entries = await self._audit.page(
-            before=given.get("before"), limit=limit, user=given.get("user"), action=given.get("action")
+            before=query.get("before"), limit=limit, user=query.get("user"), action=query.get("action")
         )
         return AuditPage(entries)
 
     @endpoint("GET", "/usage")
-    async def usage(self, request: Request) -> Usage:
+    async def usage(self, principal: Principal) -> Usage:
         """Token budgets.
 
         What you and your key may use in the current day and month, and what is left of it.
         """
-        principal = principal_of(request)
         budgets = await self._budgets.current(principal.user, principal.key_id)
         return Usage([to_budget_info(each) for each in budgets])
 
     @endpoint("GET", "/openapi.json", is_open=True, returns="OpenAPI 3.1")
-    async def openapi(self, _: Request) -> JsonObject:
+    async def openapi(self) -> JsonObject:
         """This document."""
         return self._openapi_document
 

@@ -1,5 +1,6 @@
 """Users for admins: all users with their token budgets, which can be changed."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -79,18 +80,17 @@ class UserHandlers(Handlers):
             query("after", "The last user of the previous page."),
         ),
     )
-    async def list_all(self, request: Request) -> UserList:
+    async def list_all(self, query: Mapping[str, str]) -> UserList:
         """Token budgets of all users.
 
         Of those who have an API key or a profile, by name, without the budgets of their keys. Needs the scope `admin`.
         """
-        given = request.query_params
-        limit, after = parse_query_number(given, "limit", 100, MAX_PAGE), given.get("after")
+        limit, after = parse_query_number(query, "limit", 100, MAX_PAGE), query.get("after")
         users = sorted(each for each in self._known_users() if after is None or each > after)[:limit]
         return UserList(await self._describe(users))
 
     @endpoint("PATCH", "/users/{user:path}", scope="admin", body=LimitChange, example={"tokens_per_month": 5_000_000})
-    async def limit(self, request: Request) -> UserInfo:
+    async def limit(self, request: Request, user: UserId) -> UserInfo:
         """Change a user's token budgets.
 
         From the next step of their runs on. Needs the scope `admin`.
@@ -99,7 +99,6 @@ class UserHandlers(Handlers):
         limits = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not msgspec.UNSET}
         if not limits:
             raise Invalid("expected tokens_per_day or tokens_per_month")
-        user = UserId(request.path_params["user"])
         if user not in self._known_users():
             raise NotFound("there is no such user: GET /users lists those who have an API key or a profile")
         await self._profiles.change(user, **limits)

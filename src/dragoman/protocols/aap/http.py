@@ -4,6 +4,7 @@ The order of the checks is fixed (section 4): key, path and method, session, con
 capabilities and names, a running turn, call ids.
 """
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
@@ -89,7 +90,7 @@ class _Handlers(Handlers):
     # --- agents and sessions --------------------------------------------------------------------------------------
 
     @endpoint("GET", "/meta")
-    async def meta(self, request: Request) -> wire.Meta:
+    async def meta(self) -> wire.Meta:
         """List the agents."""
         agents = tuple(translate.agent_info(agent.spec) for agent in self._engine.agents.values())
         return wire.Meta(version=3, agents=agents)
@@ -103,14 +104,14 @@ class _Handlers(Handlers):
         parameters=(IDEMPOTENCY_KEY,),
         errors=_TURN_ERRORS,
     )
-    async def post_sessions(self, request: Request) -> wire.PostSessionsResponse | Response:
+    async def post_sessions(self, request: Request, principal: Principal) -> wire.PostSessionsResponse | Response:
         """Create a session.
 
         Stores it, with a history if one is given. Runs nothing.
         """
         raw = await read_json_body(request, self._options.body_limit)
         create = translate.create_from(wire.decode_session(raw), self._engine.ids.new)
-        owner, key = principal_of(request).user, idempotency_key(request, raw, "aap")
+        owner, key = principal.user, idempotency_key(request, raw, "aap")
         async with nullcontext() if key is None else self._engine.reserve_key(owner, key) as earlier:
             if earlier is not None:
                 session_id = earlier.session_id
@@ -127,12 +128,11 @@ class _Handlers(Handlers):
             query("limit", f"1 to {MAX_PAGE_SIZE}; {DEFAULT_PAGE_SIZE} by default.", int),
         ),
     )
-    async def sessions(self, request: Request) -> wire.Sessions:
+    async def sessions(self, principal: Principal, query: Mapping[str, str]) -> wire.Sessions:
         """List the caller's sessions, newest first."""
-        query = request.query_params
         limit = parse_query_number(query, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-        after, owner = query.get("after"), principal_of(request).user
-        infos, following = await session_page(self._engine, owner, after, limit, self._session_info)
+        after = query.get("after")
+        infos, following = await session_page(self._engine, principal.user, after, limit, self._session_info)
         return wire.Sessions(sessions=infos, next=following)
 
     def _session_info(self, state: SessionState) -> wire.SessionInfo:
@@ -147,9 +147,9 @@ class _Handlers(Handlers):
             return info
 
     @endpoint("DELETE", "/sessions/{session}", returns="The session is gone; a running turn was stopped.")
-    async def delete(self, request: Request) -> None:
+    async def delete(self, principal: Principal, session: str) -> None:
         """Delete a session and everything in it."""
-        await self._engine.delete_by_name(principal_of(request).user, request.path_params["session"])
+        await self._engine.delete_by_name(principal.user, session)
 
     @endpoint(
         "GET",
@@ -163,10 +163,10 @@ class _Handlers(Handlers):
             ),
         ),
     )
-    async def history(self, request: Request) -> wire.History:
+    async def history(self, request: Request, query: Mapping[str, str]) -> wire.History:
         """Get a session's messages."""
         async with self._session(request) as session:
-            kind = request.query_params.get("type")
+            kind = query.get("type")
             if kind not in ("full", "compacted"):
                 raise InvalidHistoryType
             spec = self._engine.spec_for(session)
@@ -195,7 +195,7 @@ class _Handlers(Handlers):
         streams="`delta` and `message` mode: server-sent events from `turn_start` to `turn_stop`.",
         errors=_TURN_ERRORS,
     )
-    async def post_turn(self, request: Request) -> wire.TurnResponse | Response:
+    async def post_turn(self, request: Request, principal: Principal) -> wire.TurnResponse | Response:
         """Send messages or answers, and get the agent's turn.
 
         The turn continues if the client disconnects; `/events` resumes its stream.
@@ -206,12 +206,12 @@ class _Handlers(Handlers):
             mode = body.stream or "none"
             _require_mode(self._engine.agent_for(session).spec, mode)
             submit = translate.submit_from(body, session.state.agent)
-            owner, key = principal_of(request).user, idempotency_key(request, raw, "aap")
-            turn = await self._start_turn(session, submit, owner, key)
+            key = idempotency_key(request, raw, "aap")
+            turn = await self._start_turn(session, submit, principal.user, key)
             after, is_new = Cursor(turn.first_seq - 1), turn.is_new
             if mode != "none":
                 frames = TurnFrames(turn.run_id, mode)
-                return await self._streams.open(principal_of(request), session, after, frames, is_new_run=is_new)
+                return await self._streams.open(principal, session, after, frames, is_new_run=is_new)
             summary = TurnSummary(turn.run_id)
             await self._streams.read(request, session, after, summary, is_new_run=is_new)
             assert summary.answer is not None, "it was read to its end"
@@ -249,17 +249,16 @@ class _Handlers(Handlers):
         ),
         streams="Server-sent events from `turn_start` to `turn_stop`.",
     )
-    async def events(self, request: Request) -> Response:
+    async def events(self, request: Request, principal: Principal, query: Mapping[str, str]) -> Response:
         """Resume a turn's stream, or watch the session.
 
         Our extension (section 17). Without `Last-Event-ID` and `turn` it follows the session from now on.
         """
         async with self._session(request) as session:
-            mode, last_event_id = _requested_mode(request), request.headers.get("last-event-id")
+            mode, last_event_id = _requested_mode(query), request.headers.get("last-event-id")
             if mode is not None and (spec := self._engine.spec_for(session)) is not None:
                 _require_mode(spec, mode)
-            turn = request.query_params.get("turn")
-            principal = principal_of(request)
+            turn = query.get("turn")
             if last_event_id is None and turn is None:
                 active = session.state.run
                 after = Cursor(session.state.seq if active is None else active.started_seq - 1)
@@ -342,8 +341,8 @@ def _require_mode(spec: AgentSpec, mode: wire.StreamMode) -> None:
         raise UnsupportedMode(spec.name, [each for each in ("delta", "message", "none") if each in modes])
 
 
-def _requested_mode(request: Request) -> wire.StreamMode | None:
-    match request.query_params.get("stream"):
+def _requested_mode(query: Mapping[str, str]) -> wire.StreamMode | None:
+    match query.get("stream"):
         case None:
             return None
         case "delta" | "message" as mode:

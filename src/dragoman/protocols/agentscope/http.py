@@ -13,17 +13,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import InvalidCursor, NotFound, SessionNotFound
 from dragoman.core.stream import Cursor
 from dragoman.engine.deadlines import Deadlines
 from dragoman.engine.engine import Engine
-from dragoman.protocols.agentscope import inputs, wire
+from dragoman.protocols.agentscope import inputs, translate, wire
 from dragoman.protocols.agentscope.errors import ERROR_TABLE, TaskNotFound
 from dragoman.protocols.agentscope.paths import endpoints, stop_path
 from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
-from dragoman.protocols.agentscope.translate import ResponseEvents, response_id, task_state
+from dragoman.protocols.agentscope.translate import ResponseEvents, task_state
 from dragoman.protocols.kit import openapi
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all, principal_of
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query, request_header
@@ -125,24 +126,24 @@ class _Handlers(Handlers):
     # --- public pages ---------------------------------------------------------------------------------------------
 
     @endpoint("GET", "/", is_open=True)
-    async def service(self, request: Request) -> Service:
+    async def service(self) -> Service:
         """List the paths of the service."""
         return Service("Dragoman", MODE, endpoints(self._options.path))
 
     @endpoint("GET", "/health", is_open=True)
-    async def health(self, request: Request) -> dict[str, str]:
+    async def health(self) -> dict[str, str]:
         """Get the health of the service."""
         runner = "ready" if await self._state() == "ready" else "not_ready"
         return {"status": "healthy", "mode": MODE, "runner": runner}
 
     @endpoint("GET", "/readiness", is_open=True, other={503: _STATE})
-    async def readiness(self, request: Request) -> dict[str, str] | Response:
+    async def readiness(self) -> dict[str, str] | Response:
         """Get the readiness of the service."""
         state = await self._state()
         return {"status": state} if state == "ready" else _unavailable_response(state)
 
     @endpoint("GET", "/liveness", is_open=True, other={503: _STATE})
-    async def liveness(self, request: Request) -> dict[str, str] | Response:
+    async def liveness(self) -> dict[str, str] | Response:
         """Get the liveness of the service."""
         state = await self._state()
         is_alive = state not in ("starting", "draining", "drained")
@@ -159,7 +160,7 @@ class _Handlers(Handlers):
         streams=_STREAM,
         errors=_RUN_ERRORS,
     )
-    async def process(self, request: Request) -> wire.AgentResponse | Response:
+    async def process(self, request: Request, principal: Principal) -> wire.AgentResponse | Response:
         """Run an agent and get its response.
 
         The run continues if the client disconnects; its events can be replayed.
@@ -168,7 +169,7 @@ class _Handlers(Handlers):
         options = inputs.response_options(parsed.request)
         accepts_stream = "text/event-stream" in request.headers.get("accept", "").lower()
         is_stream = parsed.request.stream or accepts_stream
-        async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
+        async with self._runs.start(RunRequest(principal.user, parsed, options)) as handle:
             if not handle.is_started:
                 await handle.session.until_durable(handle.first_seq)
                 state = handle.session.state
@@ -178,7 +179,7 @@ class _Handlers(Handlers):
                     return fixed_stream(frames)
                 assert events.response is not None, "it was acknowledged"
                 return events.response
-            events, principal = await self._runs.response_events(handle), principal_of(request)
+            events = await self._runs.response_events(handle)
             after, is_new = Cursor(handle.first_seq - 1), not handle.is_existing
             if is_stream:
                 return await self._streams.open(principal, handle.session, after, events, is_new_run=is_new)
@@ -188,28 +189,27 @@ class _Handlers(Handlers):
             return events.response
 
     @endpoint("POST", "/stop", body=wire.StopRequest, example={"session_id": "s-17"})
-    async def stop(self, request: Request) -> wire.StopResponse:
+    async def stop(self, request: Request, principal: Principal) -> wire.StopResponse:
         """Cancel a running response."""
         body = wire.decode_stop(await read_json_body(request, self._options.body_limit))
-        owner = principal_of(request).user
         is_stopped = False
         with suppress(NotFound):
             if body.response_id:
-                async with self._runs.find(owner, body.response_id) as handle:
+                async with self._runs.find(principal.user, body.response_id) as handle:
                     is_stopped = await self._engine.stop_run(handle.session, handle.run_id)
             else:
-                async with self._engine.session(owner, body.session_id or "") as session:
+                async with self._engine.session(principal.user, body.session_id or "") as session:
                     is_stopped = await self._engine.stop_run(session)
         return wire.StopResponse(canceled=is_stopped)
 
     @endpoint("POST", "/process/task", body=wire.TaskRequest, example={**_EXAMPLE, "timeout": 60}, errors=_RUN_ERRORS)
-    async def submit_task(self, request: Request) -> wire.TaskSubmitted:
+    async def submit_task(self, request: Request, principal: Principal) -> wire.TaskSubmitted:
         """Run an agent in the background."""
         parsed = wire.decode_task(await read_json_body(request, self._options.body_limit))
         timeout_s = parsed.timeout_s
         deadline = None if timeout_s is None else self._engine.clock.now() + timedelta(seconds=timeout_s)
         options = inputs.response_options(parsed.request, is_task=True, deadline=deadline)
-        async with self._runs.start(RunRequest(principal_of(request).user, parsed, options)) as handle:
+        async with self._runs.start(RunRequest(principal.user, parsed, options)) as handle:
             assert handle.is_started, "a task that leaves calls open is refused"
             await handle.session.until_durable(handle.first_seq)
             if deadline is not None:
@@ -218,35 +218,34 @@ class _Handlers(Handlers):
                 task_id=handle.run_id,
                 queue=QUEUE,
                 message=f"Task {handle.run_id} submitted to queue {QUEUE}",
-                response_id=options.response_id or response_id(handle.run_id),
+                response_id=options.response_id or translate.response_id(handle.run_id),
                 session_id=options.session_id or handle.session.state.session_id,
             )
 
     # --- reading back ---------------------------------------------------------------------------------------------
 
     @endpoint("GET", "/process/task/{task_id}")
-    async def task(self, request: Request) -> wire.TaskState:
+    async def task(self, principal: Principal, task_id: str) -> wire.TaskState:
         """Get a task."""
-        task_id: str = request.path_params["task_id"]
         events = None
         with suppress(NotFound):
-            async with self._runs.find_by_run_id(principal_of(request).user, task_id) as handle:
+            async with self._runs.find_by_run_id(principal.user, task_id) as handle:
                 events = await self._runs.events_so_far(handle)
         if events is None or not events.options.is_task:
             raise TaskNotFound
         return task_state(task_id, events)
 
     @endpoint("GET", "/process/responses/{response_id}")
-    async def response(self, request: Request) -> wire.AgentResponse:
+    async def response(self, principal: Principal, response_id: str) -> wire.AgentResponse:
         """Get a response."""
-        async with self._runs.find(principal_of(request).user, request.path_params["response_id"]) as handle:
+        async with self._runs.find(principal.user, response_id) as handle:
             events = await self._runs.events_so_far(handle)
             if events.response is not None:
                 return events.response
             queued = await self._engine.history.event(handle.session, handle.first_seq)
             return wire.AgentResponse(
                 status="queued",
-                id=response_id(handle.run_id),
+                id=translate.response_id(handle.run_id),
                 created_at=int(queued.at.timestamp()),
                 session_id=handle.session.state.session_id,
                 model=handle.session.state.agent,
@@ -262,10 +261,10 @@ class _Handlers(Handlers):
         streams=_STREAM,
         errors={422: "the response has no event with this number"},
     )
-    async def response_events(self, request: Request) -> Response:
+    async def response_events(self, request: Request, principal: Principal, response_id: str) -> Response:
         """Replay a response's events and follow it."""
-        async with self._runs.find(principal_of(request).user, request.path_params["response_id"]) as handle:
-            return await self._replay(request, handle, skip=_position(request) + 1)
+        async with self._runs.find(principal.user, response_id) as handle:
+            return await self._replay(principal, handle, skip=_position(request) + 1)
 
     @endpoint(
         "GET",
@@ -273,16 +272,16 @@ class _Handlers(Handlers):
         streams=_STREAM,
         other={204: ResponseSpec(description="the session has no response")},
     )
-    async def session_events(self, request: Request) -> Response:
+    async def session_events(self, principal: Principal, session_id: str) -> Response:
         """Replay a session's latest response and follow it."""
         with suppress(SessionNotFound):
-            async with self._engine.session(principal_of(request).user, request.path_params["session_id"]) as session:
+            async with self._engine.session(principal.user, session_id) as session:
                 state = session.state
                 if state.last_run is not None:
-                    return await self._replay(request, RunHandle(session, state.last_run, state.last_run_seq))
+                    return await self._replay(principal, RunHandle(session, state.last_run, state.last_run_seq))
         return Response(status_code=204)
 
-    async def _replay(self, request: Request, handle: RunHandle, *, skip: int = 0) -> Response:
+    async def _replay(self, principal: Principal, handle: RunHandle, *, skip: int = 0) -> Response:
         """Stream a run's events from a position on, and then live."""
         events = await self._runs.response_events(handle, skip=skip)
 
@@ -294,7 +293,7 @@ class _Handlers(Handlers):
         after = Cursor(handle.first_seq - 1)
         share = (handle.run_id, handle.may_begin_with_answers, handle.session.state.agent, skip)
         return await self._streams.resume(
-            principal_of(request), handle.session, after, events, check_position=check_position, share=share
+            principal, handle.session, after, events, check_position=check_position, share=share
         )
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from dragoman.core.inputs import DisconnectPolicy
+from dragoman.core.principal import Principal
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agui import wire
 from dragoman.protocols.agui.capabilities import AgentCapabilities, capabilities_of
@@ -124,28 +125,25 @@ class _Handlers(Handlers):
         return await self._threads.connect(await self._read_request(request))
 
     @endpoint("GET", "/{agent}/capabilities")
-    async def capabilities(self, request: Request) -> AgentCapabilities:
+    async def capabilities(self, agent: str) -> AgentCapabilities:
         """Show what the agent declares."""
-        return capabilities_of(self._engine.agent(request.path_params["agent"]).spec)
+        return capabilities_of(self._engine.agent(agent).spec)
 
     @endpoint("POST", "/{agent}/stop/{thread:path}", body=wire.StopInput, example={})
-    async def stop(self, request: Request) -> StopResponse:
+    async def stop(self, request: Request, principal: Principal, agent: str, thread: str) -> StopResponse:
         """Stop a thread's run."""
         body = wire.decode_stop(await read_body(request, self._options.body_limit))
-        agent = request.path_params["agent"]
-        stopped = await self._threads.stop(principal_of(request), agent, request.path_params["thread"], body.run_id)
-        return StopResponse(stopped=stopped)
+        return StopResponse(stopped=await self._threads.stop(principal, agent, thread, body.run_id))
 
     @endpoint("GET", "/{agent}/threads/{thread:path}/events", parameters=(LAST_EVENT_ID,), streams=_STREAM)
-    async def events(self, request: Request) -> Response:
+    async def events(self, request: Request, principal: Principal, agent: str, thread: str) -> Response:
         """Stream the events of all runs of a thread, past and future.
 
         An addition to the protocol: a plain log of events that includes what the application sent.
         """
-        agent = request.path_params["agent"]
         last_id = request.headers.get("last-event-id")
         position = None if last_id is None else parse_position(last_id)
-        return await self._threads.events(principal_of(request), agent, request.path_params["thread"], position)
+        return await self._threads.events(principal, agent, thread, position)
 
     async def _read_request(self, request: Request) -> RunRequest:
         raw = await read_json_body(request, self._options.body_limit)

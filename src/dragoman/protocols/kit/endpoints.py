@@ -2,15 +2,17 @@
 
     class SessionHandlers(Handlers):
         @endpoint("POST", "/sessions", body=PostSessions, example={"agent": "assistant"}, status=201)
-        async def create(self, request: Request) -> PostSessionsResponse: ...
+        async def create(self, request: Request, principal: Principal) -> PostSessionsResponse: ...
 
-The first paragraph of a handler's docstring is the summary in the document, the second one the description. The type
+The parameters of a handler say what it needs: `request`, `principal`, `query`, and the variables of its path. The first
+paragraph of a handler's docstring is the summary in the document, the second one the description. The type
 that it returns is the body of a success; what it returns is encoded as JSON, unless it is a `Response`.
 """
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import UnionType
 from typing import Any, NamedTuple, TypeVar, get_args
 
@@ -113,11 +115,31 @@ class Handlers:
 
     def bind(self, declared: Endpoint, handler: Callable[..., Awaitable[object]]) -> Handler:
         """The function that answers a request with a handler."""
+        needed = needed_by(handler)
 
         async def respond(request: Request) -> Response:
-            return declared.to_response(await handler(self, request))
+            return declared.to_response(await handler(self, **{name: get(request) for name, get in needed}))
 
         return respond
+
+
+_SOURCES: Mapping[str, Callable[[Request], object]] = {
+    "request": lambda request: request,
+    "principal": lambda request: request.scope["principal"],
+    "query": lambda request: request.query_params,
+}
+
+
+def needed_by(
+    handler: Callable[..., Awaitable[object]], besides: Collection[str] = ()
+) -> list[tuple[str, Callable[[Request], object]]]:
+    """The parameters of a handler, each with the function that gets it from a request; without those `besides`."""
+    names = [name for name in handler.__annotations__ if name != "return" and name not in besides]
+    return [(name, _SOURCES.get(name) or partial(_path_variable, name)) for name in names]
+
+
+def _path_variable(name: str, request: Request) -> object:
+    return request.path_params[name]
 
 
 # --- the OpenAPI document ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.ids import SessionId, UserId
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import Forbidden, Invalid, SessionNotFound
 from dragoman.core.upload_links import LIFETIME_S, Links
 from dragoman.core.uploads import BUCKET, EXTENSIONS, is_path_of, mime_type_of, sniff_image_type, wav_data_size
@@ -19,7 +20,6 @@ from dragoman.ports.models import Transcriber, TranscriptionFailed
 from dragoman.protocols.agui.run_service import wire
 from dragoman.protocols.agui.run_service.errors import FOREIGN_OWNER_MESSAGE, Problem, parse_thread
 from dragoman.protocols.agui.run_service.rules import RUN_ID_LIMIT
-from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import read_body
 from dragoman.protocols.kit.endpoints import Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
@@ -45,9 +45,9 @@ log = structlog.get_logger(__name__)
 _OBJECT_PATH = query("path", "The path that the upload returned.", is_required=True)
 
 
-def require_query(request: Request, name: str) -> str:
+def require_query(query: Mapping[str, str], name: str) -> str:
     """A parameter of the query. Raises Invalid if it is missing or empty."""
-    value = request.query_params.get(name)
+    value = query.get(name)
     if not value:
         raise Invalid(f"the parameter {name} is required")
     return value
@@ -106,12 +106,12 @@ class Files(Handlers):
         status=201,
         errors={413: "The file is too large.", 415: "The file is not an image, or not of its declared type."},
     )
-    async def upload(self, request: Request) -> wire.StoredObject:
+    async def upload(self, request: Request, principal: Principal) -> wire.StoredObject:
         """Upload an image.
 
         A form with one file in the field `file`, and optionally `threadId` and `runId`.
         """
-        owner = principal_of(request).user
+        owner = principal.user
         try:
             parts = await read_form_body(request)
         except BodyTooLarge:
@@ -140,24 +140,24 @@ class Files(Handlers):
         return self._stored_object(request, path)
 
     @endpoint("GET", "/attachments")
-    async def list_uploads(self, request: Request) -> wire.StoredObjectPage:
+    async def list_uploads(self, request: Request, principal: Principal) -> wire.StoredObjectPage:
         """List your images, newest first.
 
         At most 500. An addition to the protocol.
         """
-        owner = principal_of(request).user
+        owner = principal.user
         paths = [path for path in await self._uploads.paths_of_owner(owner) if is_path_of(owner, path)]
         return wire.StoredObjectPage([self._stored_object(request, path) for path in paths[:LIST_LIMIT]])
 
     @endpoint("DELETE", "/attachments", parameters=(_OBJECT_PATH,))
-    async def remove(self, request: Request) -> None:
+    async def remove(self, principal: Principal, query: Mapping[str, str]) -> None:
         """Delete an image.
 
         Messages with the image show nothing in its place. Succeeds also if it is gone already. An addition to the
         protocol.
         """
-        path = require_query(request, "path")
-        if not is_path_of(principal_of(request).user, path):
+        path = require_query(query, "path")
+        if not is_path_of(principal.user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
         await self._uploads.remove(path)
 
@@ -173,12 +173,12 @@ class Files(Handlers):
         "/attachments/signed-url",
         parameters=(query("bucket", "The bucket that the upload returned.", is_required=True), _OBJECT_PATH),
     )
-    async def signed_url(self, request: Request) -> wire.SignedUrl:
+    async def signed_url(self, request: Request, principal: Principal, query: Mapping[str, str]) -> wire.SignedUrl:
         """Make a new link to an image."""
-        bucket, path = require_query(request, "bucket"), require_query(request, "path")
+        bucket, path = require_query(query, "bucket"), require_query(query, "path")
         if bucket != BUCKET:
             raise Forbidden(f"there is no such bucket: it is {BUCKET!r}")
-        if not is_path_of(principal_of(request).user, path):
+        if not is_path_of(principal.user, path):
             raise Forbidden(FOREIGN_OWNER_MESSAGE)
         return wire.SignedUrl(bucket=BUCKET, path=path, url=self.link(request, path))
 

@@ -3,6 +3,7 @@
 Source: seed 002; the run service's specification, A.1, A.2, A.6, A.7; shared rules, 2, 3, 6.
 """
 
+from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from dragoman.core.ids import UserId
+from dragoman.core.principal import Principal
 from dragoman.core.refusals import Invalid, InvalidCursor, SessionNotFound
 from dragoman.core.time_zones import is_zone
 from dragoman.core.upload_links import CONTENT_PATH
@@ -20,9 +22,9 @@ from dragoman.engine.session_days import newest_day
 from dragoman.protocols.agui.run_service import rules, wire
 from dragoman.protocols.agui.run_service.errors import ERRORS, MEDIA_TYPE, ProblemBody, parse_thread, problem_body
 from dragoman.protocols.agui.run_service.files import Files
-from dragoman.protocols.agui.run_service.runs import RunHandlers, thread_of_path
+from dragoman.protocols.agui.run_service.runs import RunHandlers
 from dragoman.protocols.agui.run_service.translate import history_message, thread_info
-from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, principal_of
+from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint, query
@@ -78,22 +80,21 @@ class _Handlers(Handlers):
             query("timezone", "The IANA zone of the days, or `profile` for that of your profile. UTC by default."),
         ),
     )
-    async def history(self, request: Request) -> wire.History:
+    async def history(self, request: Request, principal: Principal, query: Mapping[str, str]) -> wire.History:
         """Read one day of a thread."""
-        caller, query = principal_of(request), request.query_params
         before = None if "before" not in query else wire.parse_day(query["before"])
         if before is None and "before" in query:
             raise Invalid("before must be a date such as 2026-03-15")
-        zone = self._zone_of_days(caller.user, query.get("timezone", "UTC"))
+        zone = self._zone_of_days(principal.user, query.get("timezone", "UTC"))
         named = query.get("threadId", query.get("thread_id"))
         if named is not None:
             thread = parse_thread(named)
         else:
-            newest = await self._engine.page(caller.user, None, 1)
+            newest = await self._engine.page(principal.user, None, 1)
             if not newest:
                 return wire.History(thread_id=None, day=None, has_more=False, messages=())
             thread = newest[0].session_id
-        async with self._engine.session(caller.user, thread, reveals_foreign=True) as session:
+        async with self._engine.session(principal.user, thread, reveals_foreign=True) as session:
             day, has_more, entries = await newest_day(self._engine, session, before, zone)
             messages = [history_message(each, lambda path: self._files.link(request, path)) for each in entries]
             thread_id = session.state.session_id
@@ -114,32 +115,32 @@ class _Handlers(Handlers):
             query("after", "The `next` of the page before."),
         ),
     )
-    async def threads(self, request: Request) -> wire.ThreadPage:
+    async def threads(self, principal: Principal, query: Mapping[str, str]) -> wire.ThreadPage:
         """List your threads, newest first, whichever protocol created them."""
-        query = request.query_params
         limit = parse_query_number(query, "limit", wire.PAGE_DEFAULT, wire.PAGE_HIGHEST)
-        owner, after = principal_of(request).user, query.get("after")
         try:
-            threads, following = await session_page(self._engine, owner, after, limit, thread_info)
+            threads, following = await session_page(
+                self._engine, principal.user, query.get("after"), limit, thread_info
+            )
         except InvalidCursor as error:
             raise Invalid(str(error)) from error
         return wire.ThreadPage(threads=threads, next=following)
 
     @endpoint("DELETE", "/sessions/{thread_id}")
-    async def delete(self, request: Request) -> None:
+    async def delete(self, principal: Principal, thread_id: str) -> None:
         """Delete a thread and everything in it."""
-        caller, thread = principal_of(request), thread_of_path(request)
+        thread = parse_thread(thread_id)
         try:
-            await self._engine.delete_by_name(caller.user, thread, reveals_foreign=True)
+            await self._engine.delete_by_name(principal.user, thread, reveals_foreign=True)
         except SessionNotFound:  # images may have been uploaded for a thread that never was
-            await self._files.forget(caller.user, thread)
+            await self._files.forget(principal.user, thread)
 
     # --- files and the profile ------------------------------------------------------------------------------------
 
     @endpoint("GET", "/profile")
-    async def profile(self, request: Request) -> wire.ProfileResponse:
+    async def profile(self, principal: Principal) -> wire.ProfileResponse:
         """Show your settings for all agents."""
-        profile = self._profiles.for_user(principal_of(request).user)
+        profile = self._profiles.for_user(principal.user)
         settings = wire.ProfileSettings(timezone=profile.time_zone, locale=profile.locale)
         return wire.ProfileResponse(user_id=profile.user, settings=settings)
 
@@ -149,13 +150,13 @@ class _Handlers(Handlers):
         body=wire.ProfileChange,
         example={"settings": {"timezone": "Europe/Berlin", "locale": "de"}},
     )
-    async def change_profile(self, request: Request) -> wire.ProfileResponse:
+    async def change_profile(self, request: Request, principal: Principal) -> wire.ProfileResponse:
         """Set your time zone or locale."""
         given = wire.decode_profile(await read_json_body(request, rules.BODY_LIMIT)).settings
         settings = {"time_zone": given.timezone, "locale": given.locale}
         changed = {name: value for name, value in settings.items() if value is not msgspec.UNSET}
-        await self._profiles.change(principal_of(request).user, **changed)
-        return await self.profile(request)
+        await self._profiles.change(principal.user, **changed)
+        return await self.profile(principal)
 
 
 OPENAPI_ROUTES = ApiDescription(

@@ -1,10 +1,9 @@
-"""Declares Blade's REST handlers: as in `kit.endpoints`, but a handler's parameters say what it needs.
+"""Declares Blade's REST handlers: as in `kit.endpoints`, with a body and a session as further parameters.
 
     @endpoint("POST", "/sessions/{session}/rewind", access="owner")
     async def rewind(self, session: SessionView, body: CheckpointRequest) -> RewindResult: ...
 
-They are `principal`, `query`, `request`, `body` (JSON, decoded as its type), `session` (the one that the path names,
-leased as `access` says) and the variables of the path.
+`body` is the request's JSON, decoded as its type, and `session` the one that the path names, leased as `access` says.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +20,7 @@ from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import decode_body
-from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, declare, query
+from dragoman.protocols.kit.endpoints import ApiDescription, Endpoint, Handlers, declare, needed_by, query
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.router import Handler
 
@@ -78,7 +77,7 @@ def endpoint(method: openapi.Method, path: str, **options: Any) -> Callable[[F],
 
 
 class BladeHandlers(Handlers):
-    """Base of the handlers of one area, whose parameters say what they need."""
+    """Base of the handlers of one area."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -86,17 +85,12 @@ class BladeHandlers(Handlers):
     def bind(self, declared: Endpoint, handler: Callable[..., Awaitable[object]]) -> Handler:
         """The function that answers a request with a handler."""
         assert isinstance(declared, BladeEndpoint), "declared with this module's decorator"
-        types = handler.__annotations__
+        leased = ("session",) if declared.access is not None else ()
+        needed = needed_by(handler, besides=("body", *leased))
         decoder = None if declared.body is None else msgspec.json.Decoder(declared.body)
 
         async def respond(request: Request) -> Response:
-            given = {
-                **request.path_params,
-                "request": request,
-                "query": request.query_params,
-                "principal": request.scope.get("principal"),
-            }
-            arguments: dict[str, Any] = {name: given[name] for name in types if name in given}
+            arguments: dict[str, Any] = {name: get(request) for name, get in needed}
             if decoder is not None:
                 arguments["body"] = decode_body(decoder, await read_json_body(request, declared.body_limit) or b"{}")
             if declared.access is None:
@@ -107,8 +101,7 @@ class BladeHandlers(Handlers):
             else:
                 lease = lease_readable(self.engine, user, name)
             async with lease as session:
-                arguments["session"] = session  # in place of its name
-                response = declared.to_response(await handler(self, **arguments))
+                response = declared.to_response(await handler(self, **arguments, session=session))
                 await session.until_durable(session.state.seq)  # what the response shows
                 return response
 
