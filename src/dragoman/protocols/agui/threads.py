@@ -32,7 +32,6 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import Message, UserMessage
-from dragoman.protocols.agui.decision import StartRun
 from dragoman.protocols.agui.downgrade import Generation, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
@@ -126,24 +125,21 @@ class Threads:
                     return await self._snapshot_response(request, session, unknown)
                 case decision.Join():
                     return await self._join(request, session)
-                case StartRun():
+                case decision.StartRun(submit=submit, before_seq=before_seq, hidden_before=hidden_before):
+                    submitted = await self._engine.start_run(
+                        session,
+                        submit,
+                        by=owner,
+                        idempotency_key=key,
+                        before_seq=before_seq,
+                        hidden_before=hidden_before,
+                    )
+                    if submitted.run_id is None:
+                        await session.until_durable(submitted.seq)
+                        return self._closed_stream(request, session)
+                    first_seq = submitted.seq - _closed_calls(submit.metadata)
                     # The first records are read while the key is reserved: durable with them is that it was used.
-                    return await self._start(request, session, decided, key)
-
-    async def _start(self, request: RunRequest, session: SessionView, start: StartRun, key: IdempotencyKey) -> Response:
-        submitted = await self._engine.start_run(
-            session,
-            start.submit,
-            by=request.principal.user,
-            idempotency_key=key,
-            before_seq=start.before_seq,
-            hidden_before=start.hidden_before,
-        )
-        if submitted.run_id is None:
-            await session.until_durable(submitted.seq)
-            return self._closed_stream(request, session)
-        first_seq = submitted.seq - _closed_calls(start.submit.metadata)
-        return await self._follow_run(request, session, submitted.run_id, first_seq, is_new=True)
+                    return await self._follow_run(request, session, submitted.run_id, first_seq, is_new=True)
 
     async def _follow_run(
         self, request: RunRequest, session: SessionView, run_id: RunId, first_seq: int, *, is_new: bool
