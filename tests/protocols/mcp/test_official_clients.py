@@ -1,4 +1,4 @@
-"""The official clients: `mcp` for Python in both eras, both versions of the TypeScript SDK, the conformance suite."""
+"""The official clients: `mcp` for Python in both eras, both TypeScript clients, and the conformance suite."""
 
 import asyncio
 import json
