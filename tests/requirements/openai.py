@@ -102,6 +102,7 @@ REQUIREMENTS = (
         ("abuse:foreign", "Another owner's objects look like unknown ones"),
         ("abuse:forged", "Invented calls and approvals run nothing and change nothing"),
         ("abuse:sizes", "Large, deep and malformed bodies are 400 or 413"),
+        ("abuse:fuzz", "No body makes the server fail"),
     ),
     *_of(
         "9",

@@ -246,6 +246,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
     "empty": ({"messages": []}, "empty_input", "messages"),
     "not a list": ({"messages": "hi"}, "invalid_type", "messages"),
     "not an object": ({"messages": ["hi"]}, "invalid_type", "messages[0]"),
+    "calls are no list": (
+        {"messages": [{"role": "assistant", "content": "x", "tool_calls": 1}, {"role": "user", "content": "x"}]},
+        "invalid_type",
+        "messages[0].tool_calls",
+    ),
     "role": ({"messages": [{"role": "function", "content": "x"}]}, "invalid_value", "messages[0].role"),
     "no content": (
         {"messages": [{"role": "system", "content": "x"}, {"role": "user"}]},

@@ -54,6 +54,7 @@ async def mirrored(alice: OpenAiClient, given: Json, **more: Json) -> Json:
         ({"tools": [function("a"), function("a")]}, "duplicate_tool", "tools[1].name"),
         ({"tools": [function(f"t{n}") for n in range(129)]}, "too_many_tools", "tools"),
         ({"tool_choice": {"type": "function", "name": "nix"}}, "unknown_tool", "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": {"a": 1}}}, "unknown_tool", "tool_choice"),
         ({"tool_choice": "sometimes"}, "invalid_value", "tool_choice"),
         ({"max_output_tokens": 0}, "integer_below_min_value", "max_output_tokens"),
         ({"temperature": 2.5}, "decimal_above_max_value", "temperature"),

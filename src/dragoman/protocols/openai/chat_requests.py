@@ -151,7 +151,10 @@ def _items(messages: Json) -> tuple[list[str], list[JsonObject], list[str]]:
             case "assistant":
                 content = content or message.get("refusal")
                 found = [{"role": "assistant", "content": content}] if content else []
-                found += _each(message.get("tool_calls") or [], _call)
+                calls = message.get("tool_calls") or []
+                if not isinstance(calls, list):
+                    raise InvalidParameter("invalid_type", "expected a list of calls", f"{path}.tool_calls")
+                found += map(_call, calls)
             case "tool":
                 found = [
                     {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": content or ""}

@@ -420,7 +420,7 @@ def _check_tool_choice(fields: CreateResponse) -> None:
     known = {tool.name for tool in fields.tools}
     for each in named:
         name = each.get("name") if isinstance(each, dict) else None
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise InvalidParameter("unknown_tool", f"tools has none named {str(name)[:80]!r}", "tool_choice")
 
 
