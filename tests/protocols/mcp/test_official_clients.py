@@ -112,6 +112,12 @@ async def test_the_example_calls_an_agent_and_asks_its_user(socket_server: Socke
     assert output.decode().endswith("You chose production.\n"), output
 
 
+def assert_only_of_the_cancelled_call(errors: list[str]) -> None:
+    """What a TypeScript client reports when it cancels a call whose progress is still on its way."""
+    expected = ("abort", "enough", "progress notification for an unknown token")
+    assert all(any(each in error.lower() for each in expected) for error in errors), errors
+
+
 @requirement("mcp:client:typescript")
 async def test_the_typescript_client_calls_resumes_answers_forms_and_cancels(socket_server: SocketServer) -> None:
     url = f"{socket_server.connection.url}/mcp"
@@ -119,8 +125,7 @@ async def test_the_typescript_client_calls_resumes_answers_forms_and_cancels(soc
     progress = seen.pop("progress")
     assert progress
     assert "dragoman://sessions/SESSION" in seen.pop("resources")
-    errors = seen.pop("errors")
-    assert all("abort" in each.lower() or "enough" in each for each in errors), errors
+    assert_only_of_the_cancelled_call(seen.pop("errors"))
     assert seen == {
         "tools": ["rehearsal", "rehearsal-bare"],
         "forms": ["Which environment?", 'rehearsal wants to run stamp\n\n{"text":"x"}'],
@@ -141,11 +146,11 @@ async def test_version_2_of_the_typescript_client_works_in_both_eras(
     require_package(CLIENTS, "@modelcontextprotocol/client")
     url = f"{socket_server.connection.url}/mcp"
     seen = json.loads(await run_node(CLIENTS / "client2.mjs", url, socket_server.key("alice"), mode))
+    assert_only_of_the_cancelled_call(seen.pop("errors"))
     assert seen == {
         "version": version,
         "tools": ["rehearsal", "rehearsal-bare"],
         "forms": ["Which environment?", 'rehearsal wants to run stamp\n\n{"text":"x"}'],
-        "errors": [],
         "first": "The sum is 42.",
         "question": "You chose production.",
         "approval": "stamped x",
