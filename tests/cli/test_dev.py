@@ -28,6 +28,19 @@ async def echo(run):
     yield "first: " + run.text
 """
 
+FATAL_APP = """
+import os, pathlib, signal
+from dragoman import agent
+
+@agent(history=True)
+async def echo(run):
+    mark = pathlib.Path("was-killed")
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield "survived"
+"""
+
 
 class DevServer:
     """The program, on a folder with the file `app.py`."""
@@ -140,6 +153,15 @@ def _is_importing_in_its_group(pid: int) -> bool:
             if is_server and os.getpgid(int(child)) == pid and "lib-dynload" in Path(f"/proc/{child}/maps").read_text():
                 return True
     return False
+
+
+def test_a_server_that_is_killed_is_started_again_and_continues_its_run(tmp_path: Path) -> None:
+    with dev_server(tmp_path) as server, Client(server.url, key=server.key) as client:
+        server.save(FATAL_APP)
+        server.wait_for("serving the new files")
+        reply = client.create("echo").ask("a")
+        server.wait_for("the server died, starting it again")
+        assert (reply.text, reply.end.reason) == ("survived", "end_turn")
 
 
 def test_the_page_with_the_key_is_new_and_for_its_owner_alone_and_does_not_stay(tmp_path: Path) -> None:

@@ -157,15 +157,17 @@ class _Servers:
         self._starting.proceed()
 
     def check(self) -> str | None:
-        """Go on with the start if the server has reported. If files cannot be imported, or a server dies, say so.
+        """Go on with the start if the server has reported, and start another if the one that served has died.
 
         Returns:
             The console's address when a new server is ready, else None.
         """
         if self._current is not None and self._current is not self._starting and not self._current.is_alive:
             self._current.stop()
-            _print_failure(f"the server exited with {self._current.exit_code}", is_serving=False)
+            log.error("the server died, starting it again", exit_code=self._current.exit_code)
             self._current = None
+            if self._starting is None:
+                self.replace()
         if self._starting is None or (report := self._starting.report()) is None:
             return None
         if report.state == "loaded":
