@@ -154,7 +154,7 @@ async def prepare_agents(
     from dragoman.agents import serving
     from dragoman.server.loading import Wrapper
 
-    agents = list(agents)
+    given, agents = agents, list(agents)
     if settings.rehearsal:
         agents += _rehearsal_agents(settings.folder, clock)
     models = ModelPool(settings, environ, progress)
@@ -178,6 +178,12 @@ async def prepare_agents(
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)
     serving.check(agents)
+    if unused := [each.spec.name for each in given if each.spec.uses_embedded_model and each.spec.tools]:
+        log.warning(
+            "the embedded model never calls tools",
+            agents=unused,
+            hint="set a provider's key, such as OPENAI_API_KEY, or name a model: Agent(…, model=…)",
+        )
     for agent in agents:
         if isinstance(agent, Wrapper):
             progress(f"{agent.spec.name}: {agent.describe()}")

@@ -1,0 +1,36 @@
+"""What the server says about its agents when it starts."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from dragoman import Agent, tool
+from dragoman.server.agents import prepare_agents
+from dragoman.server.clock_and_ids import SystemClock
+from dragoman.settings import Settings
+from dragoman.testing import Scripted
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+async def test_tools_that_the_embedded_model_will_never_call_are_reported(tmp_path: Path) -> None:
+    agents = [Agent("adds", tools=[add]), Agent("talks"), Agent("asks", tools=[add], model="openai:gpt-5-mini")]
+    async with AsyncExitStack() as stack:
+        with capture_logs() as logs:
+            await prepare_agents(
+                Settings(data=str(tmp_path)),
+                agents,
+                environ={},
+                progress=lambda _: None,
+                clock=SystemClock(),
+                stack=stack,
+                resolve_model=lambda _: Scripted([]),
+            )
+    assert [(each["event"], each["agents"]) for each in logs if "agents" in each] == [
+        ("the embedded model never calls tools", ["adds"])
+    ]
