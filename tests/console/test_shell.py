@@ -7,6 +7,7 @@ import pytest
 from tests.browser import Browser
 from tests.console.axe import serious_violations
 from tests.console.console_page import ConsolePage
+from tests.console.sessions import play_session
 from tests.servers import SocketServer, running_socket_server
 
 CONVERSATIONS_PANE = "document.querySelector('.conversations')"
@@ -51,6 +52,22 @@ async def test_another_key_shows_nothing_of_the_previous_one(
     await console_page.wait_for_text("No conversations yet.")
     assert "secret" not in await console_page.text("body")
     console_page.console.clear()  # browsers note every 401
+
+
+async def test_a_key_that_can_only_read_is_offered_no_message_field(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    session = await play_session(console_server, {"say": "Hello!"})
+    console_page.key = console_server.key("alice_reads")
+    await console_page.open()
+    await console_page.wait_for_text("This key can only read.")
+    assert await serious_violations(console_page) == []
+    await console_page.open("conversations", session)
+    await console_page.wait_for_text("Hello!", ".assistant")
+    await console_page.wait_for_text("use a key with the scope “use”", ".composer-frame")
+    assert await console_page.run("document.querySelector('textarea, [aria-label=\"Edit message\"]')") is None
+    assert "Try again" not in await console_page.text()
+    await console_page.screenshot("read-only")
 
 
 async def test_a_key_in_the_address_is_kept_and_leaves_the_address_at_once(console_page: ConsolePage) -> None:

@@ -11,6 +11,8 @@ export const key = signal<string | null>(readStored("key"));
 export const scopes = signal<readonly string[]>([]);
 
 export const isAdmin = (): boolean => scopes.value.includes("admin");
+/** Whether the key can only read. */
+export const isReadOnly = (): boolean => scopes.value.length > 0 && scopes.value.every((each) => each === "read");
 
 let newest = key.value;
 

@@ -2,6 +2,7 @@
 import { useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { ApiError } from "../api/errors";
+import { isReadOnly } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { Empty, Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
@@ -242,6 +243,7 @@ function Foot() {
     const conversation = useConversation();
     const detail = conversation.detail.value;
     if (detail?.viewer_role === "viewer") return <p class="composer-frame soft small">{t("chat.viewer")}</p>;
+    if (isReadOnly()) return <p class="composer-frame soft small">{t("chat.read-only")}</p>;
     return (
         <div class="composer-frame">
             <Composer

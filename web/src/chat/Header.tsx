@@ -1,6 +1,7 @@
 /** The header of a conversation: its title and menu. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { isReadOnly } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { confirmed, Dialog } from "../components/Dialog";
 import { TextField } from "../components/Field";
@@ -43,7 +44,7 @@ export function Header() {
         await conversation.compact();
         showMessage(t("chat.compact-done"));
     };
-    const isOwner = detail?.viewer_role === "owner";
+    const isOwner = detail?.viewer_role === "owner" && !isReadOnly();
     const items: readonly MenuItem[] = [
         ["edit", t("chat.rename"), () => (isRenaming.value = true)],
         [

@@ -1,8 +1,9 @@
 /** Starts a conversation: the agent, its options and the first message. */
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { isReadOnly } from "../api/key";
 import { useLoaded } from "../api/loading";
-import { Failed } from "../components/Empty";
+import { Empty, Failed } from "../components/Empty";
 import { Checkbox, Select, TextField } from "../components/Field";
 import { Icon } from "../components/Icon";
 import { Loading } from "../components/Spinner";
@@ -20,6 +21,13 @@ import { messageOf, type Part } from "./wire";
 
 export function NewConversation() {
     const { state, reload } = useLoaded(agents);
+    if (isReadOnly()) {
+        return (
+            <Empty icon="key" title={t("chat.start-read-only")}>
+                <p>{t("chat.read-only")}</p>
+            </Empty>
+        );
+    }
     const { value, error } = state.value;
     if (value === null) return error === null ? <Loading /> : <Failed error={error} onRetry={() => void reload()} />;
     return <Start agents={value} />;

@@ -1,6 +1,7 @@
 /** Versions of messages: editing one, sending one again, and switching between them. The server loses none of them. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
+import { isReadOnly } from "../api/key";
 import { dataUrl } from "../browser/files";
 import { t } from "../i18n";
 import { type Attachment, type Block, type Part, type SessionDetail, textOf, type Turn } from "./wire";
@@ -35,7 +36,7 @@ export class Versions {
     /** Whether the user may send messages of this conversation again now. */
     get isOpen(): boolean {
         const { detail, isRunning, sending } = this.conversation;
-        return detail.value?.viewer_role === "owner" && !isRunning.value && sending.value === null;
+        return detail.value?.viewer_role === "owner" && !isReadOnly() && !isRunning.value && sending.value === null;
     }
 
     /** Whether a message can be sent again: the server, or this page, has all its attachments. */

@@ -106,6 +106,8 @@ export const en = {
     "chat.attach": "Attach images or files",
     "chat.detach": "Remove {name}",
     "chat.too-large": "The attachments of one message are limited to {size} in total.",
+    "chat.start-read-only": "Choose a conversation to read",
+    "chat.read-only": "This key can only read. To send messages, sign out and use a key with the scope “use”.",
     "chat.viewer": "You have read-only access to this conversation.",
 
     "chat.you": "You",

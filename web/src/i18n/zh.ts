@@ -107,6 +107,8 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.attach": "添加图片或文件",
     "chat.detach": "移除 {name}",
     "chat.too-large": "一条消息的附件总大小不能超过 {size}。",
+    "chat.start-read-only": "选择要查看的对话",
+    "chat.read-only": "此密钥只能查看。要发送消息，请退出登录并使用具有“use”权限的密钥。",
     "chat.viewer": "你对此对话只有查看权限。",
 
     "chat.you": "你",
