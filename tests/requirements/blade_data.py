@@ -28,6 +28,7 @@ REQUIREMENTS = (
         "blade:rest:described", "The OpenAPI document describes every route of the data, and no other", "design §6"
     ),
     Requirement("blade:specification:objects", "Objects have the members of the examples", "seed 003"),
+    Requirement("blade:specification:sent", "Examples of objects are accepted as bodies", "seed 003"),
     Requirement("blade:specification:patches", "Patches have the members of the examples", "seed 003, PatchEnvelope"),
     # --- memories -----------------------------------------------------------------------------------------------------
     Requirement("blade:memories:create", "`POST /memories` is 201 with the memory", "blade §11 [docs]"),

@@ -372,3 +372,31 @@ async def test_memories_keys_and_tasks_have_the_members_of_the_examples(tmp_path
         assert_like(run, TASK_RUN)
         assert run["status"] in TASK_RUN_STATES
         assert (run["task_id"], run["status"]) == (task.body["id"], "completed")
+
+
+@requirement("blade:specification:sent")
+async def test_the_examples_are_accepted_as_bodies_and_objects_go_back_as_they_were_read(alice: RestClient) -> None:
+    """The server chooses what only it can know. A memory is the exception: its number would name another one."""
+    session = {**SESSION, "solution_id": "rehearsal", "biz_role_id": None, "model": None}
+    made = await alice.request("POST", "sessions", session)
+    task = await alice.request("POST", "scheduled-tasks", TASK)
+    key = await alice.request("POST", "user/api-keys", API_KEY)
+    assert (made.status, task.status, key.status) == (200, 201, 201)
+    refused = await alice.request("POST", "memories", MEMORY)
+    assert (refused.status, refused.body["detail"].partition(":")[0]) == (422, "id")
+    own = {name: value for name, value in MEMORY.items() if name not in ("id", "created_at", "source_session")}
+    memory = await alice.request("POST", "memories", own)
+    assert memory.status == 201
+    assert {name: memory.body[name] for name in own} == own
+    ids = (made.body["session_id"], task.body["id"], memory.body["id"], key.body["key"]["id"])
+    assert not {*ids} & {SESSION["id"], TASK["id"], API_KEY["id"]}
+    objects = {
+        f"sessions/{ids[0]}": await alice.get(f"sessions/{ids[0]}"),
+        f"scheduled-tasks/{ids[1]}": task.body,
+        f"memories/{ids[2]}": memory.body,
+        f"user/api-keys/{ids[3]}": await alice.get(f"user/api-keys/{ids[3]}"),
+    }
+    for path, read in objects.items():
+        changed = await alice.request("PATCH", path, read)
+        assert changed.status == 200, (path, changed.body)
+        assert {**changed.body, "updated_at": None} == {**read, "updated_at": None}, path
