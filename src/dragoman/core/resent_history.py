@@ -232,6 +232,8 @@ def _compare(sent: Sequence[SentMessage], history: StoredHistory) -> tuple[Store
             path = path[:1]  # recognised by its text: the oldest
         matched += 1
     last = next((each for each in reversed(path) if each.is_visible), path[-1] if path else None)
+    if last is not None and matched and not all(map(history.state.is_visible, shown[messages[matched - 1].id])):
+        last = last._replace(is_visible=False)  # the active branch has left its turn before what the client shows
     return last, messages[matched:]
 
 

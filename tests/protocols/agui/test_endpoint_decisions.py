@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from dragoman.core.content import Call, UserMessage
+from dragoman.core.content import Call, ToolMessage, UserMessage
 from dragoman.core.events import (
     Branched,
     CallOpened,
+    CallSettled,
     Event,
     LoggedEvent,
     MessageAdded,
@@ -178,6 +179,28 @@ def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
     assert (texts(decision), decision.before_seq, decision.hidden_before) == (["on"], end + 1, ())
     active = thread.decide(user("first", "u1"), ANSWER, user("other", "u3"), ANSWER, user("on", "u4"))
     assert (texts(active), active.before_seq) == (["on"], None)
+
+
+@requirement("ag-ui-b:branch:sibling")
+def test_a_new_message_behind_the_answer_to_a_call_continues_that_answer_though_another_branch_left_the_call() -> None:
+    thread = Thread().say("first", "u1", "tool_use", a_call("client"))
+    asked_at = len(thread.log)
+    thread.write(RunStarted(run_id=RunId("run"), protocol="ag-ui"))
+    result = ToolMessage(id=MessageId("t1"), call_id=CallId("call"), name="tool", content="done")
+    thread.write(CallSettled(outcome="done", result=result, by_client=True))
+    thread.write(MessageOpened(message_id=MessageId("a2")))
+    thread.write(MessageClosed(message_id=MessageId("a2")))
+    thread.known["a2"] = len(thread.log)
+    thread.write(RunStopped(run_id=RunId("run"), reason="end_turn"))
+    end = len(thread.log)
+    thread.write(Branched(hidden_ranges=((asked_at + 1, end),)))
+    thread.say("instead", "u2")
+    answered = [user("first", "u1"), ANSWER, {"id": "a2", "role": "assistant", "content": "done"}]
+    decision = thread.decide(*answered, user("on", "u3"))
+    assert (texts(decision), decision.before_seq, decision.hidden_before) == (["on"], end + 1, ())
+    assert thread.decide(*answered) == ShowSnapshot()
+    before = thread.decide(user("first", "u1"), ANSWER, user("on", "u3"))
+    assert (texts(before), before.before_seq) == (["on"], thread.known["u2"])
 
 
 @requirement("ag-ui-b:runs:busy", "ag-ui-b:interrupts:once")

@@ -208,6 +208,8 @@ class Conversation:
         await client.respond(text, model="noting", previous_response_id=f"resp_{run}")
         got = said_to_model(self.model.got)
         self.newest = None
+        if not tab.open_calls() and self.chance.random() < 0.5:
+            return  # and the page goes on with what it shows
         name = next(name for name, each in self.tabs.items() if each is tab)
         await self.load(name)
         loaded = self.tabs[name]
