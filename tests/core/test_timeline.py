@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from dragoman.core.admission import CANCELLED_BY_NEW_MESSAGE
 from dragoman.core.content import AssistantMessage, Call, Text, ToolMessage, Usage, UserMessage
 from dragoman.core.events import (
     AnswerGiven,
@@ -159,3 +160,22 @@ def test_the_input_of_a_step_is_the_branch_before_it_behind_the_summary_without_
     before = input_of_step(events[:9], ROOT)
     assert (before.summary, [each.id for each in before.messages]) == ("They talked.", ["u-rewound", "a2"])
     assert isinstance(before.messages[1], AssistantMessage)
+
+
+def test_the_input_of_a_step_has_calls_of_another_branch_as_cancelled() -> None:
+    events = log_of(
+        asked("ask"),
+        MessageOpened(message_id=STEP),
+        CallOpened(message_id=STEP, index=0, call=call("stamp"), kind="permission"),
+        MessageClosed(message_id=STEP),
+        CallSettled(outcome="done", result=result("stamp", "stamped")),
+        Branched(hidden_ranges=((5, 5),)),
+        asked("instead"),
+    )
+    given = input_of_step(events, ROOT)
+    assert [each.content for each in given.messages] == [
+        "ask",
+        (call("stamp"),),
+        CANCELLED_BY_NEW_MESSAGE,
+        "instead",
+    ]

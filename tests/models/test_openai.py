@@ -112,12 +112,19 @@ async def test_concurrent_conversations_do_not_mix(model: OpenAIModel, server: F
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_silent_server_is_unavailable_and_not_to_be_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(("beginning", "message"), [(b"", "no answer within"), (HEAD, "the answer was interrupted")])
+async def test_a_silent_server_is_unavailable_and_not_to_be_retried(
+    beginning: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server may still be working, and a retry would double its load."""
     monkeypatch.setattr(openai, "READ_TIMEOUT_S", 0.05)
     released = asyncio.Event()
 
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(beginning)
         await released.wait()
         writer.close()
 
@@ -125,7 +132,7 @@ async def test_a_silent_server_is_unavailable_and_not_to_be_retried(monkeypatch:
     async with silent:
         port = silent.sockets[0].getsockname()[1]
         impatient = OpenAIModel("gpt-x", base_url=f"http://127.0.0.1:{port}/v1")
-        with pytest.raises(ModelUnavailable, match="no answer within") as failed:
+        with pytest.raises(ModelUnavailable, match=message) as failed:
             await events_of(impatient, a_request())
         assert not failed.value.may_retry
         released.set()

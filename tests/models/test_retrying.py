@@ -1,6 +1,6 @@
 """Retries and fallback models, in front of a small server with scripted answers."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,15 @@ from dragoman.core.content import ToolMessage, Usage
 from dragoman.core.ids import CallId, MessageId
 from dragoman.models.openai import OpenAIModel
 from dragoman.models.retrying import BACKOFF_S, NamedModel, RetryingModel
-from dragoman.ports.models import ContextTooLong, Finished, ModelFailed, ModelUnavailable, TextDelta
+from dragoman.ports.models import (
+    ContextTooLong,
+    Finished,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    ModelUnavailable,
+    TextDelta,
+)
 from tests.models.fake_openai_server import DONE, Answer, FakeOpenAIServer, chunk, fake_openai_server, refusal, usage
 from tests.models.request_builders import a_request, events_and_failure, events_of
 from tests.protocols.aap.client import AapClient
@@ -109,6 +117,26 @@ async def test_nothing_is_repeated_after_the_first_word(
     events, failed = await events_and_failure(model, a_request())
     assert (events, isinstance(failed, ModelUnavailable)) == ([TextDelta("Hel")], False)
     assert (len(server.received), fallback.received) == (1, [])
+
+
+async def test_a_model_that_becomes_unavailable_after_its_first_word_is_not_called_again() -> None:
+    calls = 0
+
+    class Failing:
+        context_window = None
+
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+            nonlocal calls
+            calls += 1
+            yield TextDelta("Hel")
+            raise ModelUnavailable("gone")
+
+    async def pause(seconds: float) -> None:
+        pass
+
+    named = [NamedModel("first", Failing()), NamedModel("second", Failing())]
+    events, failed = await events_and_failure(RetryingModel(named, retries=2, max_delay_s=60, sleep=pause), a_request())
+    assert (events, str(failed), calls) == ([TextDelta("Hel")], "gone", 1)
 
 
 async def test_a_rejected_request_goes_to_the_fallback(
