@@ -22,7 +22,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import Append
 from dragoman.protocols.aap.streams import SessionFrames
 from dragoman.protocols.aap.translate import TurnFrames
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream, open_stream
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream
 from tests.engine.world import DEADLINE_S, World, is_stop, open_session, play, read, reasons, send, wait_until_durable
 
 
@@ -112,7 +112,7 @@ class ResumingClient(ReadyPipe):
 
     async def follow(self, engine: Engine, live: LiveSession, share: str | None) -> None:
         """Resume the session's stream from its beginning."""
-        stream = await open_stream(engine.follow(live, START), SessionFrames(None), share=share, before=b"")
+        stream = await EventStream(engine.follow(live, START), SessionFrames(None), share=share).open(b"")
         scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: self}}
         await stream(scope, cast("Receive", None), self.send)
 
@@ -152,7 +152,7 @@ async def test_a_stream_that_has_ended_needs_no_garbage_collection(world: World)
     async def serve() -> weakref.ref[EventStream]:
         run_id = (await send(engine, live, "go")).run_id
         assert run_id is not None
-        stream = await open_stream(engine.follow(live, START), TurnFrames(run_id, "delta"), before=b"")
+        stream = await EventStream(engine.follow(live, START), TurnFrames(run_id, "delta")).open(b"")
         scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: pipe}}
         async with asyncio.timeout(DEADLINE_S):
             await stream(scope, cast("Receive", None), send_part)
@@ -178,7 +178,7 @@ async def test_a_deleted_session_that_a_stream_follows_needs_no_garbage_collecti
     async def serve() -> weakref.ref[EventStream]:
         live = await open_session(engine)
         frames = TurnFrames(RunId("another"), "delta")
-        stream = await open_stream(engine.follow(live, live.durable_cursor), frames, before=b": ")
+        stream = await EventStream(engine.follow(live, live.durable_cursor), frames).open(b": ")
         scope = {"type": "http", "method": "GET", "headers": [], "extensions": {PUSH_EXTENSION: ReadyPipe()}}
         streaming = asyncio.create_task(stream(scope, cast("Receive", None), send_part))
         await asyncio.sleep(0)

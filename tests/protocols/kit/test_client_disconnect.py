@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from dragoman.core.stream import Record
 from dragoman.protocols.kit.frames import KEEP_ALIVE
-from dragoman.protocols.kit.sse import PUSH_EXTENSION, open_stream
+from dragoman.protocols.kit.sse import PUSH_EXTENSION, EventStream
 
 DEADLINE_S = 60.0
 
@@ -75,7 +75,7 @@ async def stream_to(scope: Scope, receive: Receive) -> tuple[list[bytes], FakeRe
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    stream = await open_stream(cast("Any", reader), WordEncoder(), before=b"first ", on_close=closed.append)
+    stream = await EventStream(cast("Any", reader), WordEncoder(), on_close=closed.append).open(b"first ")
     async with asyncio.timeout(DEADLINE_S):
         await stream({"type": "http", "method": "GET", "headers": [], **scope}, receive, cast("Send", send))
     return sent, reader, closed

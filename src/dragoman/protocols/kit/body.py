@@ -144,7 +144,7 @@ async def read_answer(
 
     Args:
         request: what is answered.
-        reader: as in `open_stream`.
+        reader: as in `EventStream`.
         encoder: collects the answer.
         on_close: called once at the end, with whether the client disconnected.
 

@@ -16,7 +16,7 @@ from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import read_answer
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
-from dragoman.protocols.kit.sse import open_stream, resume_stream
+from dragoman.protocols.kit.sse import EventStream
 
 OnClose = Callable[[bool], None]
 """Called once when an answer has ended, with whether the client disconnected."""
@@ -106,15 +106,14 @@ class SessionStreams:
             after: the position after which the stream begins.
             encoder: makes the frames.
             is_new_run: the request has started the run.
-            share: as in `open_stream`, as are `before`, `on_close` and `idle_limit_s`.
-            before: see there.
+            share: as in `EventStream`, as are `on_close` and `idle_limit_s`.
+            before: as in `EventStream.open`.
             ends_on_drain: end when the server begins to stop, not when the runs have ended.
         """
         reader = self._engine.follow(session, after, ends_on_drain=ends_on_drain)
         closing = self.admit(principal, is_new_run=is_new_run, on_close=on_close)
-        return await open_stream(
-            reader, encoder, share=share, before=before, on_close=closing, idle_limit_s=idle_limit_s
-        )
+        stream = EventStream(reader, encoder, share=share, on_close=closing, idle_limit_s=idle_limit_s)
+        return await stream.open(before)
 
     async def resume(
         self,
@@ -127,12 +126,11 @@ class SessionStreams:
         share: Hashable = None,
         ends_on_drain: bool = False,
     ) -> Response:
-        """Follow a run with a stream whose encoder skips what the client has; see `resume_stream`."""
+        """Follow a run with a stream whose encoder skips what the client has; see `EventStream.resume`."""
         reader = self._engine.follow(session, after, ends_on_drain=ends_on_drain)
         closing = self.admit(principal)
-        return await resume_stream(
-            reader, encoder, session.durable_cursor, check_position, share=share, on_close=closing
-        )
+        stream = EventStream(reader, encoder, share=share, on_close=closing)
+        return await stream.resume(session.durable_cursor, check_position)
 
     async def read(
         self,

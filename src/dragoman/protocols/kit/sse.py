@@ -10,7 +10,7 @@ A protocol gives a `FrameEncoder`: what one record of the session's stream becom
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -57,23 +57,31 @@ class _StreamOver(Exception):
 
 
 class EventStream(Response):
-    """An answer that follows a session. It only reads: a client that leaves ends this stream and nothing else."""
+    """An answer that follows a session. It only reads: a client that leaves ends this stream and nothing else.
+
+    Args:
+        reader: from the position where the stream begins. It is entered here and left when the stream ends.
+        encoder: makes the frames.
+        share: what the frames depend on besides the records. Streams of a session whose encoders are of one type, were
+            fed nothing yet and have an equal `share`, share what they read of the log. None: not shared.
+        on_close: called once, however the stream ends, with whether the client disconnected; also if opening fails.
+        idle_limit_s: ends the stream after so many seconds without a frame; None never does.
+    """
 
     def __init__(
         self,
         reader: Reader,
         encoder: FrameEncoder,
         *,
-        share: Hashable,
-        on_close: Callable[[bool], None],
-        idle_limit_s: float | None,
+        share: Hashable = None,
+        on_close: Callable[[bool], None] = lambda _: None,
+        idle_limit_s: float | None = None,
     ) -> None:
-        """Enter the reader; `open_stream` and `resume_stream` say the rest."""
         self._reader = reader
         self._encoder = encoder
         self._shared = None if share is None else SharedFrames(encoder, share)
         """The frames of the log; None from when the stream is the only one that uses its encoder."""
-        self.first = Chunk(b"")
+        self._first = Chunk(b"")
         """What is sent with the headers."""
         self._on_close = on_close
         self._idle_limit_s = self._idle_left_s = idle_limit_s
@@ -84,12 +92,49 @@ class EventStream(Response):
         self.raw_headers = list(STREAM_HEADERS)
         reader.__enter__()
 
+    async def open(self, before: bytes | None = None) -> Self:
+        """Prepare what is sent with the headers: these frames, or those of the first records.
+
+        Until the first records are there, a failure is still an HTTP error.
+        """
+        if before is not None:
+            self._first = Chunk(before)
+            return self
+        try:
+            self._first = self._encode(await self._reader.next())
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    async def resume(self, up_to: Cursor, check_position: Callable[[FrameEncoder], None]) -> Self:
+        """Prepare the first frame that the client has not seen. The encoder skips those that it has seen.
+
+        The run is played once: up to that frame, or to the last durable record.
+
+        Args:
+            up_to: the last durable position. The reader is at the beginning of the run.
+            check_position: called with the encoder if no frame follows; raises if the client claims to have seen more
+                than there is.
+        """
+        chunk = Chunk(b"", is_last=self._encoder.is_over)
+        try:
+            while (self._reader.cursor < up_to or self._reader.is_in_page) and not (chunk.body or chunk.is_last):
+                chunk = self._encode(await self._reader.next())
+            if not chunk.body:
+                check_position(self._own_encoder())
+        except BaseException:
+            self._close()
+            raise
+        self._first = chunk
+        return self
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; a HEAD with the headers alone."""
         watcher: asyncio.Task[None] | None = None
         try:
             if scope["method"] == "HEAD":
-                self.first = Chunk(b"", is_last=True)
+                self._first = Chunk(b"", is_last=True)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             pipe: ResponsePipe | None = scope.get("extensions", {}).get(PUSH_EXTENSION)
             if pipe is not None:
@@ -102,7 +147,7 @@ class EventStream(Response):
             scope["headers"].clear()  # a stream may stay open for hours, and these weigh more than the rest of it
             scope.pop("indexed_headers", None)
             self.raw_headers.clear()
-            chunk, self.first = self.first, Chunk(b"")
+            chunk, self._first = self._first, Chunk(b"")
             while not chunk.is_last:
                 await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
                 del chunk
@@ -113,10 +158,9 @@ class EventStream(Response):
         finally:
             if watcher is not None:
                 watcher.cancel()
-            self.close()
+            self._close()
 
-    def close(self) -> None:
-        """Leave the reader. For streams that could not be opened; others close themselves."""
+    def _close(self) -> None:
         self._reader.__exit__(None, None, None)
         self._reader.push = self._pipe = None  # breaks the reference cycle with the reader
         self._on_close(self._has_left)
@@ -127,16 +171,16 @@ class EventStream(Response):
             while True:
                 records = await self._next_records()
                 if not records:
-                    encoder = self.own_encoder()
+                    encoder = self._own_encoder()
                     return Chunk(encoder.keep_alive, encoder.is_over)
-                chunk = self.encode(records)
+                chunk = self._encode(records)
                 if chunk.body or chunk.is_last:
                     self._idle_left_s = self._idle_limit_s
                     return chunk
         except _StreamOver as over:
             return over.last
         except (SessionNotFound, ShuttingDown, StoreUnavailable) as error:
-            return Chunk(self.own_encoder().close(error), is_last=True)
+            return Chunk(self._own_encoder().close(error), is_last=True)
         except TimeoutError:
             return Chunk(b"", is_last=True)
 
@@ -152,14 +196,13 @@ class EventStream(Response):
         self._idle_left_s -= clock() - started_at  # waiting counts as silence, sending to a slow client does not
         return records
 
-    def encode(self, records: Sequence[Record]) -> Chunk:
-        """Return the frames of some records."""
+    def _encode(self, records: Sequence[Record]) -> Chunk:
         part = self._reader.page_part
         if self._shared is not None and part is not None:
             return self._shared.chunk(part)
-        return Chunk(*encode_records(self.own_encoder(), records))
+        return Chunk(*encode_records(self._own_encoder(), records))
 
-    def own_encoder(self) -> FrameEncoder:
+    def _own_encoder(self) -> FrameEncoder:
         """The encoder, which is shared no longer. Not inside a page of the log."""
         if self._shared is not None:
             self._encoder, self._shared = self._shared.own_encoder(), None
@@ -171,7 +214,7 @@ class EventStream(Response):
         assert pipe is not None, "set together with the reader's `push`"
         if not pipe.is_ready():
             return False
-        encoder = self._encoder if self._shared is None else self.own_encoder()
+        encoder = self._encoder if self._shared is None else self._own_encoder()
         body, is_last = encode_records(encoder, records)
         if is_last:
             raise _StreamOver(Chunk(body, is_last=True))
@@ -187,75 +230,6 @@ class EventStream(Response):
         while (await receive())["type"] != "http.disconnect":
             pass
         self._client_left()
-
-
-async def open_stream(
-    reader: Reader,
-    encoder: FrameEncoder,
-    *,
-    share: Hashable = None,
-    before: bytes | None = None,
-    on_close: Callable[[bool], None] = lambda _: None,
-    idle_limit_s: float | None = None,
-) -> EventStream:
-    """Follow a session with a stream.
-
-    Args:
-        reader: from the position where the stream begins. It is entered here and left when the stream ends.
-        encoder: makes the frames.
-        share: what the frames depend on besides the records. Streams of a session whose encoders are of one type, were
-            fed nothing yet and have an equal `share`, share what they read of the log. None: not shared.
-        before: frames that are sent at once, with the headers. None waits for the first records instead, so that what
-            fails until then is still an HTTP error.
-        on_close: called once, however the stream ends, with whether the client disconnected; also if opening fails.
-        idle_limit_s: ends the stream after so many seconds without a frame; None never does.
-    """
-    stream = EventStream(reader, encoder, share=share, on_close=on_close, idle_limit_s=idle_limit_s)
-    if before is not None:
-        stream.first = Chunk(before)
-        return stream
-    try:
-        stream.first = stream.encode(await reader.next())
-    except BaseException:
-        stream.close()
-        raise
-    return stream
-
-
-async def resume_stream(
-    reader: Reader,
-    encoder: FrameEncoder,
-    up_to: Cursor,
-    check_position: Callable[[FrameEncoder], None],
-    *,
-    share: Hashable = None,
-    on_close: Callable[[bool], None] = lambda _: None,
-) -> EventStream:
-    """Follow a session with a stream whose encoder skips the frames that its client has seen.
-
-    The run is played once: up to the first frame that the client has not seen, or to the last durable record.
-
-    Args:
-        reader: at the beginning of the run.
-        encoder: counts the frames that the client has seen instead of making them.
-        up_to: the last durable position.
-        check_position: called with the encoder if no frame follows; raises if the client claims to have seen more than
-            there is.
-        share: as in `open_stream`, as is `on_close`.
-        on_close: see there.
-    """
-    stream = EventStream(reader, encoder, share=share, on_close=on_close, idle_limit_s=None)
-    chunk = Chunk(b"", is_last=encoder.is_over)
-    try:
-        while (reader.cursor < up_to or reader.is_in_page) and not (chunk.body or chunk.is_last):
-            chunk = stream.encode(await reader.next())
-        if not chunk.body:
-            check_position(stream.own_encoder())
-    except BaseException:
-        stream.close()
-        raise
-    stream.first = chunk
-    return stream
 
 
 async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:

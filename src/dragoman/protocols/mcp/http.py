@@ -26,7 +26,7 @@ from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Hand
 from dragoman.protocols.kit.errors import ErrorResponse, MethodNotAllowed, UnknownPath
 from dragoman.protocols.kit.router import Route
 from dragoman.protocols.kit.runs import SessionStreams
-from dragoman.protocols.kit.sse import open_stream
+from dragoman.protocols.kit.sse import EventStream
 from dragoman.protocols.mcp import errors, wire
 from dragoman.protocols.mcp.calls import Calls, OpenAnswer
 from dragoman.protocols.mcp.eras import VERSION_HEADER, complete, is_new, read_new_client
@@ -269,7 +269,7 @@ class _Handlers(Handlers):
         before = b""
         if client.version == wire.OLD_VERSIONS[0]:  # older clients cannot read an event without data
             before = b"%bretry: %d\ndata: \n\n" % (frames.id_at(turn.live_from), RETRY_MS)
-        return await open_stream(reader, frames, before=before, on_close=answer.on_close)
+        return await EventStream(reader, frames, on_close=answer.on_close).open(before)
 
     async def _call_tool(self, request: Request, asked: MethodRequest, takes_streams: bool) -> Response:
         """Send a message to an agent. A client that takes no streams gets no progress and no forms."""
