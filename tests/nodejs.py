@@ -60,6 +60,13 @@ async def run_node(script: Path, *arguments: str) -> str:
     return await output_of(node(), script, *arguments, folder=script.parent)
 
 
+async def run_module(source: str, folder: Path, clients: Path) -> str:
+    """Run a module, such as one of the documentation, with the packages of a folder. Returns what it prints."""
+    (folder / "node_modules").symlink_to(require_package(clients))
+    (folder / "module.mjs").write_text(source, encoding="utf-8")
+    return await output_of(node(), folder / "module.mjs")
+
+
 async def bundle(source: Path, to: Path, clients: Path, *options: str) -> Path:
     """A module with everything that it imports from the packages of a folder, as applications build it."""
     esbuild = require_package(clients, "esbuild") / "bin" / "esbuild"

@@ -40,6 +40,13 @@ def steps_of(page: str, heading: str) -> list[Step]:
     return steps
 
 
+def first_block(page: str, language: str) -> str:
+    """The first code block of a page in a language."""
+    _, found, rest = (DOCS / page).read_text(encoding="utf-8").partition(f"\n```{language}\n")
+    assert found, f"{page} has no block {language!r}"
+    return rest.partition("\n```")[0]
+
+
 async def outputs_of(steps: list[Step], folder: Path, **variables: str) -> list[str]:
     """Run the steps in one shell, and return the output of each. The first command that fails ends the test."""
     script = "".join(f"{step.commands}\nprintf '{_END_OF_STEP}'\n" for step in steps)

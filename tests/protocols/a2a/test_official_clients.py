@@ -32,12 +32,12 @@ from a2a.utils.errors import A2AError, TaskNotFoundError
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
-from tests.nodejs import run_node
+from tests.nodejs import run_module, run_node
 from tests.requirements import requirement
 from tests.servers import SocketServer
+from tests.walkthrough import first_block
 
 CLIENTS = Path(__file__).parent / "clients"
-PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "a2a.md"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "a2a_client.py"
 STAMP = script(call("stamp", text="x"), {"say": "so {result}"})
 SLOW = script({"say": "one "}, {"wait_ms": 600_000})
@@ -164,14 +164,20 @@ async def test_the_example_asks_its_user(socket_server: SocketServer) -> None:
 async def test_the_first_lines_of_the_page_stream_an_answer(
     socket_server: SocketServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, _, rest = PAGE.read_text(encoding="utf-8").partition("```python\n")
-    lines = rest.partition("```")[0].replace("KEY", socket_server.key("alice"))
+    lines = first_block("protocols/a2a.md", "python").replace("KEY", socket_server.key("alice"))
     lines = lines.replace("http://127.0.0.1:8000/a2a/assistant", f"{socket_server.connection.url}/a2a/rehearsal")
     scope: dict[str, Any] = {}
-    exec("async def run():\n" + textwrap.indent(lines, "    ") + "    await http.aclose()\n", scope)  # our own page
+    exec("async def run():\n" + textwrap.indent(lines, "    ") + "\n    await http.aclose()\n", scope)  # our own page
     capsys.readouterr()
     await scope["run"]()
     assert capsys.readouterr().out.endswith("You said: Hello!")
+
+
+@requirement("a2a:client:javascript")
+async def test_the_javascript_lines_of_the_page_print_an_answer(socket_server: SocketServer, tmp_path: Path) -> None:
+    lines = first_block("protocols/a2a.md", "js").replace("KEY", socket_server.key("alice"))
+    lines = lines.replace("http://127.0.0.1:8000/a2a/assistant", f"{socket_server.connection.url}/a2a/rehearsal")
+    assert await run_module(lines, tmp_path, CLIENTS) == "You said: Hello!\n"
 
 
 @requirement("a2a:client:javascript")

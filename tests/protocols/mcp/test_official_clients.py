@@ -17,10 +17,11 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.asgi_client import DEADLINE_S
 from tests.conversations import call, script
-from tests.nodejs import node, output_of, require_package, run_node
+from tests.nodejs import node, output_of, require_package, run_module, run_node
 from tests.protocols.mcp.client import Json
 from tests.requirements import requirement
 from tests.servers import SocketServer, running_socket_server
+from tests.walkthrough import first_block
 
 CLIENTS = Path(__file__).parent / "clients"
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -110,6 +111,21 @@ async def test_the_example_calls_an_agent_and_asks_its_user(socket_server: Socke
     async with asyncio.timeout(3 * DEADLINE_S):
         output, _ = await process.communicate(b"production\n\n")
     assert output.decode().endswith("You chose production.\n"), output
+
+
+@requirement("mcp:client:python", "mcp:client:typescript")
+@pytest.mark.parametrize(("language", "printed"), [("python", "You said: And again?\n"), ("ts", "You said: Hello!\n")])
+async def test_the_programs_of_the_page_run_as_they_are_printed(
+    socket_server: SocketServer, tmp_path: Path, language: str, printed: str
+) -> None:
+    program = first_block("protocols/mcp.md", language).replace("KEY", socket_server.key("alice"))
+    program = program.replace("http://127.0.0.1:8000", socket_server.connection.url)
+    program = program.replace('"assistant"', '"rehearsal"')
+    if language == "python":
+        assert await output_of(sys.executable, "-c", program) == printed
+    else:
+        require_package(CLIENTS, "@modelcontextprotocol/client")
+        assert await run_module(program, tmp_path, CLIENTS) == printed
 
 
 def assert_only_of_the_cancelled_call(errors: list[str]) -> None:
