@@ -142,6 +142,11 @@ async def test_a_failed_run_is_not_repeated_by_clients(chat: ChatClient) -> None
     reader = await chat.stream(asked)
     assert await reader.end() == {"error": error}
     assert reader.text() == "half"
+    ai_sdk = {"user-agent": "ai/7.0.173 ai-sdk-provider-utils/5.0.81 node.js/24"}
+    error["type"] = "invalid_request_error"
+    reply = await chat.send(asked, headers=ai_sdk)
+    assert (reply.status, reply.json) == (424, {"error": error}), "it repeats every 5xx"
+    assert await (await chat.stream(asked, headers=ai_sdk)).end() == {"error": error}
 
 
 @requirement("openai-chat:answer:too-long")

@@ -198,4 +198,6 @@ async def test_openais_client_for_javascript_and_the_ai_sdk(socket_server: Socke
         "sdkTools": "it is painted red",
         "sdkStream": GREETING,
         "sdkTokens": True,
+        "sdkFailed": ["Out", 1],
+        "sdkStreamFailed": [["Out"], 1],
     }

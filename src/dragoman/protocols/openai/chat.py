@@ -15,7 +15,7 @@ from dragoman.protocols.openai.chat_events import ChatEvents
 from dragoman.protocols.openai.chat_requests import ParsedChat, decode_chat
 from dragoman.protocols.openai.chat_runs import ChatRequest, ChatRuns
 from dragoman.protocols.openai.delivery import Delivery, session_headers
-from dragoman.protocols.openai.errors import InvalidParameter, RunFailed
+from dragoman.protocols.openai.errors import InvalidParameter, RunFailed, RunFailedForGood
 from dragoman.protocols.openai.handlers import OpenAiHandlers, OpenAiOptions
 
 SESSION_HEADER = "X-Dragoman-Session"
@@ -40,7 +40,10 @@ class ChatHandlers(OpenAiHandlers):
             IDEMPOTENCY_KEY,
         ),
         streams="Server-sent events: chunks, and `[DONE]`.",
-        errors={500: "The run failed. With `x-should-retry: false`, so that clients do not repeat it."},
+        errors={
+            500: "The run failed. With `x-should-retry: false`, so that clients do not repeat it.",
+            424: "The same for the AI SDK, which does not know this header.",
+        },
     )
     async def create(self, request: Request) -> chat_wire.Completion | Response:
         """Run an agent and get its answer.
@@ -51,6 +54,7 @@ class ChatHandlers(OpenAiHandlers):
         chat = decode_chat(raw)
         model, session_key = chat.fields.model or "", self._session_key(request, chat)
         wanted = ChatRequest(principal_of(request).user, chat, session_key, idempotency_key(request, raw, "openai"))
+        failed = _failure_for(header(request.scope, b"user-agent") or "")
         async with self._runs.start(wanted) as handle:
             events = ChatEvents(
                 handle.run_id,
@@ -58,6 +62,7 @@ class ChatHandlers(OpenAiHandlers):
                 is_stream=chat.fields.stream,
                 include_usage=chat.include_usage,
                 cut=await self._runs.cut_messages(handle),
+                failed=failed,
             )
             headers = session_headers(handle.session)
             if chat.fields.stream:
@@ -66,7 +71,7 @@ class ChatHandlers(OpenAiHandlers):
                 return response
             await self._delivery.read(request, handle, events, on_end=self._runs.on_answered)
             if events.completion is None:
-                raise events.failure or RunFailed("server_error", "The run has no answer")
+                raise events.failure or failed("server_error", "The run has no answer")
             return json_response(events.completion, headers=headers)
 
     def _session_key(self, request: Request, chat: ParsedChat) -> str | None:
@@ -80,3 +85,8 @@ class ChatHandlers(OpenAiHandlers):
                     raise InvalidParameter("invalid_value", "expected 1 to 255 printable characters", place)
                 return str(key)
         return None
+
+
+def _failure_for(user_agent: str) -> type[RunFailed]:
+    """How a client is told that a run failed, so that it does not repeat it (decision 53)."""
+    return RunFailedForGood if "ai-sdk" in user_agent else RunFailed

@@ -158,6 +158,7 @@ class ChatEvents:
         is_stream: bool = True,
         include_usage: bool = False,
         cut: Container[MessageId] = (),
+        failed: type[RunFailed] = RunFailed,
     ) -> None:
         """Prepare to encode a run.
 
@@ -167,6 +168,7 @@ class ChatEvents:
             is_stream: whether chunks are encoded, or only the answer is collected.
             include_usage: whether the usage follows the last chunk.
             cut: messages that a crash has cut off already. Others repeat them.
+            failed: how the client is told that the run failed.
         """
         self.is_over = False
         self.completion: Completion | None = None
@@ -175,7 +177,7 @@ class ChatEvents:
         """Why there is none."""
         self.calls: list[ToolCall] = []
         self._run_id, self._model = run_id, model
-        self._is_stream, self._include_usage = is_stream, include_usage
+        self._is_stream, self._include_usage, self._failed = is_stream, include_usage, failed
         self._shown = ShownRun(left_out=cut)
         self._texts: dict[TextKind, list[str]] = {"content": [], "reasoning_content": []}
         self._texts_before: dict[TextKind, int] = {}
@@ -297,6 +299,8 @@ class ChatEvents:
         return b'%b"choices":[],"usage":%b}\n\n' % (facts, encode_json(usage))
 
     def _fail(self, failure: RunFailed) -> bytes:
+        if type(failure) is RunFailed:
+            failure = self._failed(failure.code, str(failure))
         self.is_over, self.failure = True, failure
         body = wire.ErrorBody(error_facts(ERRORS.to_response(failure)))
         return b"data: %b\n\n%b" % (encode_json(body), DONE)

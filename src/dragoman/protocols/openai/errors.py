@@ -64,6 +64,10 @@ class RunFailed(RequestError):
         self.code = code
 
 
+class RunFailedForGood(RunFailed):
+    """The same for clients that repeat a request by its status, whatever `x-should-retry` says (decision 53)."""
+
+
 class ContextLengthExceeded(RunFailed):
     """The conversation is too long for the agent's model.
 
@@ -148,6 +152,7 @@ ERRORS = ErrorTable(
         kit.InvalidBody: ErrorRow(400, "invalid_type", facts=_PATH),
         kit.InternalError: ErrorRow(500, "internal_error"),
         RunFailed: ErrorRow(500, "server_error", facts=("code",)),
+        RunFailedForGood: ErrorRow(424, "server_error", facts=("code",)),
         ContextLengthExceeded: ErrorRow(400, "context_length_exceeded", facts=_PATH),
         InvalidParameter: ErrorRow(400, "invalid_value", facts=("code", "path")),
     }

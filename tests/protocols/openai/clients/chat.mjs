@@ -53,11 +53,23 @@ for await (const chunk of stopped) {
 const following = [...waiting, { role: 'assistant', content: seen.stopped }, ...user('hello')]
 seen.following = (await client.chat.completions.create({ model: 'rehearsal', messages: following }, kept)).choices[0].message.content
 
-const model = createOpenAI({ baseURL: url, apiKey }).chat('rehearsal')
+let requests = 0
+const counting = (input, init) => {
+  requests += 1
+  return fetch(input, init)
+}
+const model = createOpenAI({ baseURL: url, apiKey, fetch: counting }).chat('rehearsal')
 const execute = async ({ colour }) => `painted ${colour}`
 const tools = { paint: tool({ inputSchema: jsonSchema(parameters), execute }) }
 seen.sdkTools = (await generateText({ model, messages: user(painting), tools, stopWhen: stepCountIs(3) })).text
 const streamed = streamText({ model, messages: user('hello') })
 seen.sdkStream = await streamed.text
 seen.sdkTokens = (await streamed.usage).totalTokens > 0
+const failing = user(script({ call: { name: 'add', input: { a: 1, b: 2 } } }, { fail: { code: 'no_paint', message: 'Out' } }))
+requests = 0
+seen.sdkFailed = await generateText({ model, messages: failing }).catch((error) => [error.message, requests])
+requests = 0
+const errors = []
+await streamText({ model, messages: failing, onError: ({ error }) => errors.push(error.message) }).consumeStream()
+seen.sdkStreamFailed = [errors, requests]
 console.log(JSON.stringify(seen))
