@@ -34,6 +34,8 @@ class FaultyLog:
         """Set when a commit waits for `block_commits`."""
         self.blocked_batch: Sequence[Append] = ()
         """What the commit that waits is to write."""
+        self.written: list[Sequence[Append]] = []
+        """The batches that were given to the store."""
 
     def die_at(self, commit: int, moment: Moment) -> None:
         """Die at that commit, counted from 1: from then on nothing returns."""
@@ -72,6 +74,7 @@ class FaultyLog:
             self.blocked_batch = batch
             self.commit_blocked.set()
             await self.block_commits.wait()
+        self.written.append(batch)
         taken = await self.store.commit(batch)
         if self._death_point == (self.commits, "after"):
             await self._die()

@@ -279,6 +279,17 @@ class StoreContract:
         for place, each in enumerate(sessions):
             assert len(await store.events(each.session_id, 0, 10)) == (1 if place in (1, 3) else 2)
 
+    async def test_a_batch_may_create_a_session_and_continue_it(self, store: SessionStore) -> None:
+        writing = SessionWriter(1, epoch=await store.claim_epoch())
+        created, running = writing.new(name="mine"), writing.append(started(1))
+        assert await commit_accepted(store, created, running) == [True, True]
+        assert [*await store.unfinished_sessions()] == [writing.session_id]
+        stored, events = await dump_session(store, writing.session_id)
+        assert stored is not None
+        assert (stored.head.seq, [*stored.events], [*events]) == (1, writing.log[1:], writing.log)
+        refused = SessionWriter(2, epoch=writing.epoch)
+        assert await commit_accepted(store, refused.new(name="mine"), refused.append(started(2))) == [False, False]
+
     async def test_an_empty_batch_is_taken(self, store: SessionStore) -> None:
         assert await commit_accepted(store) == []
 

@@ -56,7 +56,14 @@ class Creation:
         self._encrypt_secret = encrypt_secret
 
     async def create(
-        self, owner: UserId, spec: AgentSpec, request: Create, key: IdempotencyKey | None, limits: InputLimits
+        self,
+        owner: UserId,
+        spec: AgentSpec,
+        request: Create,
+        key: IdempotencyKey | None,
+        limits: InputLimits,
+        *,
+        run_follows: bool,
     ) -> LiveSession:
         """Create a session of an agent; see `Engine.create`."""
         session_id = request.session_id or SessionId(self._ids.new())
@@ -77,6 +84,8 @@ class Creation:
             clock=self._clock,
         )
         self._sessions.add(live)
+        if run_follows and not self._may_be_taken(request):
+            return live
         try:
             await live.until_durable(live.state.seq)
         except StoreUnavailable:
@@ -84,6 +93,10 @@ class Creation:
             await self._require_free(owner, request)  # another server may have been faster
             raise
         return live
+
+    def _may_be_taken(self, request: Create) -> bool:
+        """Whether another request may get the session's id or name first, which only the commit decides."""
+        return request.name is not None or (request.session_id is not None and self._cluster.is_shared)
 
     async def _require_free(self, owner: UserId, request: Create) -> None:
         if request.session_id is not None and await self._sessions.get(request.session_id) is not None:

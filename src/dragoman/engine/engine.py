@@ -285,14 +285,17 @@ class Engine:
         *,
         idempotency_key: IdempotencyKey | None = None,
         limits: InputLimits | None = None,
+        run_follows: bool = False,
     ) -> SessionView:
-        """Create a session. It is durable when this returns.
+        """Create a session. It is durable when this returns, unless a run follows.
 
         Args:
             owner: its owner.
             request: its agent, settings and seeds, and its id or name if the client chose one.
             idempotency_key: the client's key for this request, stored with the session.
             limits: instead of the engine's own.
+            run_follows: the caller starts a run next, within `first_request`, and tells nobody of the session before
+                the run is durable. Both share a commit, unless only a commit can tell whether the id or name is free.
 
         Raises:
             IdTaken: a session with that id exists, or the owner has one with that name.
@@ -300,7 +303,8 @@ class Engine:
         """
         self._refuse_when_draining()
         spec = self.agent(request.agent).spec
-        return await self._creation.create(owner, spec, request, idempotency_key, limits or self.limits)
+        limits = limits or self.limits
+        return await self._creation.create(owner, spec, request, idempotency_key, limits, run_follows=run_follows)
 
     def session(
         self, owner: UserId, name: str, *, include_shared: bool = False, reveals_foreign: bool = False

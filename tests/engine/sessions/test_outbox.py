@@ -27,8 +27,7 @@ class ManualCommitter(GroupCommitter):
 
 
 def collected(session: LiveSession) -> Append:
-    append = session.collect()
-    assert append is not None
+    (append,) = session.collect()
     return append
 
 
@@ -44,6 +43,8 @@ def test_a_block_that_closes_while_its_pieces_are_written_stays_stored_until_its
         committer=ManualCommitter(),
         clock=StoppedClock(),
     )
+    collected(session)
+    session.publish()
     session.append([RunStarted(run_id=RUN, protocol="aap"), MessageOpened(message_id=MESSAGE)], RUN)
     block = session.open_block(MESSAGE, 0, "text", ROOT)
     block.pending_deltas.append("seen by ")

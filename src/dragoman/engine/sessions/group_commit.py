@@ -34,8 +34,8 @@ class Writable(Protocol):
     def starts_run(self) -> bool:
         """Whether a run starts with what is to be written."""
 
-    def collect(self) -> Append | None:
-        """Return what is to be written, if there is anything."""
+    def collect(self) -> Sequence[Append]:
+        """Return what is to be written: an append, none, or several that only make sense together."""
 
     def publish(self) -> None:
         """Publish what was collected last: it is durable."""
@@ -100,13 +100,13 @@ class GroupCommitter:
     async def _commit(self) -> int:
         """Commit and publish what the scheduled sessions have to write. Returns the number of sessions."""
         sessions, self._pending = self._pending, []
-        writing: list[Writable] = []
+        writing: dict[Writable, int] = {}
+        """The sessions, each with the place of its last append."""
         batch: list[Append] = []
         for session in sessions:
-            append = session.collect()
-            if append is not None:
-                writing.append(session)
-                batch.append(append)
+            if appends := session.collect():
+                batch += appends
+                writing[session] = len(batch) - 1
         if not batch:
             return 0
         try:
@@ -115,14 +115,14 @@ class GroupCommitter:
             log.error("commit failed", sessions=len(batch), exc_info=error)
             for session in writing:
                 session.fail(error if isinstance(error, StoreUnavailable) else StoreUnavailable("a commit failed"))
-            return len(batch)
-        for session, was_taken in zip(writing, taken, strict=True):
-            if was_taken:
+            return len(writing)
+        for session, last in writing.items():
+            if taken[last]:
                 session.publish()
             else:
                 session.fail(StoreUnavailable("the session was claimed by another server, or deleted"))
         try:
             self._on_commit(batch)
         except Exception:  # the batch is durable and published; the committer outlives errors of its callback
-            log.exception("commit callback failed", sessions=len(batch))
-        return len(batch)
+            log.exception("commit callback failed", sessions=len(writing))
+        return len(writing)

@@ -30,6 +30,7 @@ class LiveSession:
         "__weakref__",
         "_clock",
         "_committer",
+        "_creation",
         "_failure",
         "_outbox",
         "blocks",
@@ -79,6 +80,8 @@ class LiveSession:
         self.recent_messages = RecentMessages(durable.seq)
         self.replay_buffer = ReplayBuffer(durable)
         self._outbox = Outbox(durable.seq)
+        self._creation: Append | None = None
+        """The append that creates the session, until it is collected."""
         self._committer = committer
         self._clock = clock
 
@@ -104,6 +107,8 @@ class LiveSession:
         live._outbox.begin_session(name)
         live._outbox.add_event(first, encode(created[0]))
         live.append(created[1:], None, idempotency_record=idempotency_record)
+        # A session is created at rest: a run that starts before the commit gets an append of its own.
+        live._creation = live._outbox.collect(state, epoch, ())
         return live
 
     @classmethod
@@ -246,15 +251,27 @@ class LiveSession:
         if block.is_stored:
             self.replay_buffer.closing_blocks.append((seq, block))
 
-    def collect(self) -> Append | None:
-        """Return what is to be committed, if there is anything."""
+    def collect(self) -> Sequence[Append]:
+        """Return what is to be committed, which belongs into one commit: an append, if there is anything.
+
+        There are two for a new session whose first run started before the commit.
+        """
         self.is_dirty = self.starts_run = False
         if self._failure is not None:
-            return None
-        append = self._outbox.collect(self.state, self.epoch, self.blocks.values())
+            return ()
+        outbox, creation = self._outbox, self._creation
+        created, created_bytes = outbox.in_flight, outbox.in_flight_bytes
+        append = outbox.collect(self.state, self.epoch, self.blocks.values())
         if append is not None and append.head is not None:
             self.claimed_until = 0.0  # writing the state at rest releases the claim
-        return append
+        if creation is None:
+            return () if append is None else (append,)
+        self._creation = None
+        if append is None:
+            return (creation,)
+        outbox.in_flight = [*created, *outbox.in_flight]
+        outbox.in_flight_bytes += created_bytes
+        return creation, append
 
     def publish(self) -> None:
         """Show the readers what was collected last: it is durable now."""

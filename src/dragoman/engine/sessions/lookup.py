@@ -101,6 +101,7 @@ class FirstRequest:
         state = self._live.state
         try:
             if self._is_new and isinstance(error, Refused) and state.last_run is None and not state.queue:
+                await self._live.until_durable(state.seq)  # else it could be written after it was deleted
                 await self._delete(self._live)
         finally:
             self._live.reference_count -= 1

@@ -38,6 +38,8 @@ async def find_or_create(
 async def create_named(engine: Engine, owner: UserId, name: str, create: Create) -> SessionView:
     """Create a session that its owner finds by `name`: an id, or any other text; empty for none (shared rules, 1).
 
+    A run follows: see `Engine.create`.
+
     Raises:
         IdTaken: the owner has such a session, perhaps since a moment ago.
         AgentNotFound, Invalid, ShuttingDown, StoreUnavailable: as `Engine.create`.
@@ -45,11 +47,12 @@ async def create_named(engine: Engine, owner: UserId, name: str, create: Create)
     session_id = parse_session_id(name)
     if session_id is not None:
         try:
-            return await engine.create(owner, msgspec.structs.replace(create, session_id=session_id))
+            return await engine.create(owner, msgspec.structs.replace(create, session_id=session_id), run_follows=True)
         except IdTaken:
             if not await engine.exists_for_other_owner(owner, session_id):
                 raise
-    return await engine.create(owner, msgspec.structs.replace(create, name=session_id or name or None))
+    create = msgspec.structs.replace(create, name=session_id or name or None)
+    return await engine.create(owner, create, run_follows=True)
 
 
 async def find_of_agent(

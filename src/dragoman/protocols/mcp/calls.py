@@ -201,7 +201,7 @@ class Calls:
         is_new = session is None
         if session is None:
             create = Create(protocol=PROTOCOL, agent=spec.name, tools="all", options=dict(arguments.options))
-            session = await self._engine.create(owner, create)
+            session = await self._engine.create(owner, create, run_follows=True)
             change = SettingsChange()
         stack.enter_context(self._engine.lease(session))
         async with self._engine.first_request(session, is_new=is_new):

@@ -50,7 +50,7 @@ class NewSessions:
             claims_calls=True,
             change=change,
         )
-        return await self._engine.create(owner, create)
+        return await self._engine.create(owner, create, run_follows=True)
 
     async def create_draft(
         self,
