@@ -136,7 +136,9 @@ class AapCodec:
         """Fetch the full history if the agent supports it, else the compacted one."""
         supported = self._capabilities(handle.agent).history or {}
         if not supported:
-            raise Unsupported(f"agent {handle.agent!r} does not support history over AAP")
+            raise Unsupported(
+                f"agent {handle.agent!r} does not support history over AAP: declare it with Agent(…, history=True)"
+            )
         kind = "full" if "full" in supported else "compacted"
 
         def decode(body: bytes) -> tuple[Message, ...]:

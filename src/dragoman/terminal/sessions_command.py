@@ -35,7 +35,8 @@ def open_client(url: str, key: str | None, protocol: ClientProtocol) -> Iterator
         with Client(url, key=key, protocol=protocol) as client:
             yield client
     except Unsupported as error:
-        raise CommandError(f"{error} (--protocol aap or blade)") from error
+        others = " or ".join(each for each in ("aap", "blade") if each != protocol)
+        raise CommandError(f"{error} (or use --protocol {others})") from error
     except ClientError as error:
         raise CommandError(describe_error(error)) from error
 
