@@ -1,7 +1,8 @@
 """The events of a session's log. Each is durable before anyone sees it; all state is folded from them. Pure.
 
 An event has neither a position nor a time; `LoggedEvent` adds them. Payloads are JSON and stored as they were
-encoded. A field may be added with a default but never renamed, because old logs stay readable.
+encoded. A field may be added with a default. One that is renamed keeps its stored name, as in
+`msgspec.field(name="door")`, because old logs stay readable.
 """
 
 from datetime import datetime
