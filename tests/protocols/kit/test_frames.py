@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.protocols.kit.frames import encode_json
@@ -10,6 +10,7 @@ from dragoman.protocols.kit.frames import encode_json
 SEPARATORS = "".join(map(chr, (*range(0x20), 0x7F, 0x85, 0x2028, 0x2029)))
 
 
+@example(SEPARATORS)
 @given(st.text(st.sampled_from(SEPARATORS) | st.characters(exclude_categories=["Cs"])))
 def test_no_character_of_a_text_ends_the_line(text: str) -> None:
     """Clients split lines as `str.splitlines` does, such as those with `iter_lines` of httpx."""
