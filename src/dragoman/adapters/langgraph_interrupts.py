@@ -15,7 +15,7 @@ from dragoman.adapters.langgraph_questions import (
     request_name,
 )
 from dragoman.core.agent import Recorded, Run
-from dragoman.core.content import ToolMessage
+from dragoman.core.content import Json, ToolMessage
 from dragoman.core.tools import ASK_USER_QUESTION
 
 GO_ON = "yes"
@@ -28,8 +28,7 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
         if requests := action_requests(interrupted.value):
             await _wait_for_permissions(run, calls, interrupted, requests, asked[interrupted.id])
             continue
-        schema = getattr(interrupted, "response_schema", None)  # since langgraph 1.2.12
-        questions = questions_for(interrupted.value, schema)
+        questions = questions_for(interrupted.value, _schema_of(interrupted))
         inside = calls.waiting_inside(interrupted.id)
         if inside is not None:
             if inside.state != "waiting":
@@ -39,6 +38,11 @@ async def wait_for_answers(run: Run, calls: Calls, state: StateSnapshot) -> None
     if state.next and not state.interrupts:
         question = {"question": f"Go on with {', '.join(state.next)}?", "options": [{"label": GO_ON}, {"label": "no"}]}
         await _ask(run, calls, breakpoint_id(state), {"questions": [question]})
+
+
+def _schema_of(interrupted: Interrupt) -> Json:
+    """The JSON schema of the answer."""
+    return getattr(interrupted, "response_schema", None)  # since langgraph 1.2.12
 
 
 async def _ask(run: Run, calls: Calls, origin: str, questions: dict[str, Any]) -> None:
@@ -88,12 +92,11 @@ async def resume_values(run: Run, calls: Calls, state: StateSnapshot) -> dict[st
             answered += [f"{interrupted.id}#{place}" for place in range(len(requests))]
             continue
         call = calls.waiting_inside(interrupted.id) or calls.find(interrupted.id)
-        if isinstance(call, ToolMessage):
-            found[interrupted.id] = answer_to(interrupted.value, call)
-        elif call is None or call.state != "answered":
+        if call is None or not (isinstance(call, ToolMessage) or call.state == "answered"):
             return None
-        else:
-            found[interrupted.id] = answer_to(interrupted.value, call.answer)
+        answer = call if isinstance(call, ToolMessage) else call.answer
+        found[interrupted.id] = answer_to(interrupted.value, answer, _schema_of(interrupted))
+        if not isinstance(call, ToolMessage):
             answered.append(interrupted.id)
     for origin in answered:
         await calls.answer(origin)

@@ -9,7 +9,9 @@ from dragoman.core.content import Call, Json, JsonObject, ToolMessage
 from dragoman.core.inputs import Decision
 
 MAX_QUESTION_CHARS = 2000
-DECLINED = "The user did not answer"
+DECLINED = ""
+"""What a node gets for a question that the user declines: text, and false for a node that asks for an approval."""
+_BOOLEANS = {"true": True, "false": False}
 
 
 def action_requests(value: object) -> Sequence[Mapping[str, Any]]:
@@ -64,32 +66,41 @@ def _parts(value: object, schema: Json) -> tuple[str, Sequence[Any], bool]:
 
 
 def _enum(schema: Json) -> Sequence[Any]:
-    found = schema.get("enum") if isinstance(schema, Mapping) else None
+    if not isinstance(schema, Mapping):
+        return ()
+    if schema.get("type") == "boolean":
+        return [*_BOOLEANS]
+    found = schema.get("enum")
     return [str(each) for each in found] if isinstance(found, list) else ()
 
 
-def answer_to(value: object, answer: ToolMessage | Decision | None) -> Any:  # noqa: ANN401  # what a node gets
-    """What `interrupt(value)` returns for a user's answer.
-
-    A question gives the label or the words, several choices a list; any other value JSON, if the answer is JSON.
-    """
+def answer_to(value: object, answer: ToolMessage | Decision | None, schema: Json = None) -> Any:  # noqa: ANN401  # what a node gets
+    """What `interrupt(value)` returns for a user's answer."""
     if not isinstance(answer, ToolMessage):
         return DECLINED
     _, _, multiple = _parts(value, None)
     if multiple and isinstance(answer.raw, dict):
         return [label for each in answer.raw.get("answers", []) for label in each["labels"]]
-    text = answer_text(answer)
-    if expects_text(value):
+    return value_of(answer_text(answer), value, schema)
+
+
+def value_of(text: str, value: object, schema: Json = None) -> Any:  # noqa: ANN401  # what a node gets
+    """What the words of an answer mean for the node that asks.
+
+    A question gets the words. Any other value, and a question whose schema is not of a string, gets JSON if the words
+    are JSON. `true` and `false` always are: nodes that ask for an approval in words test the answer itself, for which
+    the text "false" would be an approval.
+    """
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if kind != "string" and text.strip().lower() in _BOOLEANS:
+        return _BOOLEANS[text.strip().lower()]
+    is_question = isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values())
+    if kind == "string" or (is_question and kind is None):
         return text
     try:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def expects_text(value: object) -> bool:
-    """Whether the answer to an interrupt is plain text, not JSON."""
-    return isinstance(value, str) or (isinstance(value, Mapping) and _parts(value, None)[0] in value.values())
 
 
 def decision_for(answer: ToolMessage | Decision | None) -> JsonObject:

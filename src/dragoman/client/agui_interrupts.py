@@ -12,9 +12,9 @@ import msgspec
 from dragoman.adapters.langgraph_questions import (
     DECLINED,
     action_requests,
-    expects_text,
     questions_for,
     request_name,
+    value_of,
 )
 from dragoman.client.decoding import parse_json
 from dragoman.client.events import Answer, Choice, Deny, Pending, Permission, Result
@@ -30,6 +30,8 @@ class GraphInterrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     id: str
     value: Json
+    schema: Json = None
+    """The JSON schema of the answer."""
     is_custom: bool = False
     """Whether a custom event reported it, and not the run's outcome."""
 
@@ -39,14 +41,18 @@ def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
     details = (interrupt.get("metadata") or {}).get("langgraph")
     if not isinstance(details, dict) or "raw" not in details:
         return None
-    return GraphInterrupt(id=str(interrupt.get("id")), value=details["raw"])
+    return GraphInterrupt(id=str(interrupt.get("id")), value=details["raw"], schema=interrupt.get("responseSchema"))
 
 
 def from_custom_event(value: Json, raw_event: Json) -> GraphInterrupt:
-    """The interrupt in a custom event, whose value is JSON in a string. Only the raw event may have its ID."""
-    interrupt_id = raw_event.get("id") if isinstance(raw_event, dict) else None
-    parsed = parse_json(value) if isinstance(value, str) else value
-    return GraphInterrupt(id=str(interrupt_id or uuid4().hex), value=parsed, is_custom=True)
+    """The interrupt in a custom event, whose value is JSON in a string. The raw event may have its ID."""
+    raw = raw_event if isinstance(raw_event, dict) else {}
+    return GraphInterrupt(
+        id=str(raw.get("id") or uuid4().hex),
+        value=parse_json(value) if isinstance(value, str) else value,
+        schema=raw.get("response_schema"),
+        is_custom=True,
+    )
 
 
 def pending_in(interrupt: GraphInterrupt) -> Iterable[Pending]:
@@ -56,7 +62,7 @@ def pending_in(interrupt: GraphInterrupt) -> Iterable[Pending]:
         arguments = request.get("args", request.get("arguments", {}))
         yield Permission(call_id=_request_id(interrupt, index), name=request_name(request), arguments=arguments)
     if not requests:
-        yield parse_question(interrupt.id, questions_for(interrupt.value))
+        yield parse_question(interrupt.id, questions_for(interrupt.value, interrupt.schema))
 
 
 def resume_value(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> Json:
@@ -74,7 +80,7 @@ def resume_value(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> Js
             pass
         case _:
             return DECLINED
-    return text if expects_text(interrupt.value) else parse_json(text)
+    return value_of(text, interrupt.value, interrupt.schema)
 
 
 def resume_command(interrupts: Sequence[GraphInterrupt], answers: Mapping[str, Answer]) -> JsonObject | None:
@@ -96,7 +102,7 @@ def _request_id(interrupt: GraphInterrupt, index: int) -> str:
 def _decision(answer: Answer | None) -> JsonObject:
     match answer:
         case None:
-            return {"type": "reject", "message": DECLINED}
+            return {"type": "reject", "message": "The user did not answer"}
         case Deny(reason=reason):
             return {"type": "reject", "message": reason or "The user denied this call"}
     return {"type": "approve"}
