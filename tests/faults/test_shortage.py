@@ -13,7 +13,7 @@ import httpx2
 import psutil
 import pytest
 
-from dragoman.protocols.kit import body
+from dragoman.core import json_memory
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from tests.extent import extent
@@ -109,7 +109,7 @@ async def test_a_busy_event_loop_does_not_lose_its_lease(postgres_url: str) -> N
 async def test_a_large_message_without_room_to_decode_it_is_refused_with_503(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body, "HEADROOM", 10**13)
+    monkeypatch.setattr(json_memory, "DECODED_SIZE", 10**13)
     async with running_server(tmp_path) as server:
         session = await AapClient(server.connection, server.key("alice")).create()
         content = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}], "stream": "none"}).encode()

@@ -279,6 +279,29 @@ async def test_a_commit_whose_file_is_deleted_meanwhile_is_refused(database: Dat
         await database.writer.run(delete_file)
 
 
+@requirement("faults:50:memory")
+async def test_a_read_without_memory_leaves_no_old_snapshot_for_the_next(database: Database) -> None:
+    unfinished: list[sqlite3.Cursor] = []
+
+    def read_a_part(connection: sqlite3.Connection) -> None:
+        unfinished.append(connection.execute("SELECT meta.name FROM meta, sqlite_schema"))
+        next(unfinished[-1])
+        raise MemoryError
+
+    with pytest.raises(StoreUnavailable, match="there is no memory to read this now"):
+        await database.read(read_a_part)
+    await database.writer.run(inserting("new"))
+    assert await names_in(database) == {"epoch", "new"}
+
+
+@requirement("faults:50:memory")
+async def test_a_commit_without_memory_is_refused_whole_and_the_next_succeeds(database: Database) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot write to the database now"):
+        await database.writer.run(failing(MemoryError(), inserting("lost")))
+    await database.writer.run(inserting("next"))
+    assert await names_in(database) == {"epoch", "next"}
+
+
 async def test_a_closed_database_refuses_and_hangs_nobody(tmp_path: Path) -> None:
     database = Database(tmp_path)
     database.start()

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId
+from dragoman.core.json_memory import JsonEncoder
 
 Json = Any
 """A JSON value from a user, a model or a tool. It is opaque: the core only stores and forwards it."""
@@ -205,7 +206,7 @@ def to_plain_value(value: object) -> object:
     raise TypeError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=to_plain_value)
+_ENCODER = JsonEncoder(enc_hook=to_plain_value)
 
 
 def encode_json(value: Json) -> bytes:

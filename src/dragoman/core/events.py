@@ -23,6 +23,7 @@ from dragoman.core.content import (
     to_plain_value,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId
+from dragoman.core.json_memory import JsonEncoder, require_memory_to_decode
 from dragoman.core.run_metadata import HasMetadata
 from dragoman.core.tools import ToolGrant, ToolSpec
 
@@ -474,8 +475,8 @@ class _EventType(msgspec.Struct):
     type: str
 
 
-_ENCODER = msgspec.json.Encoder()
-_TOLERANT_ENCODER = msgspec.json.Encoder(enc_hook=to_plain_value)
+_ENCODER = JsonEncoder()
+_TOLERANT_ENCODER = JsonEncoder(enc_hook=to_plain_value)
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _TYPE_DECODER = msgspec.json.Decoder(_EventType)
 _EVENT_TYPES: dict[type[Event], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(Event)}
@@ -505,7 +506,8 @@ def encode_plain(event: Event) -> tuple[Event, bytes]:
 
 
 def decode(payload: bytes | str) -> Event:
-    """Read an event back. Raises `msgspec.ValidationError` if it is damaged."""
+    """Read an event back. Raises `msgspec.ValidationError` if it is damaged, MemoryError if there is no room for it."""
+    require_memory_to_decode(len(payload))
     try:
         return _DECODER.decode(payload)
     except msgspec.ValidationError:

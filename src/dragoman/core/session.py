@@ -52,6 +52,7 @@ from dragoman.core.events import (
     WaitKind,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
+from dragoman.core.json_memory import JsonEncoder
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
 from dragoman.core.titles import title_from
 from dragoman.core.tools import ASK_USER_QUESTION, SLEEP, ToolSpec
@@ -285,7 +286,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
 
-_ENCODER = msgspec.json.Encoder()
+_ENCODER = JsonEncoder()
 _STATE_DECODER = msgspec.json.Decoder(SessionState)
 _SETTINGS_DECODER = msgspec.json.Decoder(SessionSettings)
 

@@ -7,12 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dragoman.core.principal import CALLER
 from dragoman.core.refusals import LimitReached, StoreUnavailable
 
-C = TypeVar("C")
+
+class Closable(Protocol):
+    """A connection to a database."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+C = TypeVar("C", bound=Closable)
 T = TypeVar("T")
 SEARCH_THREADS = 1
 """Searches have a separate thread: all other reads are short, and never wait for one."""
@@ -167,6 +175,12 @@ class FairThreads(Generic[C]):
                     connection = self._connect()
                     self.connections.append(connection)
                 value = self._run(connection, job.work, lambda: job.is_abandoned)
+        except MemoryError:  # not kept: its frames hold cursors, and these a snapshot of the database
+            failure = StoreUnavailable("there is no memory to read this now")
+            if connection is not None:  # no later read may see what this one saw
+                self.connections.remove(connection)
+                connection.close()
+                connection = None
         except BaseException as error:  # noqa: BLE001  # passed on to the caller
             failure = error
         with self._lock:

@@ -104,7 +104,13 @@ class GroupCommitter:
         """The sessions, each with the place of its last append."""
         batch: list[Append] = []
         for session in sessions:
-            if appends := session.collect():
+            try:
+                appends = session.collect()
+            except Exception as error:  # such as MemoryError: only this session loses what was not written
+                log.error("commit failed", sessions=1, exc_info=error)
+                session.fail(StoreUnavailable("a commit failed"))
+                continue
+            if appends:
                 batch += appends
                 writing[session] = len(batch) - 1
         if not batch:

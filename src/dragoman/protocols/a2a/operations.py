@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from dragoman.core.content import Json
+from dragoman.core.json_memory import JsonEncoder
 from dragoman.core.principal import Principal
 from dragoman.core.stream import Cursor
 from dragoman.core.tools import AgentSpec
@@ -31,6 +31,7 @@ from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 
 MEDIA_TYPE = "application/a2a+json"
+_ENCODER = JsonEncoder()
 Operation = Callable[..., Awaitable[Response]]
 
 
@@ -176,4 +177,4 @@ class Operations:
 
 
 def _respond(value: object, codec: Codec) -> Response:
-    return Response(msgspec.json.encode(value), 200, media_type="application/json" if codec.is_rpc else MEDIA_TYPE)
+    return Response(_ENCODER.encode(value), 200, media_type="application/json" if codec.is_rpc else MEDIA_TYPE)

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from dragoman.core.audit import ACTOR, Actor
 from dragoman.core.principal import CALLER, HOPS, HOPS_HEADER, Principal, parse_hops
 from dragoman.core.quotas import QUOTAS, Quota
-from dragoman.core.refusals import Refused
+from dragoman.core.refusals import Refused, Unavailable
 from dragoman.engine.instrumentation.metrics import REQUESTS_FAILED, REQUESTS_REFUSED
 from dragoman.protocols.kit.body import header, json_response, release_body
 from dragoman.protocols.kit.errors import (
@@ -65,6 +65,8 @@ def principal_of(request: Request) -> Principal:
 
 def counted_error(protocol: str, errors: ErrorTable, error: Exception, **facts: str) -> ErrorResponse:
     """Return a protocol's answer to a failure, and count it. A fault of ours is logged, with a reference and facts."""
+    if isinstance(error, MemoryError):
+        error = Unavailable("there is no memory for this request now")
     if not isinstance(error, Refused | RequestError):
         reference = uuid.uuid4().hex[:12]
         log.error("request failed", protocol=protocol, reference=reference, exc_info=error, **facts)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from dragoman.core.json_memory import JsonEncoder, require_memory_to_decode
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import Unavailable
-from dragoman.engine.services.limits import REQUEST_MEMORY, SMALL_REQUEST_BYTES, MemoryReservation
+from dragoman.engine.services.limits import REQUEST_MEMORY, MemoryReservation
 from dragoman.engine.sessions.reader import Reader
 from dragoman.protocols.kit.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
@@ -21,8 +21,7 @@ from dragoman.protocols.kit.sse import PUSH_EXTENSION, ResponsePipe, read_to_end
 T = TypeVar("T")
 BODY_TIMEOUT_S = 60.0
 """How long a body may take to arrive."""
-HEADROOM = 8
-"""A large body is accepted if so many times its size is free: msgspec ends the process if it finds no memory."""
+_ENCODER = JsonEncoder()
 
 
 def first_headers(scope: Scope) -> Mapping[bytes, bytes]:
@@ -106,8 +105,7 @@ async def _receive_body(request: Request, limit: int) -> bytes:
         parts.append(part)
         if not message.get("more_body", False):
             try:
-                if size > SMALL_REQUEST_BYTES:
-                    bytes(HEADROOM * size)
+                require_memory_to_decode(size)
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             except MemoryError as error:
                 raise Unavailable("there is no memory for this request now") from error
@@ -174,5 +172,5 @@ def _cancel(task: "asyncio.Task[Any]") -> None:
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a value as a JSON answer."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
+    """Return a value as a JSON answer. Raises MemoryError."""
+    return Response(_ENCODER.encode(value), status, headers, "application/json")

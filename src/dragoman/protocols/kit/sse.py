@@ -253,7 +253,8 @@ async def read_to_end(reader: Reader, encoder: FrameEncoder) -> None:
     except (ShuttingDown, StoreUnavailable) as error:
         if reader.cursor.seq < first_seq:
             raise  # nothing was accepted yet
-        raise type(error)(
+        kind = ShuttingDown if isinstance(error, ShuttingDown) else StoreUnavailable  # not that the outcome is unknown
+        raise kind(
             "the run was accepted and continues when the server is back; do not send the request again"
         ) from error
 

@@ -145,12 +145,13 @@ class Writer:
             if not self._has_wal():
                 self._checkpoint()
             self.commits += 1
-        except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
+        except (sqlite3.Error, MemoryError) as error:
+            with suppress(sqlite3.Error, MemoryError):
                 self.connection.execute("ROLLBACK")
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
+            is_io_error = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR
+            if is_io_error or isinstance(error, MemoryError):
                 self._needs_reopen = True
-            if is_damage(error):
+            if isinstance(error, sqlite3.Error) and is_damage(error):
                 self.damage = f"the database is damaged: {error}"
             failure = StoreUnavailable("cannot write to the database now")
             failure.__cause__ = error
@@ -213,6 +214,8 @@ class Writer:
             if not isinstance(error, _JOB_ERRORS):
                 raise  # the disk or the file, not the job
             return None, self._roll_back(error, alone=alone)
+        except MemoryError:
+            raise  # SQLite's, after which it may have ended the transaction, or Python's
         except Exception as error:  # noqa: BLE001  # passed on to the job's caller; the other jobs continue
             return None, self._roll_back(error, alone=alone)
         if not alone:
