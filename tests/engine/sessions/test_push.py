@@ -3,8 +3,12 @@
 import asyncio
 import gc
 import random
+import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -71,7 +75,7 @@ async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, re
     whole = await pulling
     assert [await each for each in readings] == [whole] * 3
     assert expand(await any_world.events(live.state.session_id)) == whole
-    assert (live.reference_count, live.replay_buffer.followers) == (0, ())
+    assert (live.reference_count, live.replay_buffer.followers) == (0, {})
 
 
 class ReadyPipe:
@@ -235,7 +239,7 @@ async def test_silence_gives_heartbeats_to_who_follows(world: World) -> None:
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(50):
                 assert await reader.next() == ()
-        assert live.replay_buffer.followers == (), "it follows only while it waits"
+        assert live.replay_buffer.followers == {}, "it follows only while it waits"
 
 
 async def test_a_watcher_that_fails_blocks_nobody(world: World) -> None:
@@ -270,3 +274,62 @@ async def test_a_commit_that_cannot_be_reported_blocks_nobody(world: World) -> N
         await play(engine, live, "go")
     assert reasons(await world.events(live.state.session_id)) == ["end_turn"]
     assert len(counts) > 1
+
+
+def calls_while(act: Callable[[], object]) -> int:
+    """The Python frames that are entered meanwhile, those of generators at each step."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+async def test_waking_a_reader_costs_the_same_however_many_follow_the_session(world: World) -> None:
+    engine = await world.start()
+    live = await open_session(engine)
+    calls: list[int] = []
+    async with AsyncExitStack() as stack:
+        for count in (3, 300):
+            readers = [stack.enter_context(engine.follow(live, live.durable_cursor)) for _ in range(count)]
+            for each in readers:
+                each.push = lambda records: True
+            waiting = [asyncio.create_task(each.next()) for each in readers]
+            await asyncio.sleep(0)
+            calls.append(calls_while(readers[count // 2].nudge))
+            assert await waiting[count // 2] == ()
+            for task in waiting:
+                task.cancel()
+    assert calls[0] == calls[1]
+
+
+async def test_heartbeats_of_many_readers_leave_room_for_others(world: World) -> None:
+    engine = await world.start(heartbeat_interval_s=0.001)
+    live = await open_session(engine)
+    turn = 0
+    beats: Counter[int] = Counter()
+
+    async def read_silence(following: reader.Reader) -> None:
+        with following:
+            following.push = lambda records: True
+            for _ in range(3):
+                assert await following.next() == ()
+                beats[turn] += 1
+
+    reading = [
+        asyncio.create_task(read_silence(engine.follow(live, live.durable_cursor)))
+        for _ in range(5 * reader.READERS_PER_CHECK)
+    ]
+    async with asyncio.timeout(DEADLINE_S):
+        while not all(each.done() for each in reading):
+            await asyncio.sleep(0)
+            turn += 1
+    await asyncio.gather(*reading)
+    assert max(beats.values()) <= reader.READERS_PER_CHECK

@@ -43,8 +43,8 @@ class ReplayBuffer:
         """The position before the first record kept."""
         self.wakers: dict[asyncio.Future[None], None] = {}
         """Who waits for the next commit."""
-        self.followers: tuple[Follower, ...] = ()
-        """Who takes records as soon as they are durable."""
+        self.followers: dict[Follower, None] = {}
+        """Who takes records as soon as they are durable, in the order in which they came."""
 
     def publish(self, records: list[Record], size: int) -> None:
         """Show records, which follow all before, to the readers. `size` is their stored size in bytes."""
@@ -59,7 +59,7 @@ class ReplayBuffer:
             self._wake_waiting()
         if self.followers:
             shown = without_internal_calls(records)
-            for follower in self.followers:
+            for follower in tuple(self.followers):  # one that wakes its reader stops following
                 follower.receive(shown)
 
     def _trim(self) -> None:
@@ -108,16 +108,16 @@ class ReplayBuffer:
 
     def add_follower(self, follower: Follower) -> None:
         """Pass all further records to a follower."""
-        self.followers += (follower,)
+        self.followers[follower] = None
 
     def remove_follower(self, follower: Follower) -> None:
         """Stop passing records to a follower. Does nothing if it does not follow."""
-        self.followers = tuple(each for each in self.followers if each is not follower)
+        self.followers.pop(follower, None)
 
     def wake_all(self) -> None:
         """Wake everybody who waits: the session failed."""
         self._wake_waiting()
-        for follower in self.followers:
+        for follower in tuple(self.followers):
             follower.wake()
 
     def _wake_waiting(self) -> None:
