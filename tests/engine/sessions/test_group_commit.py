@@ -1,6 +1,7 @@
 """Group commit: what one session cannot write fails with it, and with no other."""
 
 import asyncio
+from collections.abc import Sequence
 
 from dragoman.core.refusals import StoreUnavailable
 from dragoman.engine.sessions.group_commit import GroupCommitter
@@ -19,8 +20,8 @@ class NewSession:
         self.writer = SessionWriter(number, epoch=1)
         self.outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def collect(self) -> Append | None:
-        return self.writer.new()
+    def collect(self) -> Sequence[Append]:
+        return (self.writer.new(),)
 
     def publish(self) -> None:
         self.outcome.set_result(None)
@@ -32,7 +33,7 @@ class NewSession:
 class TooLargeSession(NewSession):
     """A session for whose events there is no memory."""
 
-    def collect(self) -> Append | None:
+    def collect(self) -> Sequence[Append]:
         raise MemoryError
 
 
