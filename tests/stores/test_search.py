@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import LiteralString, NamedTuple
@@ -390,7 +391,7 @@ async def test_a_user_with_many_searches_is_refused_more_and_others_are_not(sqli
 
 async def test_users_take_turns_when_they_read() -> None:
     """A user's reads that wait are executed one by one between those of the others."""
-    threads: FairThreads[None] = FairThreads(1, "test", connect=lambda: None, run=lambda _, work, __: work())
+    threads: FairThreads[StringIO] = FairThreads(1, "test", connect=StringIO, run=lambda _, work, __: work())
     started, release = threading.Event(), threading.Event()
     order: list[str] = []
 

@@ -153,7 +153,8 @@ def test_an_exception_of_the_agent_is_shown_with_its_line() -> None:
 
 @agent
 async def misconfigured(run: Run) -> AsyncIterator[str]:
-    raise AgentError("model_error", "The model failed", details="status 401: no such key")
+    if run.text:
+        raise AgentError("model_error", "The model failed", details="status 401: no such key")
     yield ""
 
 
