@@ -9,7 +9,6 @@ from dragoman import Agent, tool
 from dragoman.server.agents import prepare_agents
 from dragoman.server.clock_and_ids import SystemClock
 from dragoman.settings import Settings
-from dragoman.testing import Scripted
 
 
 @tool
@@ -23,13 +22,12 @@ async def test_tools_that_the_embedded_model_will_never_call_are_reported(tmp_pa
     async with AsyncExitStack() as stack:
         with capture_logs() as logs:
             await prepare_agents(
-                Settings(data=str(tmp_path)),
+                Settings(data=str(tmp_path), models_required=False),
                 agents,
                 environ={},
                 progress=lambda _: None,
                 clock=SystemClock(),
                 stack=stack,
-                resolve_model=lambda _: Scripted([]),
             )
     assert [(each["event"], each["agents"]) for each in logs if "agents" in each] == [
         ("the embedded model never calls tools", ["adds"])

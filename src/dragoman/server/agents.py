@@ -178,7 +178,8 @@ async def prepare_agents(
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)
     serving.check(agents)
-    if unused := [each.spec.name for each in given if each.spec.uses_embedded_model and each.spec.tools]:
+    unused = [each.spec.name for each in given if each.spec.uses_embedded_model and each.spec.tools]
+    if unused and resolve_model is None:
         log.warning(
             "the embedded model never calls tools",
             agents=unused,
