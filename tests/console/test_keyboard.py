@@ -17,6 +17,10 @@ BEGIN = """(() => {
   window.walked = new Map([[skip, null]]);
   window.outOfView = [];
 })()"""
+SETTLE = """new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))).then(() => {
+  const element = document.activeElement; // a control that went away has passed the focus on
+  if (element !== document.body && !walked.has(element)) walked.set(element, look(element));
+})"""
 STEP = """(() => {
   const element = document.activeElement;
   if (element === null || element === document.body || walked.has(element)) return 'over';
@@ -58,6 +62,7 @@ async def walk(console_page: ConsolePage) -> dict[str, object]:
     await console_page.run(BEGIN)
     step = "on"
     while step == "on":
+        await console_page.run(SETTLE)
         await console_page.page.press("Tab")
         step = await console_page.run(STEP)
     found = await console_page.run(END)
@@ -98,3 +103,19 @@ async def test_tab_reaches_every_control_of_every_page(
         await console_page.open(place)
         await console_page.until(is_complete)
         assert (place, await walk(console_page)) == (place, NOTHING_WRONG)
+
+
+async def test_the_focus_stays_in_the_conversation_when_the_button_to_its_end_goes_away(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    session = await play_session(console_server, {"say": "word\n\n" * 100})
+    await console_page.open("conversations", session)
+    await console_page.wait_for_text("word", ".feed")
+    await console_page.until("document.activeElement.matches('textarea')")
+    await console_page.run("document.querySelector('.feed').scrollTop = 0")
+    await console_page.until("document.querySelector('.feed-end button')")
+    await console_page.page.press("Tab", shift=True)
+    assert await console_page.run("document.activeElement.innerText") == "Jump to the end"
+    await console_page.page.press("Enter")
+    await console_page.until("!document.querySelector('.feed-end button')")
+    assert await console_page.run("document.activeElement.ariaLabel") == "Message"

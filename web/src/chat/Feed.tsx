@@ -9,6 +9,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Button } from "../components/Button";
 import { t } from "../i18n";
+import { focusComposer } from "./Composer";
 
 const OVERSCAN_PX = 900;
 const GUESS_PX = 120;
@@ -130,13 +131,23 @@ export function Feed<T>({ items, idOf, children, label, isBusy, isSending, foot 
                 </div>
                 {foot}
             </div>
-            {!isAtEnd.value && (
-                <div class="feed-end">
-                    <Button isSmall icon="down" onClick={toEnd}>
-                        {t("chat.to-end")}
-                    </Button>
-                </div>
-            )}
+            {!isAtEnd.value && <ToEnd onClick={toEnd} />}
+        </div>
+    );
+}
+
+/** It goes away at the end. If the keyboard is on it then, Tab would begin at the navigation again. */
+function ToEnd({ onClick }: { onClick: () => void }) {
+    const frame = useRef<HTMLDivElement>(null);
+    useLayoutEffect(() => {
+        const leaving = frame.current;
+        return () => void (leaving?.querySelector(":focus-visible") && focusComposer());
+    }, []);
+    return (
+        <div ref={frame} class="feed-end">
+            <Button isSmall icon="down" onClick={onClick}>
+                {t("chat.to-end")}
+            </Button>
         </div>
     );
 }
