@@ -200,6 +200,23 @@ async def test_a_message_instead_of_answers_begins_the_graph_again(ours: Ours, n
 
 
 @pytest.mark.parametrize("name", of("sdk"))
+async def test_questions_are_answered_in_the_form_that_the_server_asks_for(ours: Ours, name: str) -> None:
+    async with ours.client() as client:
+        session = await client.create(name)
+        await session.ask("ask")
+        age, good, why = session.pending
+        assert isinstance(good, Question)
+        assert [option.label for option in good.questions[0].options] == ["good", "bad"]
+        answers = (
+            Choice.of(custom="42", call_id=age.call_id),
+            Choice.of("bad", call_id=good.call_id),
+            Deny(call_id=why.call_id),
+        )
+        events = await events_of(session.answer(*answers))
+        assert text_in(events) == "[('resolved', 42), ('resolved', 'bad'), ('cancelled', None)]"
+
+
+@pytest.mark.parametrize("name", of("sdk"))
 async def test_a_tool_of_the_application_is_called_and_its_result_is_sent(ours: Ours, name: str) -> None:
     async with ours.client() as client:
         session = await client.create(name, tools=[Tool(name="paint", parameters={"type": "object"})])

@@ -11,7 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from dragoman.client.agui_content import to_wire_content
-from dragoman.client.agui_interrupts import pending_in, resume_command, resume_value
+from dragoman.client.agui_interrupts import pending_in, resume_command, resume_entry
 from dragoman.client.agui_seeds import seed_messages
 from dragoman.client.agui_turn import AguiTurn, messages_from
 from dragoman.client.codec import (
@@ -220,10 +220,7 @@ def _to_wire_input(
     messages: list[JsonObject] = []
     resume: list[JsonObject] = []
     if resume_command(handle.graph_interrupts, answers) is None:
-        resume += (
-            {"interruptId": each.id, "status": "resolved", "payload": resume_value(each, answers)}
-            for each in handle.graph_interrupts
-        )
+        resume += (resume_entry(each, answers) for each in handle.graph_interrupts)
     for answer in turn_input:
         if answer.call_id in of_graph:
             continue

@@ -1,7 +1,8 @@
-"""Interrupts of LangGraph over AG-UI, as questions and permissions, and the values that resume the graph. Pure.
+"""Interrupts over AG-UI that ask for a value, as questions and permissions, and the values that answer them. Pure.
 
 LangGraph's AG-UI servers pass a graph's interrupts on as they are: in the outcome of a run, or, by default, in custom
-events with no outcome. A graph gets what its node expects, which the protocol does not fix.
+events with no outcome. A graph gets what its node expects, which the protocol does not fix. Interrupts of other servers
+say with a schema what they expect.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +35,25 @@ class GraphInterrupt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The JSON schema of the answer."""
     is_custom: bool = False
     """Whether a custom event reported it, and not the run's outcome."""
+    is_graph: bool = True
+    """Whether it comes from LangGraph."""
 
 
 def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
-    """The graph's interrupt behind one of a run's outcome. None: the server is not LangGraph's."""
+    """The interrupt in a run's outcome that asks for a value. None: it asks for permission."""
+    interrupt_id, schema = str(interrupt.get("id")), interrupt.get("responseSchema")
     details = (interrupt.get("metadata") or {}).get("langgraph")
-    if not isinstance(details, dict) or "raw" not in details:
+    if isinstance(details, dict) and "raw" in details:
+        return GraphInterrupt(id=interrupt_id, value=details["raw"], schema=schema)
+    reason = str(interrupt.get("reason") or "")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    asks_permission = isinstance(properties, dict) and "approved" in properties
+    if reason in ("tool_call", "confirmation") or asks_permission:
         return None
-    return GraphInterrupt(id=str(interrupt.get("id")), value=details["raw"], schema=interrupt.get("responseSchema"))
+    if interrupt.get("toolCallId") and reason != "input_required":
+        return None
+    question = {"message": str(interrupt.get("message") or reason)}
+    return GraphInterrupt(id=interrupt_id, value=question, schema=schema, is_graph=False)
 
 
 def from_custom_event(value: Json, raw_event: Json) -> GraphInterrupt:
@@ -83,16 +95,23 @@ def resume_value(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> Js
     return value_of(text, interrupt.value, interrupt.schema)
 
 
+def resume_entry(interrupt: GraphInterrupt, answers: Mapping[str, Answer]) -> JsonObject:
+    """The entry of the protocol's `resume`. A graph would get a cancelled one as a value."""
+    if not interrupt.is_graph and isinstance(answers.get(interrupt.id), Deny | None):
+        return {"interruptId": interrupt.id, "status": "cancelled"}
+    return {"interruptId": interrupt.id, "status": "resolved", "payload": resume_value(interrupt, answers)}
+
+
 def resume_command(interrupts: Sequence[GraphInterrupt], answers: Mapping[str, Answer]) -> JsonObject | None:
     """What resumes the graph in LangGraph's own way. None: the protocol's `resume` does.
 
     LangGraph's servers cannot resume several interrupts with the protocol's entries, and pass them to the graph as one
     value, which it refuses.
     """
-    values = {each.id: resume_value(each, answers) for each in interrupts}
-    if len(interrupts) > 1:
+    values = {each.id: resume_value(each, answers) for each in interrupts if each.is_graph}
+    if len(values) > 1:
         return {"resume": values}
-    return {"resume": values[interrupts[0].id]} if interrupts and interrupts[0].is_custom else None
+    return {"resume": values[interrupts[0].id]} if values and interrupts[0].is_custom else None
 
 
 def _request_id(interrupt: GraphInterrupt, index: int) -> str:

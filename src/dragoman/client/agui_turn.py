@@ -347,7 +347,8 @@ class AguiTurn:
             if name in client_tools
         ]
         for each in outcome.get("interrupts") or ():
-            if (interrupt := from_outcome(each)) is None:
+            is_ours = self._handle.tool_names.get(str(each.get("toolCallId"))) == ASK_USER_QUESTION
+            if is_ours or (interrupt := from_outcome(each)) is None:
                 pending.append(_to_pending(each, self._handle.tool_names, self._call_arguments))
             else:
                 self._handle.graph_interrupts = (
@@ -386,8 +387,6 @@ def _to_pending(interrupt: JsonObject, tool_names: Mapping[str, str], arguments:
     name = tool_names.get(call_id, "")
     if name == ASK_USER_QUESTION:
         return parse_question(interrupt_id, arguments.get(call_id, {}))
-    if interrupt.get("reason") == "input_required":
-        return parse_question(interrupt_id, {"questions": [{"question": str(interrupt.get("message") or "")}]})
     label = name or str(interrupt.get("message") or interrupt.get("reason") or "")
     return Permission(call_id=interrupt_id, name=label, arguments=arguments.get(call_id, {}))
 

@@ -71,7 +71,9 @@ class RemoteHistory:
         It cannot if its messages are no longer known, or if it is a graph's that waits: the graph would take the next
         message as the value of its interrupt.
         """
-        return not handle.graph_interrupts and (bool(handle.messages) or not self.keeps_messages(handle))
+        if any(each.is_graph for each in handle.graph_interrupts):
+            return False
+        return bool(handle.messages) or not self.keeps_messages(handle)
 
     async def messages_for(self, handle: SessionHandle) -> Sequence[Message]:
         """The history that a turn needs which has no message."""

@@ -1,7 +1,8 @@
 """An AG-UI server as the Python SDK's documentation builds one: a route of FastAPI. It keeps nothing."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 from uuid import uuid4
 
 from ag_ui import core
@@ -11,6 +12,11 @@ from fastapi.responses import StreamingResponse
 
 from tests.gateway.published_servers.program import COUNTED, pause, pay, serve
 
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"reason": "input_required", "message": "Age?", "response_schema": {"type": "integer"}},
+    {"reason": "team:feedback", "message": "Good?", "response_schema": {"type": "string", "enum": ["good", "bad"]}},
+    {"reason": "input_required", "message": "Why?"},
+)
 app = FastAPI()
 
 
@@ -36,7 +42,11 @@ async def answer(given: core.RunAgentInput) -> AsyncIterator[core.BaseEvent]:
     interrupts: list[core.Interrupt] = []
     for event in result_events(given, rest):
         yield event
-    if given.resume or isinstance(given.messages[-1], core.ToolMessage):
+    if word == "ask" and given.resume:
+        pieces = [repr([(each.status, each.payload) for each in given.resume])]
+    elif word == "ask":
+        pieces, interrupts = [], [core.Interrupt(id=str(uuid4()), **each) for each in QUESTIONS]
+    elif given.resume or isinstance(given.messages[-1], core.ToolMessage):
         pieces = ["So it ", "is."]
     elif word in ("forecast", "pay", "paint"):
         calls = list(calls_for(word, rest))
@@ -53,21 +63,26 @@ async def answer(given: core.RunAgentInput) -> AsyncIterator[core.BaseEvent]:
         raise RuntimeError("the agent is broken")
     else:
         pieces = {"count": COUNTED, "recall": [" | ".join(prompts)]}.get(word, ["Hello", " there."])
-    message_id = str(uuid4())
-    for index, piece in enumerate(pieces):
-        if index == 0:
-            yield core.TextMessageStartEvent(message_id=message_id, role="assistant")
-        yield core.TextMessageContentEvent(message_id=message_id, delta=piece)
-        await pause()
-    if pieces:
-        yield core.TextMessageEndEvent(message_id=message_id)
+    async for event in text_events(pieces):
+        yield event
     outcome = core.RunFinishedInterruptOutcome(type="interrupt", interrupts=interrupts) if interrupts else None
     yield core.RunFinishedEvent(thread_id=given.thread_id, run_id=given.run_id, outcome=outcome)
 
 
+async def text_events(pieces: Sequence[str]) -> AsyncIterator[core.BaseEvent]:
+    """A message in pieces, if there are any."""
+    message_id = str(uuid4())
+    if pieces:
+        yield core.TextMessageStartEvent(message_id=message_id, role="assistant")
+        for piece in pieces:
+            yield core.TextMessageContentEvent(message_id=message_id, delta=piece)
+            await pause()
+        yield core.TextMessageEndEvent(message_id=message_id)
+
+
 def result_events(given: core.RunAgentInput, rest: str) -> Iterator[core.BaseEvent]:
     """The result of a call that was allowed or denied."""
-    for entry in given.resume or ():
+    for entry in given.resume or () if rest else ():
         is_allowed = entry.status == "resolved" and (entry.payload or {}).get("approved")
         calls = [
             call for each in given.messages if isinstance(each, core.AssistantMessage) for call in each.tool_calls or ()
