@@ -58,12 +58,14 @@ def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
 
 def from_custom_event(value: Json, raw_event: Json) -> GraphInterrupt:
     """The interrupt in a custom event, whose value is JSON in a string. The raw event may have its ID."""
+    parsed = parse_json(value) if isinstance(value, str) else value
+    if isinstance(parsed, dict) and {"id", "reason"} <= parsed.keys():  # CrewAI's, as an outcome would have it
+        whole = from_outcome(parsed)
+        if whole is not None:
+            return msgspec.structs.replace(whole, is_custom=True)
     raw = raw_event if isinstance(raw_event, dict) else {}
     return GraphInterrupt(
-        id=str(raw.get("id") or uuid4().hex),
-        value=parse_json(value) if isinstance(value, str) else value,
-        schema=raw.get("response_schema"),
-        is_custom=True,
+        id=str(raw.get("id") or uuid4().hex), value=parsed, schema=raw.get("response_schema"), is_custom=True
     )
 
 
@@ -108,10 +110,12 @@ def resume_command(interrupts: Sequence[GraphInterrupt], answers: Mapping[str, A
     LangGraph's servers cannot resume several interrupts with the protocol's entries, and pass them to the graph as one
     value, which it refuses.
     """
-    values = {each.id: resume_value(each, answers) for each in interrupts if each.is_graph}
-    if len(values) > 1:
-        return {"resume": values}
-    return {"resume": values[interrupts[0].id]} if values and interrupts[0].is_custom else None
+    of_graphs = [each for each in interrupts if each.is_graph]
+    if len(of_graphs) > 1:
+        return {"resume": {each.id: resume_value(each, answers) for each in of_graphs}}
+    if of_graphs and of_graphs[0].is_custom:
+        return {"resume": resume_value(of_graphs[0], answers)}
+    return None
 
 
 def _request_id(interrupt: GraphInterrupt, index: int) -> str:
