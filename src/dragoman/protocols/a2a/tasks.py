@@ -29,7 +29,7 @@ from dragoman.core.tools import AgentSpec
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
-from dragoman.ports.log import IdempotencyRecord, RunLocation
+from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.a2a import wire
 from dragoman.protocols.a2a.errors import (
     InvalidParams,
@@ -49,6 +49,7 @@ from dragoman.protocols.a2a.translate import (
     user_input,
 )
 from dragoman.protocols.kit.named_sessions import create_named, find_or_create
+from dragoman.protocols.kit.runs import RunHandle, find_run
 
 MAX_ATTEMPTS = 5
 """How often something is tried again that other requests change at the same moment."""
@@ -80,6 +81,16 @@ class FoundTask(NamedTuple):
     is_repeated: bool = False
 
 
+class _Sent(NamedTuple):
+    """A message: who sent it to which agent, what it asks for, and the key by which it is known when it comes again."""
+
+    owner: UserId
+    spec: AgentSpec
+    message: wire.Message
+    submit: Submit
+    key: IdempotencyKey
+
+
 class _ListedSession(NamedTuple):
     """A session whose tasks may be listed. Their statuses are from between the two times."""
 
@@ -109,30 +120,25 @@ class Tasks:
 
     async def find(self, owner: UserId, spec: AgentSpec, task_id: str, stack: AsyncExitStack) -> FoundTask:
         """A task as it is now. Raises TaskNotFound, also if it is another owner's or another agent's."""
-        row = await self._row(owner, task_id)
-        session = await self._session_of(owner, row, stack)
-        await session.until_durable(row.first_seq)
-        fold, up_to = TaskFold(row.run_id, session.state), session.durable_cursor
-        with self._engine.follow(session, Cursor(row.first_seq - 1)) as reader:
+        found = await self._run(owner, task_id, stack)
+        session, first_seq = found.session, found.first_seq
+        await session.until_durable(first_seq)
+        fold, up_to = TaskFold(found.run_id, session.state), session.durable_cursor
+        with self._engine.follow(session, found.before) as reader:
             while reader.cursor < up_to and not fold.is_over:
                 for record in await reader.next():
                     await self._feed(fold, session, record)
         if not fold.is_task or session.state.agent != spec.name:
             raise TaskNotFound
-        return FoundTask(session, fold, reader.cursor, row.first_seq)
+        return FoundTask(session, fold, reader.cursor, first_seq)
 
-    async def _row(self, owner: UserId, task_id: str) -> RunLocation:
-        known = parse_session_id(task_id)
-        row = None if known is None else await self._engine.history.find_run(owner, RunId(known))
-        if row is None:
+    async def _run(self, owner: UserId, task_id: str, stack: AsyncExitStack) -> RunHandle:
+        """The run with which a task began, or by which it was continued. Raises TaskNotFound."""
+        found = await find_run(self._engine, owner, task_id)
+        if found is None:
             raise TaskNotFound
-        return row
-
-    async def _session_of(self, owner: UserId, row: RunLocation, stack: AsyncExitStack) -> SessionView:
-        try:
-            return await stack.enter_async_context(self._engine.session(owner, row.session_id))
-        except SessionNotFound:
-            raise TaskNotFound from None
+        stack.enter_context(self._engine.lease(found.session))
+        return found
 
     async def _at(self, session: SessionView, task_id: RunId, first_seq: int, seq: int) -> FoundTask:
         """A task as it was at event `seq`, which a message caused, with that message."""
@@ -176,16 +182,19 @@ class Tasks:
             metadata=RunMetadata(forwarded={**request.metadata, **message.metadata} or msgspec.UNSET),
         )
         for reference in message.reference_task_ids:
-            await self._row(owner, reference)
+            known = parse_session_id(reference)
+            if known is None or await self._engine.history.find_run(owner, RunId(known)) is None:
+                raise TaskNotFound
         fingerprint = hashlib.sha256(msgspec.json.encode(message, order="deterministic")).hexdigest()
         key = IdempotencyKey(f"{PROTOCOL}:{spec.name}:{message.message_id}", fingerprint, lasts=True)
+        sent = _Sent(owner, spec, message, submit, key)
         try:
             async with self._engine.reserve_key(owner, key) as earlier:
                 if earlier is not None:
-                    return await self._repeat(owner, spec, message, earlier, stack)
+                    return await self._repeat(sent, earlier, stack)
                 if message.task_id:
-                    return await self._continue(owner, spec, message, submit, key, stack)
-                return await self._begin(owner, spec, message, submit, key, stack)
+                    return await self._continue(sent, stack)
+                return await self._begin(sent, stack)
         except IdempotencyKeyReused:
             raise InvalidParams("messageId was used with another message", "message.messageId") from None
         except Invalid as error:  # the core has a list of messages, and their content
@@ -193,36 +202,23 @@ class Tasks:
             error.path = "message.parts" if place == "messages[0]" else place
             raise
 
-    async def _repeat(
-        self,
-        owner: UserId,
-        spec: AgentSpec,
-        message: wire.Message,
-        earlier: IdempotencyRecord,
-        stack: AsyncExitStack,
-    ) -> FoundTask:
+    async def _repeat(self, sent: _Sent, earlier: IdempotencyRecord, stack: AsyncExitStack) -> FoundTask:
+        owner, task_id = sent.owner, sent.message.task_id
         if earlier.run_id is None:  # it answered some of the calls that wait
-            return (await self.find(owner, spec, message.task_id, stack))._replace(is_repeated=True)
-        caused = await self._row(owner, earlier.run_id)
-        first = await self._row(owner, message.task_id) if message.task_id else caused
-        session = await self._session_of(owner, caused, stack)
-        return (await self._at(session, first.run_id, first.first_seq, caused.first_seq))._replace(is_repeated=True)
+            return (await self.find(owner, sent.spec, task_id, stack))._replace(is_repeated=True)
+        caused = await self._run(owner, earlier.run_id, stack)
+        first = await self._run(owner, task_id, stack) if task_id else caused
+        task = await self._at(caused.session, first.run_id, first.first_seq, caused.first_seq)
+        return task._replace(is_repeated=True)
 
-    async def _begin(
-        self,
-        owner: UserId,
-        spec: AgentSpec,
-        message: wire.Message,
-        submit: Submit,
-        key: IdempotencyKey,
-        stack: AsyncExitStack,
-    ) -> FoundTask:
+    async def _begin(self, sent: _Sent, stack: AsyncExitStack) -> FoundTask:
+        owner, submit = sent.owner, sent.submit
         if submit.answers:
             raise InvalidParams("answers belong to a task, which taskId names", "message.taskId")
-        session, is_new = await self._context(owner, spec, message.context_id, stack)
+        session, is_new = await self._context(owner, sent.spec, sent.message.context_id, stack)
         try:
             async with self._engine.first_request(session, is_new=is_new):
-                result = await self._engine.start_run(session, submit, by=owner, busy="queue", idempotency_key=key)
+                result = await self._engine.start_run(session, submit, by=owner, busy="queue", idempotency_key=sent.key)
         except SessionBusy as error:
             raise QueueFull(str(error)) from error
         assert result.run_id is not None, "a message always starts or queues a run"
@@ -243,25 +239,17 @@ class Tasks:
             raise InvalidParams("the context belongs to another agent", "message.contextId")
         return session, is_new
 
-    async def _continue(
-        self,
-        owner: UserId,
-        spec: AgentSpec,
-        message: wire.Message,
-        submit: Submit,
-        key: IdempotencyKey,
-        stack: AsyncExitStack,
-    ) -> FoundTask:
-        task = await self.find(owner, spec, message.task_id, stack)
-        session, fold = task.session, task.fold
-        if message.context_id not in ("", fold.context_id, session.state.session_id):
+    async def _continue(self, sent: _Sent, stack: AsyncExitStack) -> FoundTask:
+        task = await self.find(sent.owner, sent.spec, sent.message.task_id, stack)
+        session, fold, submit = task.session, task.fold, sent.submit
+        if sent.message.context_id not in ("", fold.context_id, session.state.session_id):
             raise InvalidParams("the task belongs to another context", "message.contextId")
         if fold.is_over:
             raise UnsupportedOperation("the task is over: send without taskId to continue its context")
         if fold.phase == "asking":
             with suppress(SessionBusy):
                 meant = submit if submit.answers else _for_waiting(fold, submit)
-                result = await self._engine.start_run(session, meant, by=owner, idempotency_key=key)
+                result = await self._engine.start_run(session, meant, by=sent.owner, idempotency_key=sent.key)
                 return await self._at(session, fold.task_id, task.first_seq, result.seq)
         raise UnsupportedOperation("the task is working: send without taskId, and the message is queued behind it")
 

@@ -6,7 +6,7 @@ capabilities and names, a running turn, call ids.
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 from starlette.requests import Request
@@ -37,7 +37,7 @@ from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
 from dragoman.protocols.kit.router import Route
-from dragoman.protocols.kit.runs import SessionStreams, start_once
+from dragoman.protocols.kit.runs import RunHandle, SessionStreams, start_once
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 200
@@ -66,15 +66,6 @@ def _write_error(error: ErrorResponse) -> Response:
 
 
 _TURN_ERRORS = {409: "A turn is running, or the idempotency key was used with another request."}
-
-
-class _Turn(NamedTuple):
-    """A turn that a request has started, or found by its key."""
-
-    session: SessionView
-    run_id: RunId
-    first_seq: int
-    is_new: bool
 
 
 class _Handlers(Handlers):
@@ -208,7 +199,7 @@ class _Handlers(Handlers):
             submit = translate.submit_from(body, session.state.agent)
             key = idempotency_key(request, raw, "aap")
             turn = await self._start_turn(session, submit, principal.user, key)
-            after, is_new = Cursor(turn.first_seq - 1), turn.is_new
+            after, is_new = turn.before, turn.is_new
             if mode != "none":
                 frames = TurnFrames(turn.run_id, mode)
                 return await self._streams.open(principal, session, after, frames, is_new_run=is_new)
@@ -219,19 +210,19 @@ class _Handlers(Handlers):
 
     async def _start_turn(
         self, session: SessionView, submit: Submit, owner: UserId, key: IdempotencyKey | None
-    ) -> _Turn:
+    ) -> RunHandle:
         """Start a turn, or find the one that its key started."""
 
-        async def start() -> _Turn:
+        async def start() -> RunHandle:
             started = await self._engine.start_run(session, submit, by=owner, idempotency_key=key)
             assert started.run_id is not None, "a turn that leaves calls open is refused"
-            return _Turn(session, started.run_id, started.seq, is_new=True)
+            return RunHandle(session, started.run_id, started.seq, is_new=True)
 
-        async def find(earlier: IdempotencyRecord) -> _Turn:
+        async def find(earlier: IdempotencyRecord) -> RunHandle:
             row = await self._engine.find_run_of(earlier)
             if row is None:
                 raise NotFound("the turn of this idempotency key is gone")
-            return _Turn(session, row.run_id, row.first_seq, is_new=False)
+            return RunHandle(session, row.run_id, row.first_seq)
 
         return await start_once(self._engine, owner, key, start, find)
 

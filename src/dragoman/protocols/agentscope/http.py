@@ -15,13 +15,12 @@ from starlette.responses import Response
 
 from dragoman.core.principal import Principal
 from dragoman.core.refusals import InvalidCursor, NotFound, SessionNotFound
-from dragoman.core.stream import Cursor
 from dragoman.engine.deadlines import Deadlines
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agentscope import inputs, translate, wire
 from dragoman.protocols.agentscope.errors import ERROR_TABLE, TaskNotFound
 from dragoman.protocols.agentscope.paths import endpoints, stop_path
-from dragoman.protocols.agentscope.runs import RunHandle, RunRequest, Runs
+from dragoman.protocols.agentscope.runs import RunRequest, Runs
 from dragoman.protocols.agentscope.translate import ResponseEvents, task_state
 from dragoman.protocols.kit import openapi
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, ProtocolApp, admit_all
@@ -31,7 +30,7 @@ from dragoman.protocols.kit.endpoints import ApiDescription, Handlers, endpoint,
 from dragoman.protocols.kit.errors import ErrorResponse, path_steps
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
 from dragoman.protocols.kit.openapi import BODY_ERRORS, ResponseSpec
-from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.runs import RunHandle, SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 
 QUEUE = "dragoman"
@@ -170,8 +169,7 @@ class _Handlers(Handlers):
         accepts_stream = "text/event-stream" in request.headers.get("accept", "").lower()
         is_stream = parsed.request.stream or accepts_stream
         async with self._runs.start(RunRequest(principal.user, parsed, options)) as handle:
-            if not handle.is_started:
-                await handle.session.until_durable(handle.first_seq)
+            if not handle.first_seq:
                 state = handle.session.state
                 events = ResponseEvents(handle.run_id, state.session_id, state.agent)
                 frames = events.acknowledge(options, self._engine.clock.now())
@@ -180,10 +178,10 @@ class _Handlers(Handlers):
                 assert events.response is not None, "it was acknowledged"
                 return events.response
             events = await self._runs.response_events(handle)
-            after, is_new = Cursor(handle.first_seq - 1), not handle.is_existing
+            session, after, is_new = handle.session, handle.before, handle.is_new
             if is_stream:
-                return await self._streams.open(principal, handle.session, after, events, is_new_run=is_new)
-            await self._streams.read(request, handle.session, after, events, is_new_run=is_new)
+                return await self._streams.open(principal, session, after, events, is_new_run=is_new)
+            await self._streams.read(request, session, after, events, is_new_run=is_new)
             if events.response is None:
                 raise SessionNotFound("the session was deleted")
             return events.response
@@ -210,7 +208,7 @@ class _Handlers(Handlers):
         deadline = None if timeout_s is None else self._engine.clock.now() + timedelta(seconds=timeout_s)
         options = inputs.response_options(parsed.request, is_task=True, deadline=deadline)
         async with self._runs.start(RunRequest(principal.user, parsed, options)) as handle:
-            assert handle.is_started, "a task that leaves calls open is refused"
+            assert handle.first_seq, "a task that leaves calls open is refused"
             await handle.session.until_durable(handle.first_seq)
             if deadline is not None:
                 self._deadlines.schedule_stop(handle.session, handle.run_id, deadline)
@@ -290,10 +288,10 @@ class _Handlers(Handlers):
             if played.count < skip:
                 raise InvalidCursor(f"after={skip - 1}: this response has the events 0 to {played.count - 1} so far")
 
-        after = Cursor(handle.first_seq - 1)
-        share = (handle.run_id, handle.may_begin_with_answers, handle.session.state.agent, skip)
+        session = handle.session
+        share = (handle.run_id, handle.may_begin_with_answers, session.state.agent, skip)
         return await self._streams.resume(
-            principal, handle.session, after, events, check_position=check_position, share=share
+            principal, session, handle.before, events, check_position=check_position, share=share
         )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dragoman.core.admission import is_busy
 from dragoman.core.content import UserMessage
 from dragoman.core.events import MessageAdded
-from dragoman.core.ids import RunId, UserId, parse_session_id
+from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, AgentNotFound, Forbidden, IdTaken, RunNotFound, SessionNotFound
 from dragoman.engine.engine import Engine
@@ -19,26 +19,7 @@ from dragoman.ports.log import IdempotencyRecord
 from dragoman.protocols.agentscope import inputs, wire
 from dragoman.protocols.agentscope.translate import ResponseEvents
 from dragoman.protocols.kit.named_sessions import create_named
-from dragoman.protocols.kit.runs import feed_durable, start_once
-
-
-class RunHandle(NamedTuple):
-    """The run behind a response.
-
-    Attributes:
-        run_id: the run; a new id if no run was started.
-        first_seq: the run's first event.
-        may_begin_with_answers: whether the run may begin with answers to calls of earlier runs.
-        is_existing: an earlier request started the run, so that following it counts as one more stream.
-        is_started: False if the request answered some of the open calls and the session waits for the others.
-    """
-
-    session: SessionView
-    run_id: RunId
-    first_seq: int
-    may_begin_with_answers: bool = True
-    is_existing: bool = False
-    is_started: bool = True
+from dragoman.protocols.kit.runs import RunHandle, earlier_calls, feed_durable, find_run, start_once
 
 
 class RunRequest(NamedTuple):
@@ -70,31 +51,24 @@ class Runs:
     @asynccontextmanager
     async def find_by_run_id(self, owner: UserId, run_id: str) -> AsyncIterator[RunHandle]:
         """Find a run that the owner started through any protocol. Raises RunNotFound."""
-        known = parse_session_id(run_id)
-        row = None if known is None else await self._engine.history.find_run(owner, RunId(known))
-        if row is None:
+        found = await find_run(self._engine, owner, run_id)
+        if found is None:
             raise RunNotFound("there is no such response")
-        try:
-            session = await self._engine.find_session(owner, row.session_id)
-        except SessionNotFound:
-            raise RunNotFound("there is no such response") from None
-        with self._engine.lease(session):
-            yield RunHandle(session, row.run_id, row.first_seq, is_existing=True)
+        with self._engine.lease(found.session):
+            yield found
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def response_events(self, handle: RunHandle, *, skip: int = 0) -> ResponseEvents:
         """An encoder of a run's events for a client that already has the first `skip` of them."""
-        session, state = handle.session, handle.session.state
-        may_answer = handle.may_begin_with_answers
-        earlier = await self._engine.history.answered_calls(session, handle.first_seq) if may_answer else {}
+        state, earlier = handle.session.state, await earlier_calls(self._engine, handle)
         calls = {call_id: each.opened for call_id, each in earlier.items()}
         return ResponseEvents(handle.run_id, state.session_id, state.agent, earlier=calls, skip=skip)
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
         """An encoder that was fed with a run's events so far."""
         events = await self.response_events(handle)
-        await feed_durable(self._engine, handle.session, handle.run_id, handle.first_seq, events)
+        await feed_durable(self._engine, handle, events)
         return events
 
     # --- starting -------------------------------------------------------------------------------------------------
@@ -117,7 +91,7 @@ class Runs:
             if record.run_id is not None:
                 return await stack.enter_async_context(self.find_by_run_id(owner, record.run_id))
             session = await stack.enter_async_context(self._engine.session(owner, record.session_id))
-            return RunHandle(session, RunId(self._engine.ids.new()), 0, is_started=False)
+            return RunHandle(session, RunId(self._engine.ids.new()), 0)
 
         start = partial(self._submit, stack, run_request._replace(idempotency_key=key), agent)
         return await start_once(self._engine, owner, key, start, find)
@@ -175,8 +149,9 @@ class Runs:
                 session, submit, by=run_request.owner, idempotency_key=run_request.idempotency_key
             )
         if result.run_id is None:
-            return RunHandle(session, RunId(self._engine.ids.new()), result.seq, is_started=False)
-        return RunHandle(session, result.run_id, result.seq, may_begin_with_answers=bool(parsed.answers))
+            await session.until_durable(result.seq)
+            return RunHandle(session, RunId(self._engine.ids.new()), 0)
+        return RunHandle(session, result.run_id, result.seq, bool(parsed.answers), is_new=True)
 
     async def _create_session(
         self, run_request: RunRequest, agent: str | None, parsed: inputs.ParsedInput

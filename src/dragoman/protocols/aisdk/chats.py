@@ -30,7 +30,7 @@ from dragoman.protocols.aisdk.wire import Dialect
 from dragoman.protocols.kit.app import AdmitStream
 from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
-from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.runs import SessionStreams, find_run
 from dragoman.protocols.kit.sse import fixed_stream
 
 
@@ -168,14 +168,12 @@ class Chats:
         try:
             session = await self.find(principal, agent, chat_id)
         except (SessionNotFound, AgentNotChangeable):
-            row = await self._engine.history.find_run(principal.user, RunId(chat_id))
-            if row is None:
+            found = await find_run(self._engine, principal.user, chat_id)
+            if found is None:
                 return nothing
-            session = await self._engine.find_session(principal.user, row.session_id)
-            with self._engine.lease(session):
-                return await self._resume(
-                    principal, session, StreamRun(row.run_id, row.first_seq), dialect, position or 0
-                )
+            with self._engine.lease(found.session):
+                run = StreamRun(found.run_id, found.first_seq)
+                return await self._resume(principal, found.session, run, dialect, position or 0)
         with self._engine.lease(session):
             state = session.state
             turn = await self._decisions.newest_turn(session) if state.is_visible(state.last_run_seq + 1) else None

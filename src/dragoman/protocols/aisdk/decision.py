@@ -102,8 +102,8 @@ class Decisions:
         if not requests.has_content(last, known.message, path):
             return StartRun((requests.user_input(last, path),), known.logged.seq)
         run_id, state = known.logged.run_id, session.state
-        row = None if run_id is None else await self._engine.history.find_run(state.owner, run_id)
-        if row is None or row.session_id != state.session_id:
+        row = None if run_id is None else await self._engine.history.find_run_in(session, run_id)
+        if row is None:
             return _ask_again(known)  # it was sent when the chat began, and not answered
         is_running = state.run is not None and await self._is_in_newest_turn(session, row.first_seq)
         if not is_running:
@@ -136,8 +136,8 @@ class Decisions:
         place = next((index for index, each in enumerate(messages) if each.id == wanted), None)
         before = messages if place is None else messages[: place + 1]
         if place is None and wanted is not None:
-            row = await self._engine.history.find_run(session.state.owner, RunId(wanted))
-            if row is not None and row.session_id == session.state.session_id:
+            row = await self._engine.history.find_run_in(session, RunId(wanted))
+            if row is not None:
                 known = await self._message_of_run(session, row.first_seq)
                 if known is not None:
                     return _ask_again(known)

@@ -281,8 +281,8 @@ class _Handlers(Handlers):
         known = await self._engine.history.find_message_ids(session, [message_id])
         if message_id in known:
             return known[message_id]
-        row = await self._engine.history.find_run(session.state.owner, RunId(message_id))
-        if row is None or row.session_id != session.state.session_id:
+        row = await self._engine.history.find_run_in(session, RunId(message_id))
+        if row is None:
             raise InvalidCursor("before: this chat has no such message")
         return await Decisions(self._engine).end_of_beginning(session, row.first_seq)
 

@@ -1,13 +1,16 @@
-"""Starting runs once, and following sessions with answers that count as streams."""
+"""Finding runs, starting them once, and following sessions with answers that count as streams."""
 
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dragoman.core.ids import RunId, UserId
+from dragoman.core.history import EarlierCall
+from dragoman.core.ids import CallId, RunId, UserId, parse_session_id
+from dragoman.core.inputs import Submit
 from dragoman.core.principal import Principal
+from dragoman.core.refusals import SessionNotFound
 from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
@@ -22,28 +25,50 @@ OnClose = Callable[[bool], None]
 """Called once when an answer has ended, with whether the client disconnected."""
 
 
-class StartedRun(Protocol):
-    """What a protocol knows of a run that a request started or found."""
+class RunHandle(NamedTuple):
+    """The run behind an answer.
+
+    Attributes:
+        session: its session.
+        run_id: the run; another id if none was started.
+        first_seq: its first event; 0 if none was started, because the session waits for more answers.
+        may_begin_with_answers: whether it may begin with answers to calls of earlier runs.
+        is_new: whether this very request started it. Following any other counts as one more stream.
+        request: what was asked for by a request that started none.
+    """
+
+    session: SessionView
+    run_id: RunId
+    first_seq: int
+    may_begin_with_answers: bool = True
+    is_new: bool = False
+    request: Submit | None = None
 
     @property
-    def session(self) -> SessionView:
-        """The run's session."""
-
-    @property
-    def first_seq(self) -> int:
-        """The run's first event."""
+    def before(self) -> Cursor:
+        """The position after which the run begins."""
+        return Cursor(self.first_seq - 1)
 
 
-Run = TypeVar("Run", bound=StartedRun)
+async def find_run(engine: Engine, owner: UserId, run_id: str) -> RunHandle | None:
+    """Find a run of the owner's, whichever protocol started it; None also if its session is being deleted."""
+    known = parse_session_id(run_id)
+    row = None if known is None else await engine.history.find_run(owner, RunId(known))
+    if row is None:
+        return None
+    try:
+        return RunHandle(await engine.find_session(owner, row.session_id), row.run_id, row.first_seq)
+    except SessionNotFound:
+        return None
 
 
 async def start_once(
     engine: Engine,
     owner: UserId,
     key: IdempotencyKey | None,
-    start: Callable[[], Awaitable[Run]],
-    find: Callable[[IdempotencyRecord], Awaitable[Run]],
-) -> Run:
+    start: Callable[[], Awaitable[RunHandle]],
+    find: Callable[[IdempotencyRecord], Awaitable[RunHandle]],
+) -> RunHandle:
     """Start a run, or find the one that an earlier request with the same key started.
 
     A run with a key is durable when this returns, so that another request with the key finds it. `start` stores the
@@ -59,12 +84,17 @@ async def start_once(
         return run
 
 
-async def feed_durable(
-    engine: Engine, session: SessionView, run_id: RunId, first_seq: int, encoder: FrameEncoder
-) -> None:
+async def earlier_calls(engine: Engine, handle: RunHandle) -> Mapping[CallId, EarlierCall]:
+    """The calls of earlier runs that a run begins to answer."""
+    return (
+        await engine.history.answered_calls(handle.session, handle.first_seq) if handle.may_begin_with_answers else {}
+    )
+
+
+async def feed_durable(engine: Engine, handle: RunHandle, encoder: FrameEncoder) -> None:
     """Feed an encoder with the durable records of a run, up to the run's end. Waits for the first one."""
-    await session.until_durable(first_seq)
-    for record in await engine.history.run_records(session, run_id, first_seq):
+    await handle.session.until_durable(handle.first_seq)
+    for record in await engine.history.run_records(handle.session, handle.run_id, handle.first_seq):
         if not encoder.is_over:
             encoder.feed(record)
 

@@ -16,6 +16,7 @@ from dragoman.core.turns import TurnRun
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
+from dragoman.protocols.kit.runs import find_run
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.errors import InvalidParams
 from dragoman.protocols.mcp.forms import answer_from
@@ -50,14 +51,14 @@ class Turns:
 
     async def find(self, principal: Principal, run_id: RunId, stack: AsyncExitStack) -> FollowedTurn | None:
         """The turn of a run of the caller's; None if there is none."""
-        row = await self._engine.history.find_run(principal.user, run_id)
-        if row is None:
+        found = await find_run(self._engine, principal.user, run_id)
+        if found is None:
             return None
-        session = await stack.enter_async_context(self._engine.session(principal.user, row.session_id))
-        turn = await self._engine.history.turn_at(session, row.first_seq)
+        stack.enter_context(self._engine.lease(found.session))
+        turn = await self._engine.history.turn_at(found.session, found.first_seq)
         if turn is None:
             return None
-        return FollowedTurn(session, turn.first.run_id, turn.first.first_seq, session.durable_cursor)
+        return FollowedTurn(found.session, turn.first.run_id, turn.first.first_seq, found.session.durable_cursor)
 
     async def newest(self, session: SessionView) -> TurnRun:
         """The run that began the session's newest turn."""

@@ -21,12 +21,13 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.named_sessions import create_named
+from dragoman.protocols.kit.runs import RunHandle
 from dragoman.protocols.openai import chat_history, ids, inputs
 from dragoman.protocols.openai.chat_requests import ParsedChat
 from dragoman.protocols.openai.errors import InvalidParameter
 from dragoman.protocols.openai.inputs import NewInput
 from dragoman.protocols.openai.requests import OtherItem
-from dragoman.protocols.openai.runs import MAX_CHECKED_RUNS, RunHandle, Runs, translated_errors
+from dragoman.protocols.openai.runs import MAX_CHECKED_RUNS, Runs, translated_errors
 from dragoman.protocols.openai.sessions import is_passing
 from dragoman.protocols.openai.translate import PROTOCOL
 

@@ -6,15 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from dragoman.core.stream import Cursor
 from dragoman.engine.expiry import ExpiredSessions
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import header
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
-from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.runs import RunHandle, SessionStreams
 from dragoman.protocols.openai.handlers import OpenAiOptions
-from dragoman.protocols.openai.runs import RunHandle, Runs
+from dragoman.protocols.openai.runs import Runs
 from dragoman.protocols.openai.sessions import is_passing
 
 OnEnd = Callable[[SessionView], None]
@@ -40,9 +39,8 @@ class Delivery:
     ) -> Response:
         """Stream a run from its start. The run is stopped when the client leaves, unless it `continues`."""
         on_close = self._on_close(request, handle, continues, on_end)
-        after, principal = Cursor(handle.first_seq - 1), principal_of(request)
         return await self._streams.open(
-            principal, handle.session, after, encoder, is_new_run=handle.is_new, on_close=on_close
+            principal_of(request), handle.session, handle.before, encoder, is_new_run=handle.is_new, on_close=on_close
         )
 
     async def read(
@@ -56,8 +54,9 @@ class Delivery:
     ) -> None:
         """Read a run to its end. The run is stopped when the client leaves, unless it `continues`."""
         on_close = self._on_close(request, handle, continues, on_end)
-        after = Cursor(handle.first_seq - 1)
-        await self._streams.read(request, handle.session, after, encoder, is_new_run=handle.is_new, on_close=on_close)
+        await self._streams.read(
+            request, handle.session, handle.before, encoder, is_new_run=handle.is_new, on_close=on_close
+        )
 
     def _on_close(self, request: Request, handle: RunHandle, continues: bool, on_end: OnEnd) -> Callable[[bool], None]:
         """What is to be done when an answer closes."""

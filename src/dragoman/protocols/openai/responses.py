@@ -12,14 +12,13 @@ from starlette.responses import Response
 
 from dragoman.core.events import SettingsChange
 from dragoman.core.refusals import SessionUnreadable
-from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.protocols.kit.app import principal_of
 from dragoman.protocols.kit.body import json_response, read_json_body
 from dragoman.protocols.kit.decoding import parse_whole_number
 from dragoman.protocols.kit.endpoints import endpoint, query, request_header
 from dragoman.protocols.kit.idempotency_key import IDEMPOTENCY_KEY, idempotency_key
-from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.runs import RunHandle, SessionStreams
 from dragoman.protocols.kit.sse import fixed_stream
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery, session_headers
@@ -33,7 +32,7 @@ from dragoman.protocols.openai.handlers import (
 )
 from dragoman.protocols.openai.items import SessionItems
 from dragoman.protocols.openai.requests import CreateResponse, decode_request
-from dragoman.protocols.openai.runs import RunHandle, RunRequest, Runs
+from dragoman.protocols.openai.runs import RunRequest, Runs
 from dragoman.protocols.openai.translate import ALL, ResponseEvents, new_response, run_fields
 
 _STREAM = "Server-sent events, from `response.created` to the response's last event and `[DONE]`."
@@ -112,8 +111,7 @@ class ResponseHandlers(OpenAiHandlers):
             if not handle.first_seq:
                 return fixed_stream(self._runs.acknowledge(handle)[1])
             events = await self._runs.events(handle, skip=skip)
-            after = Cursor(handle.first_seq - 1)
-            return await self._streams.resume(principal_of(request), handle.session, after, events)
+            return await self._streams.resume(principal_of(request), handle.session, handle.before, events)
 
     @endpoint("DELETE", "/responses/{response}")
     async def delete(self, request: Request) -> wire.DeletedResponse:

@@ -9,7 +9,7 @@ Source: section 4.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ from dragoman.core.refusals import (
     SessionNotFound,
     UnknownCall,
 )
-from dragoman.core.stream import Cursor
 from dragoman.engine.abandoned_runs import AbandonedRuns
 from dragoman.engine.engine import Engine
 from dragoman.engine.expiry import ExpiredSessions
@@ -34,7 +33,7 @@ from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.ports.log import IdempotencyRecord
-from dragoman.protocols.kit.runs import feed_durable, start_once
+from dragoman.protocols.kit.runs import RunHandle, earlier_calls, feed_durable, find_run, start_once
 from dragoman.protocols.openai import ids, inputs
 from dragoman.protocols.openai.errors import InvalidParameter, ItemNotFound, ModelNotFound, ResponseNotFound
 from dragoman.protocols.openai.handlers import OpenAiOptions
@@ -45,26 +44,6 @@ from dragoman.protocols.openai.translate import ALL, PROTOCOL, ResponseEvents, r
 
 MAX_CHECKED_RUNS = 200
 """Of a history that comes back, the newest runs that are looked up."""
-
-
-class RunHandle(NamedTuple):
-    """The run behind a response.
-
-    Attributes:
-        session: its session.
-        run_id: the run; the session's own id if no run was started.
-        first_seq: its first event; 0 if no run was started.
-        may_begin_with_answers: whether it may begin with answers to calls of earlier runs.
-        is_new: whether this very request started it.
-        request: what a request asked for that only answered some of the open calls.
-    """
-
-    session: SessionView
-    run_id: RunId
-    first_seq: int
-    may_begin_with_answers: bool = True
-    is_new: bool = False
-    request: Submit | None = None
 
 
 class RunRequest(NamedTuple):
@@ -122,14 +101,12 @@ class Runs:
 
     async def find_run(self, owner: UserId, run_id: RunId) -> RunHandle | None:
         """The owner's run with an id, or the owner's session with it, for a response that started no run."""
-        row = await self._engine.history.find_run(owner, run_id)
-        try:
-            session = await self._engine.find_session(owner, run_id if row is None else row.session_id)
-        except SessionNotFound:
-            return None
-        if row is None:
+        if (found := await find_run(self._engine, owner, run_id)) is not None:
+            return found
+        with suppress(SessionNotFound):
+            session = await self._engine.find_session(owner, run_id)
             return RunHandle(session, run_id, 0) if session.state.session_id == str(run_id) else None
-        return RunHandle(session, row.run_id, row.first_seq)
+        return None
 
     async def _is_kept(self, handle: RunHandle) -> bool:
         """Whether a response can be retrieved: it is stored, or in the background, and was not deleted."""
@@ -151,13 +128,12 @@ class Runs:
 
     def reader(self, handle: RunHandle) -> Reader:
         """A reader of a run from its first event on."""
-        return self._engine.follow(handle.session, Cursor(handle.first_seq - 1))
+        return self._engine.follow(handle.session, handle.before)
 
     async def events(self, handle: RunHandle, *, skip: int = 0) -> ResponseEvents:
         """An encoder of a run's events for a client that already has the first `skip` of them."""
         state = handle.session.state
-        may_answer = handle.may_begin_with_answers
-        earlier = await self._engine.history.answered_calls(handle.session, handle.first_seq) if may_answer else {}
+        earlier = await earlier_calls(self._engine, handle)
         return ResponseEvents(handle.run_id, state.session_id, state.agent, earlier=earlier, skip=skip)
 
     async def events_so_far(self, handle: RunHandle) -> ResponseEvents:
@@ -165,7 +141,7 @@ class Runs:
         if not handle.first_seq:
             return self.acknowledge(handle)[0]
         events = await self.events(handle, skip=ALL)
-        await feed_durable(self._engine, handle.session, handle.run_id, handle.first_seq, events)
+        await feed_durable(self._engine, handle, events)
         return events
 
     def acknowledge(self, handle: RunHandle) -> tuple[ResponseEvents, bytes]:

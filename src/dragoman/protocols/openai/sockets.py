@@ -28,12 +28,13 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.app import AdmitStream, Authenticate, address_of, bearer_credentials, counted_error
 from dragoman.protocols.kit.body import header
 from dragoman.protocols.kit.errors import BodyTooLarge, UnknownPath
+from dragoman.protocols.kit.runs import RunHandle
 from dragoman.protocols.openai import ids, wire
 from dragoman.protocols.openai.delivery import Delivery
 from dragoman.protocols.openai.errors import ERRORS, InvalidParameter, error_facts
 from dragoman.protocols.openai.handlers import OpenAiOptions, write_error
 from dragoman.protocols.openai.requests import CreateResponse, decode_object, parse_request
-from dragoman.protocols.openai.runs import RunHandle, RunRequest, Runs
+from dragoman.protocols.openai.runs import RunRequest, Runs
 from dragoman.protocols.openai.translate import PROTOCOL, payloads
 
 PATH = "/responses"

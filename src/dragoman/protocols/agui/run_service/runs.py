@@ -287,13 +287,13 @@ class RunHandlers(Handlers):
 
     async def _find_run(self, session: SessionView, thread: SessionId, name: str) -> RunLocation:
         """A run by its client's id, over this service or the standard endpoint, or by its task's id."""
-        owner, session_id = session.state.owner, session.state.session_id
-        for key in (_key_name(thread, name), f"ag-ui:{session_id}:{name}"):
-            row = await self._engine.find_run_of(await self._engine.find_idempotency_record(owner, key))
+        for key in (_key_name(thread, name), f"ag-ui:{session.state.session_id}:{name}"):
+            record = await self._engine.find_idempotency_record(session.state.owner, key)
+            row = await self._engine.find_run_of(record)
             if row is not None:
                 return row
-        row = await self._engine.history.find_run(owner, RunId(name))
-        if row is None or row.session_id != session_id:
+        row = await self._engine.history.find_run_in(session, RunId(name))
+        if row is None:
             raise RunNotFound("this thread has no such run")
         return row
 

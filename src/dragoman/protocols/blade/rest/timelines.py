@@ -36,8 +36,8 @@ class TimelineHandlers(BladeHandlers):
     async def _load(self, session: SessionView, name: str) -> Timeline:
         """Load the turn of a run. Raises NotFound."""
         history = self.engine.history
-        row = await history.find_run(session.state.owner, parse_run_id(name))
-        if row is None or row.session_id != session.state.session_id:
+        row = await history.find_run_in(session, parse_run_id(name))
+        if row is None:
             raise NotFound("there is no such run in this session")
         turn = await history.turn_at(session, row.first_seq)
         if turn is None:
