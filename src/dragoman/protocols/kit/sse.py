@@ -169,7 +169,10 @@ class EventStream(Response):
         """Wait for something to write. Raises ClientDisconnect."""
         try:
             while True:
-                records = await self._next_records()
+                if self._has_left:
+                    raise ClientDisconnect
+                left_s = self._idle_left_s
+                records = await (self._reader.next() if left_s is None else self._next_within(left_s))
                 if not records:
                     encoder = self._own_encoder()
                     return Chunk(encoder.keep_alive, encoder.is_over)
@@ -184,16 +187,13 @@ class EventStream(Response):
         except TimeoutError:
             return Chunk(b"", is_last=True)
 
-    async def _next_records(self) -> Sequence[Record]:
-        if self._has_left:
-            raise ClientDisconnect
-        if self._idle_left_s is None:
-            return await self._reader.next()
+    async def _next_within(self, left_s: float) -> Sequence[Record]:
+        """The next records, if they come in time. Waiting counts as silence, sending to a slow client does not."""
         clock = asyncio.get_running_loop().time
         started_at = clock()
-        async with asyncio.timeout(self._idle_left_s):
+        async with asyncio.timeout(left_s):
             records = await self._reader.next()
-        self._idle_left_s -= clock() - started_at  # waiting counts as silence, sending to a slow client does not
+        self._idle_left_s = left_s - (clock() - started_at)
         return records
 
     def _encode(self, records: Sequence[Record]) -> Chunk:
