@@ -10,6 +10,7 @@ plain call (`ResponsePipe`), where ASGI's `send` needs a task to be woken to awa
 
 from asyncio import Future, TimerHandle, Transport, get_running_loop
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import cast
 from urllib.parse import unquote
 
@@ -367,7 +368,7 @@ class Exchange:
         if b"connection" in by_name:
             self.keep_alive &= by_name[b"connection"].lower() != b"close"
             headers = [each for each in headers if each[0] != b"connection"]
-        lines = [b"%b: %b\r\n" % each for each in headers]
+        lines = [_header_line(name, value) for name, value in headers]
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         length = by_name.get(b"content-length")
@@ -379,10 +380,7 @@ class Exchange:
             else:
                 self._is_chunked = True
                 lines.append(b"transfer-encoding: chunked\r\n")
-        head = b"".join(lines)
-        if len(head.translate(None, _HEADER_CONTROL_CHARACTERS)) < len(head) - 2 * len(lines):
-            raise RuntimeError(f"one of the headers {list(by_name)} contains a control character")
-        return b"%b%b\r\n" % (STATUS_LINE[status], head)
+        return b"%b%b\r\n" % (STATUS_LINE[status], b"".join(lines))
 
     def _write(self, body: bytes, *, is_last: bool) -> None:
         head, self._head = self._head, b""
@@ -407,3 +405,11 @@ class Exchange:
         elif not self.keep_alive:
             self._transport.close()
         self._connection.on_response_complete()
+
+
+@lru_cache(maxsize=1024)
+def _header_line(name: bytes, value: bytes) -> bytes:
+    """A header as it is sent. Cached, because nearly all responses have the same ones."""
+    if len((name + value).translate(None, _HEADER_CONTROL_CHARACTERS)) < len(name) + len(value):
+        raise RuntimeError(f"the header {name!r} contains a control character")
+    return b"%b: %b\r\n" % (name, value)
