@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.core.answers import INTERRUPTED_RESULT
 from dragoman.core.content import AssistantMessage, ToolMessage, UserMessage, text_of
+from dragoman.core.events import CallParked
 from dragoman.core.tools import OnRestart
 from tests.adapters.dying_servers import Client, serve
 from tests.adapters.scenes import ADD, ADD_MORE, FRAMEWORKS, CallOf, Framework, Script
@@ -105,3 +106,6 @@ async def test_a_tool_that_was_running_follows_its_policy_and_its_finished_sibli
         history = await world.history(client.live.state.session_id)
         assert [text_of(each.content) for each in history if isinstance(each, ToolMessage)] == ["3", result, "paid 5"]
         assert effects.ran == {"add 1 2": 1, "add 3 4": starts, "pay 5": 1}
+        events = [logged.event for logged in await world.events(client.live.state.session_id)]
+        is_asked = any(isinstance(each, CallParked) and each.is_repeat for each in events)
+        assert is_asked == (on_restart == "ask")

@@ -32,7 +32,7 @@ from dragoman.core.schedules import (
 )
 from dragoman.engine import scheduler as module
 from dragoman.engine.instrumentation.metrics import exposition
-from dragoman.engine.scheduler import NO_USER_ANSWER, Scheduler
+from dragoman.engine.scheduler import NO_USER_ANSWER, NOT_REPEATED, Scheduler
 from dragoman.ports.accounts import ScheduleStore
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
@@ -396,6 +396,24 @@ async def test_with_confirmations_skipped_permissions_are_given_and_questions_ge
     assert (fire.status, len(echo.started_calls)) == ("completed", 1)
     said = await scheduler_fixture.session_summary(fire)
     assert (sum(NO_USER_ANSWER in each for each in said), said[-1]) == (3, "done")
+
+
+async def test_with_confirmations_skipped_a_call_that_a_crash_interrupted_does_not_run_again(
+    scheduler_fixture: SchedulerFixture,
+) -> None:
+    gate = scheduler_fixture.world.pausing_tool("act", on_restart="ask")
+    scheduler_fixture.world.scripts["write it"] = [[CallTool("act")], ["done"]]
+    schedule = await scheduler_fixture.daily(skip_confirmations=True)
+    await scheduler_fixture.advance_to(NINE)
+    async with asyncio.timeout(DEADLINE_S):
+        await gate.entered.wait()
+    await scheduler_fixture.kill()
+    await scheduler_fixture.start()
+    await scheduler_fixture.wait_until_idle()
+    (fire,) = await scheduler_fixture.fires(schedule)
+    assert (fire.status, gate.entered.is_set()) == ("completed", True)
+    assert scheduler_fixture.world.tools["act"].max_starts_per_call == 1
+    assert f"Tool call denied: {NOT_REPEATED}" in await scheduler_fixture.session_summary(fire)
 
 
 # --- keeping ----------------------------------------------------------------------------------------------------------

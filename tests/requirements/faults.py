@@ -23,6 +23,9 @@ REQUIREMENTS = (
     _case(41, "postgres", "The same over PostgreSQL, whose server may die too"),
     _case(41, "several", "Of several servers one that dies is taken over within its lease and 5 s"),
     _case(41, "approvals", "An approval runs a tool once: repeated after a crash, on any protocol, it runs nothing"),
+    _case(
+        41, "repeats", "Who is asked whether a call runs again learns, on any protocol, that it may have run already"
+    ),
     _case(42, "zombie", "A server that stood still for longer than its lease writes nothing, and calls no tool later"),
     _case(42, "begins-anew", "It gives up the runs that it had, and serves on under another name"),
     # --- disks --------------------------------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ from dragoman.client import (
     Text,
 )
 from dragoman.client.events import Option, Pending, QuestionItem
+from dragoman.core.question_text import repeat_question
 from dragoman.server.bootstrap_key import announce_ready
 from dragoman.settings import Settings
 from dragoman.terminal.chat import Chat, SessionSelection
-from dragoman.terminal.formatting import call_line, strip_control_characters
+from dragoman.terminal.formatting import call_line, pending_line, strip_control_characters
 from dragoman.terminal.keyboard import Keyboard
 from dragoman.terminal.prompts import Prompter, parse_choice
 from dragoman.terminal.rich_screen import RichScreen, split_at_blocks
@@ -148,6 +149,26 @@ def test_a_tool_that_is_always_allowed_is_not_asked_about_again() -> None:
     typed = iter(["a"])
     prompter = Prompter(lambda _: None, lambda _: next(typed), allows_all=False)
     assert prompter.collect_answers([STAMP, STAMP]) == (Allow(call_id="c1"), Allow(call_id="c1"))
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("y", Allow(call_id="c1")), ("n", Deny(call_id="c1", reason="no"))])
+def test_a_call_that_may_have_run_already_is_asked_about_whatever_was_allowed_before(
+    typed: str, answer: Allow | Deny
+) -> None:
+    lines, shown, prompts = iter(["a", typed, "no"]), list[str](), list[str]()
+
+    def read(prompt: str) -> str:
+        prompts.append(prompt)
+        return next(lines)
+
+    repeat = Permission(call_id="c1", name="stamp", arguments={"text": "x"}, is_repeat=True)
+    assert Prompter(shown.extend, read, allows_all=True).collect_answers([STAMP, repeat]) == (
+        Allow(call_id="c1"),
+        answer,
+    )
+    assert shown == [repeat_question("stamp"), 'stamp(text="x")']
+    assert prompts[:2] == ["stamp again: [y]es, [n]o: "] * 2, "`always` is no answer to it"
+    assert pending_line(repeat) == 'permission to run again, as it may have run already: stamp(text="x")'
 
 
 class ScriptedKeyboard(Keyboard):

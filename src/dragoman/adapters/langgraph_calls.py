@@ -162,6 +162,10 @@ class Calls:
             if recorded.state == "started":
                 await recorded.done(f"Tool execution failed: {str(error) or type(error).__name__}", outcome="failed")
 
+    def is_repeat(self, interrupt_id: str) -> bool:
+        """Whether an interrupt asks if a call that a crash interrupted runs again."""
+        return self._inside.get(interrupt_id, "").startswith(AGAIN)
+
     async def _note_inside(self, error: GraphInterrupt, origin: str) -> None:
         interrupts: Sequence[Interrupt] = error.args[0] if error.args else ()
         self._inside |= {each.id: origin for each in interrupts}

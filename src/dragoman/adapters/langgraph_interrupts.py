@@ -64,7 +64,8 @@ async def _wait_for_permissions(
             recorded = calls.record(request_name(request), arguments, f"{interrupted.id}#{place}")
             await run.end_step()
         if recorded.state not in ("waiting", "answered") and not _is_trusted(recorded, request):
-            recorded.wait("permission", note={"description": str(request.get("description", ""))})
+            note = {"description": str(request.get("description", ""))}
+            recorded.wait("permission", note=note, repeat=calls.is_repeat(interrupted.id))
 
 
 def _is_trusted(recorded: Recorded, request: Mapping[str, Any]) -> bool:

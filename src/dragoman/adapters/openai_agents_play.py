@@ -268,7 +268,7 @@ class Play:
         if rule == "repeat":
             return "run"
         if rule == "ask":
-            call.wait("permission")
+            call.wait("permission", repeat=True)
             return "wait"
         await self._record.settle(call.call.origin or "", INTERRUPTED_RESULT, outcome="interrupted")
         return Rejected(INTERRUPTED_RESULT) if outer is None else "run"

@@ -191,7 +191,7 @@ class PydanticAIAgent(FrameworkAgent):
         """Apply the tool's rule to a call that ran when the server died."""
         rule = self.restart_rule(recorded.call.name)
         if rule == "ask":
-            recorded.wait("permission", note={"interrupted": True})
+            recorded.wait("permission", repeat=True)
         elif rule == "fail":
             await settle(history, origin, recorded, INTERRUPTED_RESULT, "interrupted")
 

@@ -110,7 +110,9 @@ PROTOCOLS = click.Choice(["aap", "ag-ui", "agentscope", "blade", "openai", "open
 @click.option("--last", is_flag=True, help="continue the last conversation with this server")
 @click.option("-m", "--message", metavar="TEXT", default="", help="send this message, print the answer, and exit")
 @click.option("--image", "images", metavar="PATH", multiple=True, help="image to attach to --message")
-@click.option("-y", "--yes", is_flag=True, help="allow all tools without asking")
+@click.option(
+    "-y", "--yes", is_flag=True, help="allow all tools without asking, except for calls that may have run already"
+)
 @click.option("--plain", is_flag=True, help="no colors and no Markdown")
 @click.option("--json", "is_json", is_flag=True, help="print events as lines of JSON")
 @settings_flags("data")

@@ -158,7 +158,7 @@ def _to_pending(call: JsonObject) -> Pending:
             return parse_question(call_id, arguments)
         case "client":
             return ClientCall(call_id=call_id, name=name, arguments=arguments)
-    return Permission(call_id=call_id, name=name, arguments=arguments)
+    return Permission(call_id=call_id, name=name, arguments=arguments, is_repeat=call.get("repeat") is True)
 
 
 def lengths_of(artifact: Artifact) -> dict[str, int]:

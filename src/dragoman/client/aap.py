@@ -498,7 +498,7 @@ def _to_session_info(info: wire.SessionInfo) -> SessionInfo:
 def _to_pending(call: wire.PendingCall) -> Pending:
     if call.kind == "client":
         return ClientCall(call_id=call.tool_call_id, name=call.name, arguments=call.input)
-    return classify_open_call(call.tool_call_id, call.name, call.input, ())
+    return classify_open_call(call.tool_call_id, call.name, call.input, (), is_repeat=call.repeat)
 
 
 # --- client → wire ----------------------------------------------------------------------------------------------------

@@ -318,7 +318,8 @@ class AgentScopeTurn:
         self._handle.tool_names[call_id] = name
         question = parse_question(call_id, arguments) if name == ASK_USER_QUESTION else None
         if needs_permission:
-            self._open_calls[call_id] = Permission(call_id=call_id, name=name, arguments=arguments)
+            is_repeat = payload.get("repeat") is True
+            self._open_calls[call_id] = Permission(call_id=call_id, name=name, arguments=arguments, is_repeat=is_repeat)
         elif is_pending or name in {each.name for each in self._handle.tools}:
             self._open_calls[call_id] = question or ClientCall(call_id=call_id, name=name, arguments=arguments)
         if call_id in self._emitted_calls:  # an approved call is sent again

@@ -388,7 +388,12 @@ def _to_pending(interrupt: JsonObject, tool_names: Mapping[str, str], arguments:
     if name == ASK_USER_QUESTION:
         return parse_question(interrupt_id, arguments.get(call_id, {}))
     label = name or str(interrupt.get("message") or interrupt.get("reason") or "")
-    return Permission(call_id=interrupt_id, name=label, arguments=arguments.get(call_id, {}))
+    return Permission(
+        call_id=interrupt_id,
+        name=label,
+        arguments=arguments.get(call_id, {}),
+        is_repeat=_is_marked(interrupt.get("metadata"), "repeat"),
+    )
 
 
 def _since_last_user(messages: Sequence[JsonObject]) -> list[JsonObject]:

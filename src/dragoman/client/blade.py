@@ -332,6 +332,7 @@ class BladeTurn:
                 self._emitted_lengths[turn_id, index] = 1
                 events.append(_to_notice(kind, content, loop))
         for call_id, call in calls.items():
+            self._on_question_ref(call_id, call.get("pending_question_ref"))
             if call.get("status") in ("done", "error", "cancelled"):
                 self._finish_call(call_id)
         return [*events, *_restarted(turn, loop)]
@@ -347,6 +348,8 @@ class BladeTurn:
                 return self._on_tool_result(str(data.get("tool_call_id")), data.get("result"), loop)
             case "set_tool_status" if data.get("status") == "cancelled":
                 self._finish_call(str(data.get("tool_call_id")))
+            case "set_tool_status":
+                self._on_question_ref(str(data.get("tool_call_id")), data.get("pending_question_ref"))
             case "add_content":
                 index, kind = int(data.get("block_index") or 0), str(data.get("type"))
                 if "text_delta" in data:
@@ -364,10 +367,7 @@ class BladeTurn:
     def _on_tool_call(self, call: JsonObject, loop: str) -> Sequence[Event]:
         call_id, name = str(call.get("id")), str(call.get("tool_name"))
         if chat.is_permission_id(call_id):
-            waiting_id = _resolve_call_id(call_id)
-            arguments = parse_arguments(self._calls.get(waiting_id, {}).get("arguments"))
-            name = self._handle.tool_names.get(waiting_id, "")
-            self._pending[waiting_id] = Permission(call_id=waiting_id, name=name, arguments=arguments)
+            self._add_permission(_resolve_call_id(call_id))
             return ()
         self._calls[call_id] = call
         self._handle.tool_names[call_id] = name
@@ -381,6 +381,17 @@ class BladeTurn:
             return ()
         self._emitted_calls.add(call_id)
         return (question or ToolCall(id=call_id, name=name, arguments=arguments, loop=loop),)
+
+    def _on_question_ref(self, call_id: str, ref: JsonObject | None) -> None:
+        """Note the permission that a call waits for, which says more than the question itself, or is asked again."""
+        question_id = "" if ref is None else str(ref.get("child_tool_call_id"))
+        if ref is not None and chat.is_permission_id(question_id) and _resolve_call_id(question_id) == call_id:
+            self._add_permission(call_id, is_repeat=ref.get("repeat") is True)
+
+    def _add_permission(self, call_id: str, *, is_repeat: bool = False) -> None:
+        name = self._handle.tool_names.get(call_id, "")
+        arguments = parse_arguments(self._calls.get(call_id, {}).get("arguments"))
+        self._pending[call_id] = Permission(call_id=call_id, name=name, arguments=arguments, is_repeat=is_repeat)
 
     def _is_asked_already(self, question: Question) -> bool:
         """Whether a question is that of a call that waits with it itself, as questions of other frameworks do."""

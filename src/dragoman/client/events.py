@@ -76,12 +76,16 @@ class ToolResult(_TaggedStruct, frozen=True, kw_only=True):
 
 
 class Permission(_TaggedStruct, frozen=True, kw_only=True):
-    """A tool call waits until a person allows or denies it."""
+    """A tool call waits until a person allows or denies it.
+
+    `is_repeat`: the server restarted while the call ran, so it may have run already. To allow it is to run it again.
+    """
 
     call_id: str
     name: str
     arguments: JsonObject
     loop: str = ""
+    is_repeat: bool = False
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -143,7 +143,7 @@ def to_pending(item: JsonObject) -> Pending:
     call_id = str(item.get("call_id") or item.get("id"))
     name, arguments = str(item.get("name")), parse_arguments(item.get("arguments"))
     if item.get("type") == "mcp_approval_request":
-        return Permission(call_id=call_id, name=name, arguments=arguments)
+        return Permission(call_id=call_id, name=name, arguments=arguments, is_repeat=item.get("repeat") is True)
     return classify_open_call(call_id, name, arguments, () if name == ASK_USER_QUESTION else (name,))
 
 

@@ -39,8 +39,12 @@ def question_arguments(questions: Sequence[QuestionItem]) -> JsonObject:
     return {"questions": msgspec.to_builtins(questions)}
 
 
-def classify_open_call(call_id: str, name: str, arguments: JsonObject, client_tools: Iterable[str]) -> Pending:
-    """What an open call waits for, by the kind of its tool."""
+def classify_open_call(
+    call_id: str, name: str, arguments: JsonObject, client_tools: Iterable[str], *, is_repeat: bool = False
+) -> Pending:
+    """What an open call waits for, by the kind of its tool. A call that is a repeat needs permission."""
+    if is_repeat:
+        return Permission(call_id=call_id, name=name, arguments=arguments, is_repeat=True)
     if name in client_tools:
         return ClientCall(call_id=call_id, name=name, arguments=arguments)
     if name == ASK_USER_QUESTION:

@@ -350,13 +350,20 @@ def _is_below(state: SessionState, call: OpenCall, above: OpenCall) -> bool:
 def _with_trust(
     settings: SessionSettings, change: SettingsChange, targets: Sequence[OpenCall], answers: Sequence[Answer]
 ) -> SettingsChange:
-    """The change, extended by the tools that the user allows from now on (shared rules, 17)."""
+    """The change, extended by the tools that the user allows from now on (shared rules, 17).
+
+    Who allows a repeat has decided about this call alone.
+    """
     if not answers:
         return change
     names = {
         call.call.name
         for call, answer in zip(targets, answers, strict=True)
-        if isinstance(answer, Decision) and answer.granted and answer.remember and call.kind == "permission"
+        if isinstance(answer, Decision)
+        and answer.granted
+        and answer.remember
+        and call.kind == "permission"
+        and not call.is_repeat
     }
     if not names:
         return change

@@ -170,7 +170,7 @@ class Recorded(Protocol):
             RuntimeError: as for `start`.
         """
 
-    def wait(self, kind: WaitKind, *, note: Json = None) -> None:
+    def wait(self, kind: WaitKind, *, note: Json = None, repeat: bool = False) -> None:
         """Let the call wait for the application. When the agent returns, the run ends with `tool_use`.
 
         The answer starts the next run, whose `recorded` has the call with its `answer`. In a headless run, in which
@@ -180,6 +180,7 @@ class Recorded(Protocol):
             kind: what it waits for.
             note: of a question its `{"questions": [...]}`, which is shown in place of the call's arguments; else any
                 JSON that is stored with the call.
+            repeat: a crash interrupted the call, and the user decides whether it runs again.
 
         Raises:
             RuntimeError: as for `start`.

@@ -262,7 +262,8 @@ class BlockClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="call_opened"):
     """The model called a tool. The call is a block of the open message, and stays open until it is settled.
 
-    `internal`: the tool is internal, and no client sees the call. `recorded`: the agent runs the call itself.
+    `internal`: the tool is internal, and no client sees the call. `recorded`: the agent runs the call itself. `repeat`:
+    a crash interrupted a call that the user had allowed, and the user decides whether it runs again, as this call.
     """
 
     message_id: MessageId
@@ -273,6 +274,7 @@ class CallOpened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     server: str | None = None
     internal: bool = False
     recorded: bool = False
+    repeat: bool = False
 
 
 class MessageClosed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message_closed"):
@@ -304,12 +306,19 @@ class CallParked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     `kind` is what it waits for; None: a crash interrupted it, and the user decides whether it runs again. `note` is
     what the application sees: for a question, its questions in the form of the arguments of `AskUserQuestion`. The
-    answer does not settle the call: it is kept for the agent or the tool that asked.
+    answer does not settle the call: it is kept for the agent or the tool that asked. `repeat`: the agent found that a
+    crash interrupted the call, and asks whether it runs again.
     """
 
     call_id: CallId
     kind: WaitKind | None = None
     note: Json = None
+    repeat: bool = False
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the user decides if a call that a crash interrupted runs again."""
+        return self.repeat or self.kind is None
 
 
 class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="answer_given"):

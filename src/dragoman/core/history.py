@@ -29,7 +29,8 @@ class EarlierCall(NamedTuple):
         """The call after it was parked: from then on it may be one that the user has to allow."""
         if parked.kind not in (None, "permission"):
             return self
-        return self._replace(opened=msgspec.structs.replace(self.opened, kind="permission"))
+        opened = msgspec.structs.replace(self.opened, kind="permission", repeat=parked.is_repeat)
+        return self._replace(opened=opened)
 
 
 _MESSAGE_EVENTS = frozenset({MessageAdded, MessageOpened, BlockClosed, CallOpened, MessageClosed, CallSettled})

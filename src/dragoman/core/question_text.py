@@ -11,6 +11,11 @@ NO_ANSWER = "(no answer)"
 """The answer to the questions after the first one: one text answers one question."""
 
 
+def repeat_question(tool: str) -> str:
+    """The question whether a call that a crash interrupted runs again, for every text that asks about `is_repeat`."""
+    return f"The server restarted while {tool or 'a tool'} ran, so it may have run already. Run it again?"
+
+
 def question_text(arguments: JsonObject) -> str:
     """Questions and their options as lines of text."""
     return "\n\n".join(

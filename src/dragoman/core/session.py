@@ -90,6 +90,8 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How often its tool has started since the call was opened, or was answered last."""
     opened_at: datetime | None = None
     """None: an earlier release did not record it."""
+    repeat: bool = False
+    """See `is_repeat`; an earlier release did not store it for calls that are `parked`."""
 
     @classmethod
     def opened_by(cls, opened: CallOpened, at: datetime | None = None) -> "OpenCall":
@@ -103,10 +105,12 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
             internal=opened.internal,
             recorded=opened.recorded,
             opened_at=at,
+            repeat=opened.repeat,
         )
 
     def park(self, parked: CallParked) -> None:
         """Let it wait for the application."""
+        self.repeat = parked.is_repeat
         if parked.kind is None:
             self.parked = True
             return
@@ -122,6 +126,11 @@ class OpenCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     def waits_for(self) -> WaitKind:
         """What it needs while it waits. A call that a crash interrupted needs permission to run again."""
         return self.kind if self.kind in ("client", "question") and not self.parked else "permission"
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the user is asked, or was asked last, if it runs again: the server restarted while it ran."""
+        return self.parked or self.repeat
 
     def shown(self) -> Call:
         """The call as the application sees it while it waits."""

@@ -74,6 +74,7 @@ MAX_SCHEDULES_PER_USER = 1000
 """Schedules of one user."""
 MAX_OCCURRENCES = 1000
 NO_USER_ANSWER = "no answer, use your judgement"
+NOT_REPEATED = "the server restarted while it ran, and nobody can be asked whether to run it again"
 
 log = structlog.get_logger(__name__)
 
@@ -523,8 +524,10 @@ class Scheduler:
 
 
 def _unattended_answer(call: OpenCall) -> Answer:
-    """The answer to a call if nobody can be asked."""
+    """The answer to a call if nobody can be asked. One that may have run already does not run again."""
     call_id = call.call.call_id
+    if call.is_repeat:
+        return Decision(call_id=call_id, granted=False, reason=NOT_REPEATED)
     if call.waits_for == "permission":
         return Decision(call_id=call_id, granted=True)
     questions = call.shown().input.get("questions")

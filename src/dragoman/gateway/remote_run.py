@@ -255,14 +255,15 @@ class RemoteRun:
             asked.append((pending, recorded))
         await self.end_step(usage)
         self._link.waiting = {}
-        if asked and all(isinstance(each, remote.Permission) and recorded.trusted for each, recorded in asked):
+        if asked and all(_is_allowed(pending, recorded) for pending, recorded in asked):
             self.allowed = tuple(remote.Allow(call_id=each.call_id) for each, _ in asked)
             return
         for pending, recorded in asked:
             self._link.waiting[recorded.call.call_id] = pending.call_id
             if recorded.state != "waiting":
                 is_question = isinstance(pending, remote.Question)
-                recorded.wait(_WAIT_KINDS[type(pending)], note=_arguments_of(pending) if is_question else None)
+                note = _arguments_of(pending) if is_question else None
+                recorded.wait(_WAIT_KINDS[type(pending)], note=note, repeat=_is_repeat(pending))
         for recorded in self._unsettled.values():
             if recorded.call.call_id not in self._link.waiting:
                 await self._settle_unanswered(recorded)
@@ -284,6 +285,15 @@ class RemoteRun:
             await recorded.done(denied_result(answer.reason), outcome="denied")
         else:
             await recorded.done(UNSEEN_RESULT)
+
+
+def _is_repeat(pending: remote.Pending) -> bool:
+    return isinstance(pending, remote.Permission) and pending.is_repeat
+
+
+def _is_allowed(pending: remote.Pending, recorded: Recorded) -> bool:
+    """Whether the session allows a call without asking. A repeat is always asked about."""
+    return isinstance(pending, remote.Permission) and recorded.trusted and not pending.is_repeat
 
 
 def _arguments_of(pending: remote.Pending) -> JsonObject:

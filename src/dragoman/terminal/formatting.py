@@ -137,6 +137,8 @@ def end_line(ended: Ended) -> str:
 def pending_line(pending: Pending) -> str:
     """The line for a pending request."""
     match pending:
+        case Permission(name=name, arguments=arguments, is_repeat=True):
+            return f"permission to run again, as it may have run already: {call_line(name, arguments)}"
         case Permission(name=name, arguments=arguments):
             return f"permission to run {call_line(name, arguments)}"
         case Question(questions=questions):

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from dragoman.client import Allow, Choice, ClientCall, Deny, Permission, Question, Result
 from dragoman.client.events import Answer, Pending, QuestionItem
+from dragoman.core.question_text import repeat_question
 from dragoman.terminal.formatting import call_line, on_one_line, shorten, strip_control_characters
 
 YES = {"y", "yes", "j", "ja", "是", "好"}
@@ -22,7 +23,7 @@ class Prompter:
     Args:
         show_lines: shows what has to be decided.
         read_line: reads the answer. KeyboardInterrupt and EOFError leave everything pending.
-        allows_all: allow all tools without asking.
+        allows_all: allow all tools without asking, except for calls that may have run already.
     """
 
     def __init__(self, show_lines: ShowLines, read_line: ReadLine, *, allows_all: bool) -> None:
@@ -57,12 +58,17 @@ class Prompter:
                 assert_never(pending)
 
     def _prompt_permission(self, permission: Permission) -> Answer:
-        if self._allows_all or permission.name in self._always_allowed_tools:
+        if not permission.is_repeat and (self._allows_all or permission.name in self._always_allowed_tools):
             return Allow(call_id=permission.call_id)
-        self._show_lines([f"Allow this call?  {call_line(permission.name, permission.arguments)}"])
         # Long arguments may have moved the call off the screen, and their end may look like another call.
-        prompt = f"{shorten(on_one_line(permission.name))}: [y]es, [n]o, [a]lways: "
-        while (decision := self._read_line(prompt).casefold()) not in YES | NO | ALWAYS:
+        name, call = shorten(on_one_line(permission.name)), call_line(permission.name, permission.arguments)
+        if permission.is_repeat:
+            self._show_lines([repeat_question(name), call])
+            prompt, decisions = f"{name} again: [y]es, [n]o: ", YES | NO
+        else:
+            self._show_lines([f"Allow this call?  {call}"])
+            prompt, decisions = f"{name}: [y]es, [n]o, [a]lways: ", YES | NO | ALWAYS
+        while (decision := self._read_line(prompt).casefold()) not in decisions:
             pass
         if decision in NO:
             return Deny(call_id=permission.call_id, reason=self._read_line("reason, or an empty line for none: "))

@@ -12,8 +12,9 @@ from dragoman.core.agent import Agent, Run
 from dragoman.core.content import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from dragoman.core.events import CallParked, LoggedEvent, MessageClosed
 from dragoman.core.history import messages_of
-from dragoman.core.inputs import Answer, Choice, Decision, Result
+from dragoman.core.inputs import Answer, Choice, Decision, Result, Submit, UserInput
 from dragoman.core.refusals import AgentNotServed, CallAlreadySettled
+from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import START, Record, cursor_of, expand
 from dragoman.core.tools import ToolSpec
@@ -317,7 +318,7 @@ async def test_a_real_database_is_recovered_after_a_crash_at_any_commit(script: 
 
 
 async def crash_in_a_tool(
-    world: World, policy: str, agents: dict[str, Agent] | None = None
+    world: World, policy: str, agents: dict[str, Agent] | None = None, request: str | Submit = "go"
 ) -> tuple[Engine, LiveSession, PauseGate]:
     """Let a server die while a tool with that policy runs, and start the next one, if given with other agents."""
     gate = world.pausing_tool("gate", on_restart=policy)
@@ -325,7 +326,7 @@ async def crash_in_a_tool(
     log = FaultyLog(world.store)
     engine = await world.start(log)
     live = await open_session(engine)
-    await send(engine, live, "go")
+    await send(engine, live, request)
     async with asyncio.timeout(DEADLINE_S):
         await gate.entered.wait()
     gate.entered.clear()
@@ -361,10 +362,21 @@ async def test_a_tool_that_asks_on_restart_waits_for_the_users_decision(any_worl
     engine = await any_world.restart(engine)
     live = await reload(engine, live)
     (call,) = live.state.waiting_calls()
-    await play(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=granted)))
+    assert call.is_repeat
+    await play(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=granted, remember=True)))
+    assert live.state.settings.trusted_tools == ()
     assert any_world.tools["gate"].max_starts_per_call == 1 + granted
     result = "through" if granted else "Tool call denied"
     assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", result, "done"]
+
+
+async def test_where_nobody_can_be_asked_a_call_that_a_crash_interrupted_does_not_run_again(any_world: World) -> None:
+    message = (UserInput(content="go"),)
+    headless = Submit(protocol="test", messages=message, metadata=RunMetadata(headless=True))
+    _, live, _ = await crash_in_a_tool(any_world, "ask", request=headless)
+    await wait_for_end(live)
+    assert any_world.tools["gate"].max_starts_per_call == 1
+    assert texts(await any_world.history(live.state.session_id)) == ["go", "so  gate()", INTERRUPTED, "done"]
 
 
 async def test_an_approval_counts_once_and_a_repeated_one_after_a_crash_runs_nothing(any_world: World) -> None:
@@ -375,6 +387,7 @@ async def test_an_approval_counts_once_and_a_repeated_one_after_a_crash_runs_not
     engine = await any_world.start(log)
     live = await open_session(engine)
     await play(engine, live, "go")
+    assert not any(call.is_repeat for call in live.state.waiting_calls())
     approval = answer_request(*(answer_to(call) for call in live.state.waiting_calls()))
     await send(engine, live, approval)
     async with asyncio.timeout(DEADLINE_S):
@@ -395,7 +408,10 @@ async def test_an_approval_counts_once_and_a_repeated_one_after_a_crash_runs_not
         await any_world.stop(engine)
     engine = await any_world.start()
     live = await reload(engine, live)
-    await play(engine, live, answer_request(*(answer_to(call) for call in live.state.waiting_calls())))
+    (call,) = live.state.waiting_calls()
+    assert call.is_repeat
+    await play(engine, live, answer_request(Decision(call_id=call.call.call_id, granted=True, remember=True)))
+    assert live.state.settings.trusted_tools == (), "who allows a repeat allows no later calls"
     assert len(set(any_world.tools["pay"].started_calls)) == 2
     assert texts(await any_world.history(live.state.session_id)) == [
         "go",

@@ -124,6 +124,8 @@ def test_a_call_that_a_crash_parked_asks_for_approval_again() -> None:
         "name": "stamp",
         "arguments": '{"text":"x"}',
         "server_label": "agent",
+        "repeat": True,
+        "message": "The server restarted while stamp ran, so it may have run already. Run it again?",
     }
 
 

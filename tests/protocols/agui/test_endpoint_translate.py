@@ -177,7 +177,7 @@ def test_a_call_interrupted_by_a_crash_asks_whether_to_run_it_again() -> None:
         assert isinstance(outcome, wire.Interrupted)
         (interrupt,) = outcome.interrupts
         assert (interrupt.id, interrupt.reason) == ("c", "tool_call")
-        assert interrupt.message == f"The server restarted while {name} ran. Run it again?"
+        assert interrupt.message == f"The server restarted while {name} ran, so it may have run already. Run it again?"
 
 
 @requirement("ag-ui-b:downgrade:unchanged")

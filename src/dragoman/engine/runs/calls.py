@@ -249,6 +249,8 @@ class CallRunner:
                 continue
             tool = run.agent.tool(call.call.name)
             policy = tool.declaration.policy.on_restart if tool is not None else "fail"
+            if policy == "ask" and cannot_ask(run.metadata, "permission"):
+                policy = "fail"
             if policy == "ask" and call.granted:
                 to_repeat.append(call)
             elif policy == "ask":
@@ -292,6 +294,7 @@ class CallRunner:
                 kind="permission" if call.edited is None else "inline",
                 loop=run.loop,
                 server=call.server,
+                repeat=call.edited is None,
             )
             events.append(again)
         run.append([*events, MessageClosed(message_id=message_id, loop=run.loop)])

@@ -96,10 +96,10 @@ class RecordedCall:
         TOOL_CALLS.labels(outcome=outcome).inc()
         await self._run.live.until_durable(seq)
 
-    def wait(self, kind: WaitKind, *, note: Json = None) -> None:
+    def wait(self, kind: WaitKind, *, note: Json = None, repeat: bool = False) -> None:
         """Let the call wait for the application. Where nobody can be asked, it is denied instead."""
         self._opened()
-        events: list[Event] = [CallParked(call_id=self.call.call_id, kind=kind, note=note)]
+        events: list[Event] = [CallParked(call_id=self.call.call_id, kind=kind, note=note, repeat=repeat)]
         if kind != "client" and cannot_ask(self._run.metadata, kind):
             reason = refusal_without_user(kind)
             events.append(AnswerGiven(call_id=self.call.call_id, granted=False, by="", reason=reason))

@@ -32,7 +32,7 @@ from dragoman.core.events import (
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
 from dragoman.core.input_checks import check_block_count
 from dragoman.core.inputs import Answer, Decision, Result, UserInput
-from dragoman.core.question_text import question_text
+from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.session import OpenCall, SessionState, apply
 from dragoman.core.stream import Piece, Record
 from dragoman.protocols.a2a import wire
@@ -495,13 +495,15 @@ def _pending_call(call: OpenCall) -> wire.PendingCall:
     """A waiting call as a status shows it."""
     kind: Literal["question", "approval", "client"] = "approval" if call.waits_for == "permission" else call.waits_for
     asked = call.shown()
-    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
+    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input, repeat=call.is_repeat)
 
 
 def _how_to_answer(call: wire.PendingCall) -> str:
     if call.kind == "question":
         return question_text(call.input)
     what = f"{call.name} with {compact_json(call.input)}"
+    if call.repeat:
+        return f"{repeat_question(call.name)} Approval is needed to run {what} again"
     return f"Approval is needed to run {what}" if call.kind == "approval" else f"The application has to run {what}"
 
 

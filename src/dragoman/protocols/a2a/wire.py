@@ -137,6 +137,8 @@ class PendingCall(_Wire, frozen=True, kw_only=True):
     kind: Literal["question", "approval", "client"]
     name: str
     input: JsonObject
+    repeat: bool = False
+    """The call may have run already (shared rules, 20)."""
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -258,6 +258,7 @@ def session_info(state: SessionState, spec: AgentSpec | None) -> wire.SessionInf
                     name=call.shown().name,
                     input=call.shown().input,
                     kind=call.waits_for,
+                    repeat=call.is_repeat,
                 )
                 for call in state.waiting_calls()
             ),
@@ -350,7 +351,10 @@ _EVENTS = frozenset({BlockClosed, RunStarted, CallOpened, CallParked, CallSettle
 
 
 class _ParkedCalls:
-    """The calls of a run that wait for something else than their `tool_call` says: tools that ask while they run."""
+    """The calls of a run that wait for something else than their `tool_call` says.
+
+    They are tools that ask while they run, and calls that a crash interrupted.
+    """
 
     __slots__ = ("_opened", "_parked")
 
@@ -358,11 +362,13 @@ class _ParkedCalls:
         self._opened: dict[CallId, core.Call] = {}
         self._parked: list[CallParked] = []
 
-    def open(self, call: core.Call) -> None:
-        self._opened[call.call_id] = call
+    def open(self, opened: CallOpened) -> None:
+        self._opened[opened.call.call_id] = opened.call
+        if opened.repeat:
+            self._parked.append(CallParked(call_id=opened.call.call_id))
 
     def park(self, parked: CallParked) -> None:
-        if parked.kind in ("question", "client"):
+        if parked.kind in ("question", "client") or parked.is_repeat:
             self._parked.append(parked)
 
     def pending(self) -> tuple[wire.PendingCall, ...]:
@@ -379,7 +385,8 @@ class _ParkedCalls:
                 tool_call_id=call.call_id,
                 name=call.name,
                 input=call.input,
-                kind="question" if each.kind == "question" else "client",
+                kind=each.kind or "permission",
+                repeat=each.is_repeat,
             )
             for each, call in asked
         )
@@ -454,8 +461,8 @@ class TurnFrames:
                 return self._block(block) if loop == ROOT else b""
             case RunStarted(run_id=run_id) if run_id == self._run_id:
                 return self._frame(b"turn_start", b'{"_meta":{"turnId":%b}}' % _ENCODE(run_id))
-            case CallOpened(loop="root", call=call):
-                self._parked_calls.open(call)
+            case CallOpened(loop="root", call=call) as opened:
+                self._parked_calls.open(opened)
                 fields = {"toolCallId": call.call_id, "name": call.name, "input": call.input}
                 return self._frame(b"tool_call", _ENCODE(fields))
             case CallSettled(result=result, by_client=False) if result.loop == ROOT and logged.run_id == self._run_id:
@@ -540,7 +547,7 @@ class TurnSummary:
         for logged in self._calls.feed(record):
             message = self._assembler.feed(logged)
             if isinstance(logged.event, CallOpened):
-                self._parked_calls.open(logged.event.call)
+                self._parked_calls.open(logged.event)
             elif isinstance(logged.event, CallParked):
                 self._parked_calls.park(logged.event)
             if isinstance(message, core.AssistantMessage):

@@ -251,12 +251,13 @@ class SessionAgent(_Out, frozen=True, kw_only=True):
 
 
 class PendingCall(_Out, frozen=True, kw_only=True):
-    """Our extension: a call that waits for the application."""
+    """Our extension: a call that waits for the application. `repeat`: it may have run already (shared rules, 20)."""
 
     tool_call_id: str
     name: str
     input: JsonObject
     kind: WaitKind
+    repeat: bool = False
 
 
 class SessionMeta(_Out, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, RunId, SessionId, parse_session_id
+from dragoman.core.question_text import repeat_question
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.session import shown_call
@@ -175,10 +176,12 @@ class ResponseEvents:
                 self._open_call(opened)
             case MessageClosed(loop="root") as closed:
                 self._close_step(closed)
-            case CallParked(call_id=call_id, kind=kind, note=note) if call_id in self._calls:
+            case CallParked(call_id=call_id, kind=kind) as parked if call_id in self._calls:
                 opened = self._calls[call_id]
-                asked = shown_call(opened.call, kind, note)
-                request = msgspec.structs.replace(opened, kind=kind or "permission", call=asked)
+                asked = shown_call(opened.call, kind, parked.note)
+                request = msgspec.structs.replace(
+                    opened, kind=kind or "permission", call=asked, repeat=parked.is_repeat
+                )
                 self._emit_interleaved(f"{self._run_id}_{logged.seq}", _type_of(request), _payload_of(request))
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)
@@ -486,7 +489,8 @@ def _payload_of(opened: CallOpened) -> JsonObject:
     call = opened.call
     if opened.kind == "permission":
         server = opened.server or AGENT_SERVER
-        return {"id": call.call_id, "name": call.name, "arguments": compact_json(call.input), "server_label": server}
+        request = {"id": call.call_id, "name": call.name, "arguments": compact_json(call.input), "server_label": server}
+        return {**request, "repeat": True, "message": repeat_question(call.name)} if opened.repeat else request
     return _call_payload(call.call_id, call.name, call.input, None if opened.kind in WAITING_KINDS else opened.server)
 
 

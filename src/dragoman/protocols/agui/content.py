@@ -168,6 +168,7 @@ class Interrupt(WireStruct, frozen=True, kw_only=True):
     tool_call_id: str
     response_schema: JsonObject
     subagent_run_id: str | None = None
+    metadata: JsonObject | None = None
 
 
 class Success(WireStruct, frozen=True, kw_only=True, tag="success", tag_field="type"):

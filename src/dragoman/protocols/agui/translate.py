@@ -42,6 +42,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId
+from dragoman.core.question_text import repeat_question
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record, split_into_pieces
 from dragoman.core.tools import FORK
@@ -513,8 +514,8 @@ def _interrupt(pending: OpenCall) -> Interrupt:
     name = (call.name or "a tool") if is_root else _call_text(call)
     if is_question:
         message = _questions_text(call, with_options=not is_root) or "The agent asks a question"
-    elif pending.parked:
-        message = f"The server restarted while {name} ran. Run it again?"
+    elif pending.is_repeat:
+        message = repeat_question(name)
     else:
         message = f"Allow the call of {name}?"
     return Interrupt(
@@ -524,6 +525,7 @@ def _interrupt(pending: OpenCall) -> Interrupt:
         tool_call_id=call.call_id,
         response_schema=CHOICE_SCHEMA if is_question else PERMISSION_SCHEMA,
         subagent_run_id=subagent_run_id(pending.loop),
+        metadata=metadata_of(repeat=True) if pending.is_repeat else None,
     )
 
 

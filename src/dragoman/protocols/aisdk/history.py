@@ -80,6 +80,8 @@ class MessageFold:
                 if part["type"] != "dynamic-tool":  # a question takes the place of another call
                     part["type"] = f"tool-{chunk['toolName']}"
                 part |= {"state": "input-available", "input": chunk["input"]}
+                if "providerMetadata" in chunk:
+                    part["callProviderMetadata"] = chunk["providerMetadata"]
             case "tool-approval-request":
                 part |= {"state": "approval-requested", "approval": {"id": chunk["approvalId"]}}
             case "tool-approval-response":

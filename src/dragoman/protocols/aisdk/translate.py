@@ -36,6 +36,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId, SessionId
+from dragoman.core.question_text import repeat_question
 from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
@@ -293,7 +294,7 @@ class TurnChunks:
         flags: Chunk = {"providerExecuted": True} if kind in SERVERS_OWN else {}
         if opened.server is not None:
             flags["dynamic"] = True
-        chunks = _input(call, flags, is_complete=not self._is_repeated(kind))
+        chunks = _input(call, flags, is_complete=not self._is_repeated(kind), is_repeat=opened.repeat)
         if kind == "permission":
             chunks += self._approval_request(call.call_id)
         return chunks
@@ -307,7 +308,7 @@ class TurnChunks:
         call_id, kind = parked.call_id, parked.kind or "permission"
         if (opened := self._inner.get(call_id)) is not None:
             asked = shown_call(opened.call, kind, parked.note)
-            self._inner[call_id] = msgspec.structs.replace(opened, kind=kind, call=asked)
+            self._inner[call_id] = msgspec.structs.replace(opened, kind=kind, call=asked, repeat=parked.is_repeat)
             return []
         known = self._calls.get(call_id)
         if known is None:
@@ -324,7 +325,7 @@ class TurnChunks:
             flags["dynamic"] = True
         if self._is_repeated(kind):
             return _input(asked, flags, is_complete=False)
-        complete = _input(asked, flags, is_complete=True)[-1]
+        complete = _input(asked, flags, is_complete=True, is_repeat=parked.is_repeat)[-1]
         return [complete, *(self._approval_request(call_id) if kind == "permission" else [])]
 
     def _approval_request(self, call_id: CallId) -> list[Chunk]:
@@ -385,14 +386,23 @@ class TurnChunks:
         return chunks
 
 
-def _input(call: core.Call, flags: Chunk, *, is_complete: bool) -> list[Chunk]:
-    """A call with its input. Pages run or ask it when the input is complete, unless the flags say who else does."""
+def _input(call: core.Call, flags: Chunk, *, is_complete: bool, is_repeat: bool = False) -> list[Chunk]:
+    """A call with its input. Pages run or ask it when the input is complete, unless the flags say who else does.
+
+    Of a call that may have run already, pages keep the mark in its part, as `callProviderMetadata`.
+    """
     names: Chunk = {"toolCallId": call.call_id, "toolName": call.name}
     chunks: list[Chunk] = [
         {"type": "tool-input-start", **names, **flags},
         {"type": "tool-input-delta", "toolCallId": call.call_id, "inputTextDelta": compact_json(call.input)},
     ]
-    return [*chunks, {"type": "tool-input-available", **names, "input": call.input, **flags}] if is_complete else chunks
+    if not is_complete:
+        return chunks
+    available: Chunk = {"type": "tool-input-available", **names, "input": call.input, **flags}
+    if is_repeat:
+        mark = {"repeat": True, "message": repeat_question(call.name)}
+        available["providerMetadata"] = {"dragoman": mark}
+    return [*chunks, available]
 
 
 def _answered(part_id: str, answer: AnswerGiven) -> Chunk:

@@ -10,7 +10,7 @@ from dragoman.core.answers import Question, compact_json, questions_of
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import CallId, SessionId, parse_session_id
 from dragoman.core.inputs import Answer, Choice, Decision
-from dragoman.core.question_text import NO_ANSWER
+from dragoman.core.question_text import NO_ANSWER, repeat_question
 from dragoman.core.session import OpenCall
 from dragoman.protocols.mcp import wire
 from dragoman.protocols.mcp.options import Approvals
@@ -45,11 +45,13 @@ def form_of(call: OpenCall, agent: str, version: str) -> JsonObject | None:
     if kind == "approval":
         arguments = compact_json(call.call.input)
         shown = arguments if len(arguments) <= ARGUMENT_CHARS else f"{arguments[: ARGUMENT_CHARS - 1]}…"
-        message = f"{agent} wants to run {call.call.name}\n\n{shown}"
+        asked = repeat_question(call.call.name) if call.is_repeat else f"{agent} wants to run {call.call.name}"
+        message = f"{asked}\n\n{shown}"
+        decisions = (ALLOW, DENY) if call.is_repeat else (ALLOW, ALLOW_ALWAYS, DENY)
         schema = {
             "type": "object",
             "properties": {
-                "decision": {"type": "string", "title": "Decision", "enum": [ALLOW, ALLOW_ALWAYS, DENY]},
+                "decision": {"type": "string", "title": "Decision", "enum": list(decisions)},
                 "reason": {"type": "string", "title": "Reason"},
             },
             "required": ["decision"],

@@ -24,7 +24,7 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler, is_empty
 from dragoman.core.ids import ROOT, RunId, SessionId
 from dragoman.core.inputs import UserInput
-from dragoman.core.question_text import question_text
+from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.refusals import FileUnsupported, Invalid, UnknownOption
 from dragoman.core.session import OpenCall
 from dragoman.core.stream import Piece, Record
@@ -251,7 +251,7 @@ def pending_call(call: OpenCall) -> wire.PendingCall:
     """A waiting call as a result shows it."""
     kind: Literal["question", "approval", "client"] = "approval" if call.waits_for == "permission" else call.waits_for
     asked = call.shown()
-    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input)
+    return wire.PendingCall(call_id=asked.call_id, kind=kind, name=asked.name, input=asked.input, repeat=call.is_repeat)
 
 
 def turn_result(
@@ -359,6 +359,7 @@ def _how_to_answer(calls: Iterable[wire.PendingCall], approve_at: str) -> str:
             sentences.append(f"The agent asks: {question_text(call.input)}\n\nAnswer with the next message.")
         elif call.kind == "approval":
             where = f"in the console ({approve_at})" if approve_at else "in the console or another client"
+            sentences += [repeat_question(call.name)] if call.repeat else []
             sentences.append(
                 f"{call.name} needs the approval of a person, with the arguments {compact_json(call.input)}. "
                 f"Approve it {where}, then call again with this session_id and an empty message."

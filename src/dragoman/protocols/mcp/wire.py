@@ -117,13 +117,15 @@ class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     options: Annotated[dict[str, str], msgspec.Meta(max_length=1000)] = {}
 
 
-class PendingCall(msgspec.Struct, kw_only=True):
+class PendingCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A call that waits for an answer."""
 
     call_id: str
     kind: Literal["question", "approval", "client"]
     name: str
     input: JsonObject
+    repeat: bool = False
+    """The call may have run already (shared rules, 20)."""
 
 
 class CallError(msgspec.Struct, kw_only=True):

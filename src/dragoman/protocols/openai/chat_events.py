@@ -27,7 +27,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import ROOT, CallId, MessageId, RunId
-from dragoman.core.question_text import question_text
+from dragoman.core.question_text import question_text, repeat_question
 from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailable
 from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
@@ -93,12 +93,13 @@ class ShownRun:
         if isinstance(record.event, BlockClosed):
             return self._close_block(record.event, record.seq)
         match record.event:
-            case CallOpened(kind=kind, call=call):
+            case CallOpened(kind=kind, call=call) as opened:
                 self._calls[call.call_id] = call
-                return self._ask(kind, call, record)
-            case CallParked(call_id=call_id, kind=parked_kind, note=note) if call_id in self._calls:
-                kind = parked_kind or "permission"
-                return self._ask(kind, shown_call(self._calls[call_id], kind, note), record)
+                return self._ask(kind, call, record, is_repeat=opened.repeat)
+            case CallParked(call_id=call_id) as parked if call_id in self._calls:
+                kind = parked.kind or "permission"
+                asked = shown_call(self._calls[call_id], kind, parked.note)
+                return self._ask(kind, asked, record, is_repeat=parked.is_repeat)
             case MessageClosed(status="cut", message_id=cut) if self._paragraphs.get("content") == cut:
                 return self._say("content", CUT_NOTICE, record.seq)
         return None
@@ -107,7 +108,9 @@ class ShownRun:
         """Forget all words of a kind: the next ones are the first."""
         self._paragraphs.pop(kind, None)
 
-    def _ask(self, kind: CallKind, call: core.Call, record: LoggedEvent) -> AddedText | ToolCall | None:
+    def _ask(
+        self, kind: CallKind, call: core.Call, record: LoggedEvent, *, is_repeat: bool
+    ) -> AddedText | ToolCall | None:
         """What is shown of a call that waits for an answer."""
         match kind:
             case "client":
@@ -116,7 +119,9 @@ class ShownRun:
             case "question":
                 return self._say("content", question_text(call.input), record.seq)
             case "permission":
-                return self._say("content", approval_notice(call.name), record.seq)
+                notice = approval_notice(call.name)
+                text = f"{repeat_question(call.name)} {notice}" if is_repeat else notice
+                return self._say("content", text, record.seq)
             case _:
                 return None
 

@@ -177,7 +177,9 @@ class ResponseEvents:
                 self._calls[call_id] = self._calls[call_id].parked(parked)
                 opened = self._calls[call_id].opened
                 call = shown_call(opened.call, parked.kind, parked.note)
-                asked = msgspec.structs.replace(opened, call=call, kind=parked.kind or "permission")
+                asked = msgspec.structs.replace(
+                    opened, call=call, kind=parked.kind or "permission", repeat=parked.is_repeat
+                )
                 self._open_call(asked, logged)
             case CallSettled(by_client=False) as settled if settled.result.loop == ROOT:
                 self._settle_call(settled)
@@ -382,6 +384,7 @@ class ResponseEvents:
                 server_label=opened.server or self._agent,
                 name=call.name,
                 arguments=compact_json(call.input),
+                repeat=opened.repeat,
             )
             self._add(index, request)
             self._announced.append((index, request))

@@ -109,13 +109,14 @@ class McpCall(_Tagged, frozen=True, tag="mcp_call"):
     approval_request_id: str | None = None
 
 
-class McpApprovalRequest(_Tagged, frozen=True, tag="mcp_approval_request"):
-    """A call that waits for approval."""
+class McpApprovalRequest(_Tagged, frozen=True, tag="mcp_approval_request", omit_defaults=True):
+    """A call that waits for approval. `repeat`, an extension: it may have run already (shared rules, 20)."""
 
     id: str
     server_label: str
     name: str
     arguments: str
+    repeat: bool = False
 
 
 class Compaction(_Tagged, frozen=True, tag="compaction"):

@@ -9,6 +9,8 @@ from dragoman.core import content as core
 from dragoman.core.answers import compact_json, object_with_meta, questions_of
 from dragoman.core.blob_ref import blob_ref_for, parse_blob_ref
 from dragoman.core.content import Json, JsonObject
+from dragoman.core.question_text import repeat_question
+from dragoman.core.session import OpenCall
 from dragoman.core.tools import ASK_USER_QUESTION
 from dragoman.core.uploads import upload_type
 from dragoman.protocols.blade.wire import chat
@@ -81,15 +83,20 @@ def arguments_of(call: core.Call) -> tuple[str, Json]:
     return compact_json(call.input), call.input
 
 
-def permission_call(call: core.Call) -> tuple[ToolCall, JsonObject]:
+def permission_question(call: OpenCall) -> str:
+    """Return the question whether a call may run, or run again."""
+    return repeat_question(call.call.name) if call.is_repeat else f"Allow {call.call.name}?"
+
+
+def permission_call(call: OpenCall) -> tuple[ToolCall, JsonObject]:
     """Return the question whether a call may run, as a call with its arguments (specification, 8.3)."""
     question: JsonObject = {
-        "question": f"Allow {call.name}?",
+        "question": permission_question(call),
         "header": "Permission",
         "options": [{"label": label} for label in PERMISSION_OPTIONS],
         "multiSelect": False,
     }
-    return question_call(chat.permission_id(call.call_id), {"questions": [question], "source_loop": None})
+    return question_call(chat.permission_id(call.call.call_id), {"questions": [question], "source_loop": None})
 
 
 def question_call(question_id: str, arguments: JsonObject) -> tuple[ToolCall, JsonObject]:

@@ -21,7 +21,6 @@ class _PendingCall(msgspec.Struct):
     """A call without a result, in its turn."""
 
     turn: TurnBuilder
-    call: core.Call
     tool_call: ToolCall
     started_at: datetime
     permission: ToolCall | None = None
@@ -52,11 +51,11 @@ class CallList:
         title = self._titles.get(call.name, call.name)
         status: CallStatus = "awaiting_answer" if kind == "question" else "pending"
         tool_call = ToolCall(chat.public_call_id(call.call_id), call.name, title, text, status)
-        self._pending[call.call_id] = _PendingCall(turn, call, tool_call, at)
+        self._pending[call.call_id] = _PendingCall(turn, tool_call, at)
         turn.open_calls.add(call.call_id)
         turn.add_call(tool_call, arguments)
-        if kind == "permission":
-            self.request_permission(call.call_id)
+        if opened is not None and kind == "permission":
+            self._request_permission(opened)
 
     def start(self, call_id: CallId, at: datetime) -> None:
         """Note when a call started to run."""
@@ -72,13 +71,13 @@ class CallList:
             pending.question, arguments = blocks.question_call(question_id, call.shown().input)
             pending.turn.add_call(pending.question, arguments)
         elif call.waits_for == "permission":
-            self.request_permission(call.call.call_id)
+            self._request_permission(call)
 
-    def request_permission(self, call_id: CallId) -> None:
+    def _request_permission(self, call: OpenCall) -> None:
         """Ask whether a call may run, with a question in the same turn."""
-        pending = self._pending[call_id]
+        pending = self._pending[call.call.call_id]
         if pending.permission is None:
-            pending.permission, arguments = blocks.permission_call(pending.call)
+            pending.permission, arguments = blocks.permission_call(call)
             pending.turn.add_call(pending.permission, arguments)
         else:
             pending.turn.set_call_status(pending.permission, "awaiting_answer")
@@ -90,10 +89,10 @@ class CallList:
             raw = None if answer.result is None else answer.result.raw
             given = raw.get("answers", []) if isinstance(raw, dict) else []
             return blocks.answer_block(pending.question.id, asked.shown().input, given)
-        call = pending.call
-        question, arguments = blocks.permission_call(call)
-        label = blocks.PERMISSION_OPTIONS[(1 if call.name in trusted_tools else 0) if answer.granted else 2]
-        answers = [{"question": f"Allow {call.name}?", "labels": [label], "custom": answer.reason}]
+        question, arguments = blocks.permission_call(asked)
+        is_trusted = asked.call.name in trusted_tools and not asked.is_repeat
+        label = blocks.PERMISSION_OPTIONS[int(is_trusted) if answer.granted else 2]
+        answers = [{"question": blocks.permission_question(asked), "labels": [label], "custom": answer.reason}]
         return blocks.answer_block(question.id, arguments, answers)
 
     def settle_question(self, call_id: CallId, answer: Block, logged: LoggedEvent) -> None:
@@ -168,7 +167,8 @@ class CallList:
                 questions[call_id] = None
                 ref = QuestionRef(loop, chat.public_call_id(call_id), None)
             else:
-                ref = QuestionRef(loop, chat.permission_id(call_id), f"Allow {call.call.name}?")
+                question = blocks.permission_question(call)
+                ref = QuestionRef(loop, chat.permission_id(call_id), question, call.is_repeat or msgspec.UNSET)
                 questions[call_id] = ref
             above = state.parent_call(call.loop)
             while above is not None:

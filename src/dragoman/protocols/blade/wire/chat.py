@@ -151,11 +151,12 @@ class Block(msgspec.Struct):
 
 
 class QuestionRef(msgspec.Struct, frozen=True):
-    """The question that a call waits for."""
+    """The question that a call waits for. `repeat`, an extension: that call may have run already."""
 
     child_loop_name: str
     child_tool_call_id: str
     description: str | None = None
+    repeat: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ToolCall(msgspec.Struct):
