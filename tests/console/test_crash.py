@@ -1,9 +1,11 @@
 """A page whose server is killed: it reconnects by itself, and what the crash cut off is never taken for the answer."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from tests.asgi_client import DEADLINE_S
 from tests.browser import Browser
 from tests.client.cutting_proxy import cutting_proxy
 from tests.console.axe import serious_violations
@@ -27,6 +29,28 @@ async def forgetful(run):
     yield "I had an idea: "
     await asyncio.sleep(3600)
 """
+PAYING = """
+import asyncio
+from pathlib import Path
+
+from dragoman import agent, tool
+
+STARTED = Path(__file__).parent / "started"
+
+
+@tool(on_restart="ask")
+async def pay(who: str) -> str:
+    if not STARTED.exists():
+        STARTED.touch()
+        await asyncio.sleep(3600)
+    return f"paid {who}"
+
+
+@agent(tools=[pay], history=True)
+async def shop(run):
+    yield await run.call(pay, who="Bob")
+"""
+RUN_AGAIN = "The server restarted while pay ran, so it may have run already. Run it again?"
 
 
 @pytest.mark.slow
@@ -94,4 +118,33 @@ async def test_a_run_that_cannot_continue_after_a_crash_says_so_and_can_be_tried
         await console_page.until("!document.querySelector('.ending') && document.querySelector('.assistant .markdown')")
         await console_page.press("Stop")
         await console_page.wait_for_text("Stopped", ".ending")
+        await console_page.close()
+
+
+@pytest.mark.slow
+async def test_whether_a_call_runs_again_after_a_crash_is_no_first_approval(chromium: Browser, tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(PAYING, encoding="utf-8")
+    async with (
+        server_process(tmp_path / "data", agents=app) as running,
+        cutting_proxy(running.connection.url, lambda: None) as front,
+    ):
+        console_page = ConsolePage(await chromium.page(), front.url, running.key("alice"), SCREENSHOTS)
+        await console_page.open()
+        await console_page.write("Message", "Pay Bob.")
+        await console_page.page.press("Enter")
+        await console_page.wait_for_text("running", ".call-state")
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asyncio.to_thread((tmp_path / "started").exists):
+                pass
+        await running.crash()
+        front.target = running.connection.url
+        await console_page.wait_for_text(RUN_AGAIN, "form.asking")
+        buttons = "[...document.querySelectorAll('form.asking button')].map((each) => each.innerText)"
+        assert await console_page.run(buttons) == ["Run again", "Deny…"]
+        assert await serious_violations(console_page) == []
+        await console_page.screenshot("run-again")
+        await console_page.press("Run again")
+        await console_page.wait_for_text("paid Bob", ".assistant")
+        await console_page.wait_for_text(f"{RUN_AGAIN} Run again", ".answered")
         await console_page.close()

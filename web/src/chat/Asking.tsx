@@ -40,7 +40,7 @@ function focusNext(form: HTMLFormElement | null): void {
     else focusComposer();
 }
 
-export function Permission({ id, tool }: { id: string; tool: string }) {
+export function Permission({ id, tool, isRepeat }: { id: string; tool: string; isRepeat: boolean }) {
     const { form, isSent, answer } = useAnswering();
     const isDenying = useSignal(false);
     const reason = useSignal("");
@@ -50,11 +50,12 @@ export function Permission({ id, tool }: { id: string; tool: string }) {
         requestAnimationFrame(() => form.current?.querySelector<HTMLElement>("button.danger")?.focus());
     };
     const decide = (choice: number): void => void answer(decision(id, choice, reason.value));
+    const question = t(isRepeat ? "chat.repeat-question" : "chat.allow-question", { tool });
     return (
         <form
             ref={form}
             class="asking"
-            aria-label={t("chat.allow-question", { tool })}
+            aria-label={question}
             onKeyDown={(event) => {
                 if (event.key !== "Escape" || event.isComposing || !isDenying.value) return;
                 event.preventDefault();
@@ -65,7 +66,7 @@ export function Permission({ id, tool }: { id: string; tool: string }) {
                 if (isDenying.value) decide(DENY);
             }}
         >
-            <p class="asking-title">{t("chat.allow-question", { tool })}</p>
+            <p class="asking-title">{question}</p>
             {isDenying.value ? (
                 <>
                     <TextField
@@ -87,11 +88,13 @@ export function Permission({ id, tool }: { id: string; tool: string }) {
             ) : (
                 <div class="row wrap">
                     <Button kind="primary" disabled={isSent.value} onClick={() => decide(ALLOW_ONCE)}>
-                        {t("chat.allow-once")}
+                        {t(isRepeat ? "chat.run-again" : "chat.allow-once")}
                     </Button>
-                    <Button disabled={isSent.value} onClick={() => decide(ALLOW_ALWAYS)}>
-                        {t("chat.allow-always")}
-                    </Button>
+                    {!isRepeat && (
+                        <Button disabled={isSent.value} onClick={() => decide(ALLOW_ALWAYS)}>
+                            {t("chat.allow-always")}
+                        </Button>
+                    )}
                     <Button kind="danger" disabled={isSent.value} onClick={() => (isDenying.value = true)}>
                         {t("chat.deny-open")}
                     </Button>

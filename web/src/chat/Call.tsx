@@ -54,7 +54,13 @@ export function Call({ call, turn, children }: Props) {
                     )}
                 </div>
             </details>
-            {permission !== null && <Permission id={permission} tool={call.display_name || call.tool_name} />}
+            {permission !== null && (
+                <Permission
+                    id={permission}
+                    tool={call.display_name || call.tool_name}
+                    isRepeat={call.pending_question_ref?.repeat === true}
+                />
+            )}
         </div>
     );
 }

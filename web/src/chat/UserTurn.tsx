@@ -12,7 +12,7 @@ import { isFocusFree } from "../browser/focus";
 import { AttachmentChip } from "./Attachment";
 import { focusComposer } from "./Composer";
 import { useConversation } from "./context";
-import { DENY, permissionIn } from "./questions";
+import { DENY, type Permission, permissionIn } from "./questions";
 import { isMessage, type Json, textOf, type Turn } from "./wire";
 
 const MAX_COLLAPSED_LENGTH = 900;
@@ -213,6 +213,14 @@ function UserText({ text }: { text: string }) {
 
 /** The texts of the answers to a permission, in the protocol's order. */
 const DECISIONS = ["chat.allow-once", "chat.allow-always", "chat.deny"] as const;
+const DECISIONS_ON_REPEATS = ["chat.run-again", "chat.run-again", "chat.deny"] as const;
+
+/** The question about a permission, and what was decided. */
+function permissionTexts(permission: Permission): [question: string, decision: string] {
+    const decisions = permission.isRepeat ? DECISIONS_ON_REPEATS : DECISIONS;
+    const question = permission.isRepeat ? "chat.repeat-question" : "chat.allow-question";
+    return [t(question, { tool: permission.tool }), t(decisions[permission.choice] ?? "chat.deny")];
+}
 
 /** The answer to a question, with the question's text. */
 function AnswerList({ content }: { content: Json }) {
@@ -224,10 +232,9 @@ function AnswerList({ content }: { content: Json }) {
             {answers.map((each, index) => {
                 if (typeof each !== "object" || each === null || Array.isArray(each)) return null;
                 const labels = Array.isArray(each["labels"]) ? each["labels"].map(String) : [];
-                const choices = permission === null ? labels : [t(DECISIONS[permission.choice] ?? "chat.deny")];
+                const [question, ...choices] =
+                    permission === null ? [String(each["question"] ?? ""), ...labels] : permissionTexts(permission);
                 const text = [...choices, ...(each["custom"] ? [String(each["custom"])] : [])].join(", ");
-                const question =
-                    permission === null ? String(each["question"] ?? "") : t("chat.allow-question", permission);
                 return (
                     <li key={index}>
                         <Icon name={permission?.choice === DENY ? "close" : "check"} />

@@ -37,14 +37,23 @@ export const decision = (id: string, choice: number, reason: string): Answer => 
     custom: reason.trim() ? { "0": reason.trim() } : {},
 });
 
-/** The permission that an answer gives or denies: the tool and the choice; null if it answers something else. */
-export function permissionIn(content: Readonly<Record<string, Json>>): { tool: string; choice: number } | null {
+/** What an answer decided about a call. */
+export interface Permission {
+    tool: string;
+    choice: number;
+    isRepeat: boolean;
+}
+
+/** The permission that an answer gives or denies; null if it answers something else. */
+export function permissionIn(content: Readonly<Record<string, Json>>): Permission | null {
     const [first] = Array.isArray(content["answers"]) ? content["answers"] : [];
     const selections = content["selections"] as { "0"?: number[] } | undefined;
     const choice = selections?.["0"]?.[0];
     if (!String(content["tool_call_id"] ?? "").startsWith(PERMISSION) || choice === undefined) return null;
-    const tool = /^Allow (.*)\?$/.exec(String((first as { question?: string } | undefined)?.question))?.[1];
-    return tool === undefined ? null : { tool, choice };
+    const question = String((first as { question?: string } | undefined)?.question);
+    const repeated = /^The server restarted while (.*) ran, so it may have run already\./.exec(question)?.[1];
+    const tool = repeated ?? /^Allow (.*)\?$/.exec(question)?.[1];
+    return tool === undefined ? null : { tool, choice, isRepeat: repeated !== undefined };
 }
 
 export function questionsOf(call: ToolCall): Question[] {

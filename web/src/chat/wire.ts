@@ -54,6 +54,14 @@ export interface Block {
 
 export type CallStatus = "pending" | "done" | "error" | "cancelled" | "awaiting_answer";
 
+/** The question that a call waits for. A repeat may have run already: the server restarted while it ran. */
+export interface QuestionRef {
+    child_loop_name: string;
+    child_tool_call_id: string;
+    description: string | null;
+    repeat?: boolean;
+}
+
 export interface ToolCall {
     id: string;
     tool_name: string;
@@ -62,7 +70,7 @@ export interface ToolCall {
     status: CallStatus;
     result: Json;
     duration_ms: number | null;
-    pending_question_ref: { child_loop_name: string; child_tool_call_id: string; description: string | null } | null;
+    pending_question_ref: QuestionRef | null;
 }
 
 export type TurnStatus = "streaming" | "completed" | "paused" | "failed" | "interrupted";

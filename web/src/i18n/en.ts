@@ -175,6 +175,8 @@ export const en = {
     "chat.allow-question": "Allow the agent to use {tool}?",
     "chat.allow-once": "Allow once",
     "chat.allow-always": "Allow for this conversation",
+    "chat.repeat-question": "The server restarted while {tool} ran, so it may have run already. Run it again?",
+    "chat.run-again": "Run again",
     "chat.deny-open": "Deny…",
     "chat.deny": "Deny",
     "chat.deny-reason": "Reason (sent to the agent)",

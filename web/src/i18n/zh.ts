@@ -176,6 +176,8 @@ export const zh: Record<keyof typeof en, string> = {
     "chat.allow-question": "允许智能体使用 {tool}？",
     "chat.allow-once": "仅允许一次",
     "chat.allow-always": "在此对话中始终允许",
+    "chat.repeat-question": "{tool} 运行期间服务器重启过，它可能已经执行。要再次运行吗？",
+    "chat.run-again": "再次运行",
     "chat.deny-open": "拒绝…",
     "chat.deny": "拒绝",
     "chat.deny-reason": "理由（会发送给智能体）",
