@@ -15,10 +15,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dragoman.core.history import messages_of
-from dragoman.core.ids import UserId
+from dragoman.core.ids import SessionId, UserId
 from dragoman.core.inputs import Choice
 from dragoman.core.refusals import Conflict, Invalid, NotFound, StoreUnavailable
 from dragoman.core.schedules import (
+    INTERNAL_ERROR,
     MISSED,
     NO_ANSWER,
     NOT_STARTED,
@@ -34,6 +35,7 @@ from dragoman.engine import scheduler as module
 from dragoman.engine.instrumentation.metrics import exposition
 from dragoman.engine.scheduler import NO_USER_ANSWER, NOT_REPEATED, Scheduler
 from dragoman.ports.accounts import ScheduleStore
+from dragoman.ports.log import Snapshot
 from dragoman.stores.sqlite import schedules as sqlite_schedules
 from dragoman.stores.sqlite.database import Database
 from dragoman.stores.sqlite.schedules import SqliteSchedules
@@ -591,6 +593,27 @@ async def test_a_failing_store_is_retried(scheduler_fixture: SchedulerFixture, m
     await scheduler_fixture.wait_until_idle()
     assert await scheduler_fixture.outcomes(schedule) == [("completed", None)]
     assert len(await scheduler_fixture.session_summary((await scheduler_fixture.fires(schedule))[0])) == 2
+
+
+async def test_an_unexpected_error_ends_its_fire_and_the_next_time_fires(
+    scheduler_fixture: SchedulerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [RuntimeError("a slip of ours")]
+    load = scheduler_fixture.world.store.load
+
+    async def failing(session_id: SessionId) -> Snapshot | None:
+        if faults:
+            raise faults.pop()
+        return await load(session_id)
+
+    monkeypatch.setattr(scheduler_fixture.world.store, "load", failing)
+    schedule = await scheduler_fixture.daily()
+    await scheduler_fixture.advance_to(NINE)
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("failed", INTERNAL_ERROR)]
+    await scheduler_fixture.advance_to(NINE + DAY)
+    await scheduler_fixture.wait_until_idle()
+    assert await scheduler_fixture.outcomes(schedule) == [("failed", INTERNAL_ERROR), ("completed", None)]
 
 
 async def test_the_timer_fires_due_times(scheduler_fixture: SchedulerFixture) -> None:

@@ -31,6 +31,7 @@ SKIPPED = "skipped: previous run still running"
 NO_ANSWER = "no answer within 24 hours"
 STOPPED_WHILE_WAITING = "the run was stopped while it waited"
 SESSION_DELETED = "the session was deleted"
+INTERNAL_ERROR = "an internal error; the log of the server has the details"
 NOT_STARTED = "the run could not be started"
 MAX_TASK_DEPTH = 8
 """How many background tasks may follow from each other."""

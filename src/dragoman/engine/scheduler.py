@@ -33,6 +33,7 @@ from dragoman.core.refusals import (
 from dragoman.core.run_metadata import RunMetadata
 from dragoman.core.schedules import (
     ANSWER_TIMEOUT,
+    INTERNAL_ERROR,
     MISFIRE_GRACE_TIME,
     NO_ANSWER,
     NOT_SERVED,
@@ -456,6 +457,9 @@ class Scheduler:
             raise
         except Refused as error:
             return "failed", f"{NOT_STARTED}: {error}"
+        except Exception:  # a fire that stays `running` would make the later ones wait for it
+            log.exception("fire failed", fire_id=fire.fire_id)
+            return "failed", INTERNAL_ERROR
 
     @asynccontextmanager
     async def _started_session(self, session_id: SessionId, schedule: Schedule) -> AsyncIterator[LiveSession]:
