@@ -77,22 +77,22 @@ def assistant() -> Any:
 
 
 class Answers(MessagesState):
-    """What the nodes were told."""
+    """The answers that the nodes got."""
 
-    told: Annotated[list[str], operator.add]
+    answers: Annotated[list[str], operator.add]
 
 
 def survey() -> Any:
     """A graph in which two nodes ask at the same time."""
 
     def colour(state: Answers) -> dict[str, list[str]]:
-        return {"told": [f"colour {interrupt({'question': 'Colour?', 'options': ['red', 'blue']})}"]}
+        return {"answers": [f"colour {interrupt({'question': 'Colour?', 'options': ['red', 'blue']})}"]}
 
     def size(state: Answers) -> dict[str, list[str]]:
-        return {"told": [f"size {interrupt('Size?')}"]}
+        return {"answers": [f"size {interrupt('Size?')}"]}
 
     def sum_up(state: Answers) -> dict[str, list[BaseMessage]]:
-        return {"messages": [AIMessage(", ".join(sorted(state["told"])))]}
+        return {"messages": [AIMessage(", ".join(sorted(state["answers"])))]}
 
     builder = StateGraph(Answers)
     for node in (colour, size):
