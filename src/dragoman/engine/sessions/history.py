@@ -26,7 +26,7 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler, EarlierCall, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, forking_call
 from dragoman.core.internal_calls import visible_events
-from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
+from dragoman.core.resent_history import Ranges, SentMessage, StoredHistory, StoredMessage
 from dragoman.core.run_metadata import given_state
 from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, Record, expand
@@ -142,22 +142,12 @@ class History:
             stored = resent_history.stored_messages(await self.events(session, 0), state)
         else:
             first_seq = resent_history.first_needed(sent, known, is_complete=is_complete)
-            stored = [] if first_seq is None else await self._visible_user_messages(session, first_seq)
+            messages = self.messages_newest_first(to_live_session(session))
+            stored = [] if first_seq is None else await _user_messages(messages, first_seq, state.hidden_ranges)
         # Contents are compared, large parts included.
         restored = await self._attachments.restore(state.session_id, [each.message for each in stored])
         stored = [each._replace(message=message) for each, message in zip(stored, restored, strict=True)]
         return StoredHistory(state, known, stored, is_complete)
-
-    async def _visible_user_messages(self, session: SessionView, from_seq: int) -> list[StoredMessage]:
-        """The user's messages of the active branch from event `from_seq` on, oldest first."""
-        found: list[StoredMessage] = []
-        async for logged_message in self.messages_newest_first(to_live_session(session)):
-            if logged_message.seq < from_seq:
-                break
-            message = logged_message.message
-            if isinstance(message, UserMessage) and message.loop == ROOT:
-                found.append(StoredMessage(logged_message.seq, message, True, session.state.hidden_ranges))
-        return found[::-1]
 
     async def messages_newest_first(self, live: LiveSession) -> AsyncIterator[LoggedMessage]:
         """The messages of all loops in the active branch, newest first."""
@@ -374,6 +364,20 @@ class _TurnCollector:
             return False
         self._collected.append(message)
         return isinstance(message, UserMessage)
+
+
+async def _user_messages(
+    newest_first: AsyncIterator[LoggedMessage], from_seq: int, hidden: Ranges
+) -> list[StoredMessage]:
+    """The user's messages from event `from_seq` on, oldest first."""
+    found: list[StoredMessage] = []
+    async for logged_message in newest_first:
+        if logged_message.seq < from_seq:
+            break
+        message = logged_message.message
+        if isinstance(message, UserMessage) and message.loop == ROOT:
+            found.append(StoredMessage(logged_message.seq, message, True, hidden))
+    return found[::-1]
 
 
 async def _messages_in_log(log: EventLog, live: LiveSession, before: int) -> AsyncIterator[LoggedMessage]:
