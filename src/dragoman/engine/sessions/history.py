@@ -45,7 +45,6 @@ MAX_LEADING_ANSWERS = 400
 """How many events at the beginning of a run are searched for answers."""
 
 
-# Large: each method answers one question about the past, and most callers ask several of them.
 class History:
     """Reads the history of sessions that are in memory.
 
