@@ -40,7 +40,7 @@ ALLOWED_HEADERS = b"authorization, content-type, accept, idempotency-key, last-e
 EXPOSED_HEADERS = (
     b"location, retry-after, ratelimit, ratelimit-policy, www-authenticate, allow, link, mcp-session-id,"
     b" a2a-extensions, x-request-id, x-dragoman-session, x-dragoman-run, x-dragoman-error, x-dragoman-more,"
-    b" x-workflow-run-id, x-workflow-stream-tail-index, x-should-retry, openai-processing-ms"
+    b" x-dragoman-next, x-workflow-run-id, x-workflow-stream-tail-index, x-should-retry, openai-processing-ms"
 )
 _EXPOSED = (b"access-control-expose-headers", EXPOSED_HEADERS)
 _NO_SNIFFING = (b"x-content-type-options", b"nosniff")

@@ -6,9 +6,11 @@ from itertools import count
 from random import Random
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
+from dragoman.protocols.aisdk import http
 from tests.conversations import call, calls, script
 from tests.protocols.aap.client import AapClient
 from tests.protocols.aap.client import user as aap_user
@@ -321,6 +323,34 @@ async def test_chats_are_listed_renamed_and_deleted_by_their_owner_alone(
     assert (await pages.request("DELETE", f"/{chat}")).status == 204
     assert (await pages.request("DELETE", f"/{chat}")).status == 404
     assert await pages.history(chat) == []
+
+
+@requirement("ai-sdk:chats:list")
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_a_list_reads_a_bounded_number_of_sessions_and_its_pages_have_every_chat(
+    app_server: AppServer, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """The user has most sessions with another agent."""
+    monkeypatch.setattr(f"{http.__name__}.MAX_STORE_PAGES", 1)
+    monkeypatch.setattr(f"{http.__name__}.MAX_PAGE_SIZE", 3)
+    key = app_server.key("bob")
+    mine, others = Pages(app_server.connection, key), Pages(app_server.connection, key, "rehearsal-bare")
+    chats = [f"{uuid4()}" for _ in range(3)]
+    for chat in chats:
+        await mine.post(chat, user("hello", "u1"))
+        for _ in range(5):
+            await others.post(str(uuid4()), user("hello", "u1"))
+    found, sizes, before = list[str](), list[int](), ""
+    while True:
+        page = await mine.request("GET", f"?limit={limit}{before}")
+        found += [each["id"] for each in page.json]
+        sizes.append(len(page.json))
+        if "x-dragoman-next" not in page.headers:
+            break
+        before = f"&before={page.headers['x-dragoman-next']}"
+    assert [each for each in found if each in chats] == chats[::-1]
+    assert len(found) == len(set(found))
+    assert len(sizes) >= 6, "each page of the store is one of the list"
 
 
 @requirement("ai-sdk:chats:ids")

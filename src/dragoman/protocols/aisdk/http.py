@@ -17,7 +17,7 @@ from dragoman.core.branches import shown_events
 from dragoman.core.events import LoggedEvent, MessageAdded, SettingsChange
 from dragoman.core.ids import RunId
 from dragoman.core.inputs import DisconnectPolicy
-from dragoman.core.page_cursor import page_cursor
+from dragoman.core.page_cursor import page_cursor, parse_page_cursor
 from dragoman.core.refusals import AgentNotChangeable, Invalid, InvalidCursor, SessionNotFound, SessionUnreadable
 from dragoman.core.session import SessionState
 from dragoman.core.stream import Record
@@ -38,6 +38,8 @@ from dragoman.protocols.kit.openapi import INPUT_ERRORS
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200
+MAX_STORE_PAGES = 10
+"""How many pages of a user's sessions one list of chats reads, in search of those with the agent."""
 ASSISTANT_UI_PLACEHOLDER = "DEFAULT_THREAD_ID"
 
 
@@ -131,16 +133,18 @@ class _Handlers(Handlers):
         "/{agent}",
         parameters=(
             query("limit", f"1 to {MAX_PAGE_SIZE}; {DEFAULT_PAGE_SIZE} by default.", int),
-            query("before", "The `sessionId` of the last chat of the page before."),
+            query("before", "The header `x-dragoman-next` of the page before, or the `sessionId` of its last chat."),
         ),
     )
-    async def chats(self, request: Request) -> list[wire.Chat]:
-        """List the caller's chats with the agent, newest first."""
+    async def chats(self, request: Request) -> list[wire.Chat] | Response:
+        """List the caller's chats with the agent, newest first.
+
+        The header `x-dragoman-next`, if there is one, is `before` of the next page. A page of somebody who has many
+        sessions with other agents may be shorter than `limit`.
+        """
         owner, agent = principal_of(request).user, self._engine.agent(request.path_params["agent"]).spec.name
-        limit, found = (
-            parse_query_number(request.query_params, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE),
-            list[wire.Chat](),
-        )
+        limit = parse_query_number(request.query_params, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+        found: list[wire.Chat] = []
         after: str | None = None
         if (last := request.query_params.get("before")) is not None:
             state = (await self._engine.find_session(owner, last)).state
@@ -149,12 +153,17 @@ class _Handlers(Handlers):
         def show(state: SessionState) -> wire.Chat | None:
             return _chat(state) if state.agent == agent else None
 
-        while len(found) < limit:
+        for _ in range(MAX_STORE_PAGES):
             page, after = await session_page(self._engine, owner, after, MAX_PAGE_SIZE, show)
             found += [chat for chat in page if chat is not None]
-            if after is None:
+            if after is None or len(found) >= limit:
                 break
-        return found[:limit]
+        headers: dict[str, str] = {}
+        if len(found) > limit:
+            headers["x-dragoman-next"] = found[limit - 1].session_id
+        elif after is not None:
+            headers["x-dragoman-next"] = parse_page_cursor(after)[1]
+        return json_response(found[:limit], headers=headers)
 
     @endpoint("PATCH", "/{agent}/{chat:path}", body=wire.TitleChange, example={"title": "Holidays"})
     async def rename(self, request: Request) -> wire.Chat:
