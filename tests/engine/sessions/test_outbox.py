@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from dragoman.core.events import BlockClosed, MessageOpened, RunStarted, SessionCreated, SessionSettings
-from dragoman.core.ids import ROOT, MessageId, RunId, SessionId
+from dragoman.core.ids import ROOT, MessageId, RunId, SessionId, UserId
 from dragoman.engine.sessions.group_commit import GroupCommitter
 from dragoman.engine.sessions.live_session import LiveSession
 from dragoman.ports.log import Append
@@ -36,7 +36,7 @@ def test_a_block_that_closes_while_its_pieces_are_written_stays_stored_until_its
     session = LiveSession.new(
         SessionId("s"),
         [created],
-        owner="me",
+        owner=UserId("me"),
         name=None,
         idempotency_record=None,
         epoch=1,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from dragoman.core.ids import SessionId
@@ -26,6 +27,9 @@ RETRY_DELAY_S = 0.03
 """Pause between two attempts."""
 CLAIM_VALID_S = 4.0
 """How long this server relies on a claim on a session at rest; shorter than the store's reservation."""
+
+_Outcome = Literal["claimed", "runs elsewhere", "reserved"]
+"""How an attempt to claim a session ended. `reserved`: another writer has it for a moment; try again."""
 
 
 class SessionClaimer:
@@ -82,19 +86,19 @@ class SessionClaimer:
                 await live.next_commit()
                 continue
             async with self._locks.setdefault(live.state.session_id, asyncio.Lock()):
-                claimed = True if self.may_write(live) else await self._try_claim(live)
-            if claimed is not None:
-                return claimed
+                outcome = "claimed" if self.may_write(live) else await self._try_claim(live)
+            if outcome != "reserved":
+                return outcome == "claimed"
             if time.monotonic() > deadline:
                 raise StoreUnavailable("another server is writing to the session")
             await asyncio.sleep(RETRY_DELAY_S)
 
-    async def _try_claim(self, live: LiveSession) -> bool | None:
-        """Try once to claim a session, as `claim` does. None: another server has reserved it for a moment."""
+    async def _try_claim(self, live: LiveSession) -> _Outcome:
+        """Try once to claim a session, as `claim` does."""
         if live.failure is not None:
             raise live.failure
         if not live.is_clean:
-            return None
+            return "reserved"
         begun = time.monotonic()
         session_id = live.state.session_id
         claimed = await self._store.claim_session(session_id)
@@ -102,27 +106,33 @@ class SessionClaimer:
             self._log_tailer.remove_deleted(live)
             raise SessionNotFound
         if claimed.epoch is None and not claimed.is_running:
-            return None
+            return "reserved"
         if claimed.epoch is not None:
             live.epoch = self._record_epoch(claimed.epoch)
         is_same = claimed.created_at == live.state.created_at
         is_current = claimed.epoch is not None and not claimed.is_running and claimed.seq == live.durable_cursor.seq
-        try:
-            while not (is_same and is_current) and session_id not in await self._log_tailer.fetch_updates([live]):
-                if live.failure is not None:
-                    raise live.failure
-        except SessionNotFound:
-            if claimed.epoch is not None:  # the claim is on a new session of the same id
-                self._release_in_background(session_id, claimed.epoch)
-            raise
+        if not (is_same and is_current):
+            await self._catch_up(live, claimed.epoch)
         if claimed.epoch is None:
-            return False if live.is_remote else None
+            return "runs elsewhere" if live.is_remote else "reserved"
         self._ownership.mark_current(session_id)
         live.is_remote = False
         live.claimed_until = begun + CLAIM_VALID_S
         if self._ownership.is_ours(live):
             self._take_over(live)
-        return True
+        return "claimed"
+
+    async def _catch_up(self, live: LiveSession, epoch: int | None) -> None:
+        """Read what other servers have written to a session, which is claimed with that epoch."""
+        session_id = live.state.session_id
+        try:
+            while session_id not in await self._log_tailer.fetch_updates([live]):
+                if live.failure is not None:
+                    raise live.failure
+        except SessionNotFound:
+            if epoch is not None:  # the claim is on a new session of the same id
+                self._release_in_background(session_id, epoch)
+            raise
 
     def release(self, live: LiveSession) -> None:
         """Release a claimed session if nothing was written to it. A write releases the claim by itself.

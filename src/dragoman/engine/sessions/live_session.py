@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.core.content import StreamedBlockKind, Text, Thinking
 from dragoman.core.events import BlockClosed, Event, LoggedEvent, RunStarted, SettingsChanged, encode, encode_plain
-from dragoman.core.ids import LoopId, MessageId, RunId, SessionId
+from dragoman.core.ids import LoopId, MessageId, RunId, SessionId, UserId
 from dragoman.core.session import SessionState, apply, initial_state
 from dragoman.core.stream import START, Cursor, Piece, Record, cursor_of, expand, gather_cuts
 from dragoman.engine.sessions.group_commit import GroupCommitter
@@ -93,7 +93,7 @@ class LiveSession:
         session_id: SessionId,
         created: Sequence[Event],
         *,
-        owner: str,
+        owner: UserId,
         name: str | None,
         idempotency_record: IdempotencyRecord | None,
         epoch: int,
@@ -102,7 +102,7 @@ class LiveSession:
     ) -> "LiveSession":
         """Begin a session with its first events."""
         first = LoggedEvent(1, clock.now(), None, created[0])
-        state = initial_state(session_id, owner, first)  # type: ignore[arg-type]  # a UserId is a str
+        state = initial_state(session_id, owner, first)
         live = cls(state, epoch, committer, clock, durable=Cursor(0))
         live._outbox.begin_session(name)
         live._outbox.add_event(first, encode(created[0]))
