@@ -55,6 +55,13 @@ const textOf = (content) => (typeof content === "string" ? content : (content ??
 const answers = (messages) => messages.filter((each) => each.role === "assistant").map((each) => textOf(each.content));
 const tick = () => new Promise((resolve) => setTimeout(resolve, 5));
 
+let shown = []; // pages on the thread that is tested
+function show(threadId, page) {
+  shown.filter((each) => each.threadId !== threadId).forEach((each) => each.root.unmount());
+  shown = shown.filter((each) => each.threadId === threadId);
+  shown.push({ threadId, root: renderer.create(page, { unstable_isConcurrent: true }) });
+}
+
 class CopilotKitPage {
   async open({ runtime, threadId, tools }) {
     this.errors = [];
@@ -68,7 +75,7 @@ class CopilotKitPage {
     }
     const runtimeUrl = `http://127.0.0.1:${runtimes.get(runtime)}/api/copilotkit`;
     const provider = createElement(CopilotKit, { runtimeUrl, agent: "default", threadId, showDevConsole: false }, createElement(Inside));
-    renderer.create(provider, { unstable_isConcurrent: true });
+    show(threadId, provider);
     while (this.connecting === undefined) await tick();
     await this.connecting;
   }
@@ -138,7 +145,7 @@ class AssistantUiPage {
       page.aui = aui;
       return null;
     }
-    renderer.create(createElement(Chat, { url, apiKey: key, threadId }, createElement(Inside)), { unstable_isConcurrent: true });
+    show(threadId, createElement(Chat, { url, apiKey: key, threadId }, createElement(Inside)));
     while (this.isLoading !== false) await tick();
   }
   thread() {
