@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,32 @@ def test_an_agent_that_another_one_hands_off_to_is_served_when_it_is_named(tmp_p
 def test_in_a_circle_of_handoffs_the_first_agent_of_the_file_is_served(tmp_path: Path) -> None:
     circle = AGENTS + "\nrefunds.handoffs.append(billing)\n"
     assert [agent.spec.name for agent in load(app(tmp_path, circle))] == ["refunds"]
+
+
+def test_of_agents_that_hand_back_to_a_triage_agent_the_triage_agent_is_served(tmp_path: Path) -> None:
+    """It is defined last, because it names the others."""
+    circle = AGENTS + (
+        "\ntriage = Agent(name='triage', handoffs=[refunds, billing])\n"
+        "refunds.handoffs.append(triage)\nbilling.handoffs.append(triage)\n"
+        "billing.handoffs.remove(refunds)\n"
+    )
+    assert [agent.spec.name for agent in load(app(tmp_path, circle))] == ["triage"]
+
+
+def test_a_context_that_tools_expect_and_do_not_get_is_told_at_the_start(tmp_path: Path) -> None:
+    typed = (
+        "from agents import Agent\nfrom dragoman.adapters.openai_agents import OpenAIAgentsAgent\n"
+        "class Airline: ...\nbare = Agent[Airline](name='bare')\nother = Agent[Airline](name='other')\n"
+        "plain = Agent[dict[str, str]](name='plain')\n"
+        "wrapped = OpenAIAgentsAgent(other, name='wrapped', context=Airline())\n"
+    )
+    lines = [agent.describe() for agent in load(app(tmp_path, typed)) if isinstance(agent, Wrapper)]
+    framework = f"OpenAI Agents SDK {version('openai-agents')}"
+    assert lines == [
+        f"{framework}, no Airline: tools get a dict, so wrap it, OpenAIAgentsAgent(bare, context=…), resumes",
+        f"{framework}, resumes",
+        f"{framework}, resumes",
+    ]
 
 
 def test_a_graph_that_needs_a_wrapper_and_its_builder_may_stay_in_the_file(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, get_args
 
 from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, Tool
 
@@ -79,9 +79,12 @@ class OpenAIAgentsAgent(FrameworkAgent):
         return (self._agent, *targets(self._agent))
 
     def details(self) -> Iterable[str]:
-        """The number of handoffs."""
-        handoffs = len(targets(self._agent))
-        return [count(handoffs, "handoff")] if handoffs else []
+        """The number of handoffs, and whether tools get another context than their annotations say."""
+        if handoffs := len(targets(self._agent)):
+            yield count(handoffs, "handoff")
+        (declared,) = get_args(getattr(self._agent, "__orig_class__", None)) or (None,)
+        if self._context is None and isinstance(declared, type) and not issubclass(declared, dict):
+            yield f"no {declared.__name__}: tools get a dict, so wrap it, OpenAIAgentsAgent({self.name}, context=…)"
 
     async def start(self) -> None:
         """Connect the agents' MCP servers, and declare their tools.

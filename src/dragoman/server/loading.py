@@ -220,19 +220,20 @@ def _public_agents(module: ModuleType, path: Path) -> list[Agent]:
 
 
 def _without_parts(agents: Mapping[int, Agent]) -> list[Agent]:
-    """The agents that are not reached from another one; of those that reach each other, the first.
+    """The agents that are not reached from another one.
+
+    Of those that reach each other, the one with the most parts stays: agents that hand back to a triage agent are often
+    defined before it. Of several the first stays.
 
     Args:
         agents: by the identity of the object in the file, in its order.
     """
     reached = {key: _reachable(agent, agents) - {key} for key, agent in agents.items()}
-    order = list(agents)
+    rank = {key: (-len(list(_parts(agent))), place) for place, (key, agent) in enumerate(agents.items())}
     return [
         agent
-        for place, (key, agent) in enumerate(agents.items())
-        if not any(
-            key in reached[other] and (other not in reached[key] or index < place) for index, other in enumerate(order)
-        )
+        for key, agent in agents.items()
+        if not any(key in reached[other] and (other not in reached[key] or rank[other] < rank[key]) for other in agents)
     ]
 
 
