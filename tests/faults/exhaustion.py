@@ -27,7 +27,10 @@ RECOVERY_TIMEOUT_S = 30.0
 CLIENTS = 6
 TURNS_DURING_SHORTAGE = 3
 SPARE_MEMORY_BYTES = 16 * 1024 * 1024
-LARGE = "x" * 2_000_000
+REFUSED = "x" * 2_000_000
+"""More than a server accepts: it takes the memory only while it is received."""
+ACCEPTED = "x" * 900_000 + "\x01" * 100_000
+"""A message that is stored and answered, if there is memory. Six characters of JSON stand for each of the last ones."""
 PIDS = Path("/sys/fs/cgroup/pids")
 CAN_LIMIT_THREADS = os.access(PIDS, os.W_OK)
 """The limit of a process does not hold for root, the limit of a control group does; only root may make one."""
@@ -36,9 +39,9 @@ CAN_LIMIT_THREADS = os.access(PIDS, os.W_OK)
 class Shortage:
     """Limits a resource of a process, and lifts the limit."""
 
-    def __init__(self, kind: int, limit: Callable[[psutil.Process], int], *, is_large: bool = False) -> None:
-        self.is_large = is_large
-        """Messages are large, so that they need the resource."""
+    def __init__(self, kind: int, limit: Callable[[psutil.Process], int], *, filler: str = "") -> None:
+        self.filler = filler
+        """Makes messages so large that they need the resource."""
         self._kind = kind
         self._limit = limit
 
@@ -75,11 +78,14 @@ def _written_bytes(process: psutil.Process) -> int:
     return max((Path(each.path).stat().st_size for each in process.open_files()), default=0)
 
 
+def _spare_memory(process: psutil.Process) -> int:
+    return process.memory_info().vms + SPARE_MEMORY_BYTES
+
+
 SHORTAGES = {
     "descriptors": Shortage(resource.RLIMIT_NOFILE, lambda process: process.num_fds() + 1),
-    "memory": Shortage(
-        resource.RLIMIT_AS, lambda process: process.memory_info().vms + SPARE_MEMORY_BYTES, is_large=True
-    ),
+    "memory": Shortage(resource.RLIMIT_AS, _spare_memory, filler=REFUSED),
+    "memory-to-work": Shortage(resource.RLIMIT_AS, _spare_memory, filler=ACCEPTED),
     "disk": Shortage(resource.RLIMIT_FSIZE, _written_bytes),
     "threads": ThreadShortage(),
 }
@@ -136,12 +142,11 @@ class Conversation:
 async def play(name: str, server: Server, conversations: Sequence[Conversation], report: Report) -> None:
     """Have a shortage, and recover."""
     shortage, process = SHORTAGES[name], psutil.Process(server.pid)
-    filler = LARGE if shortage.is_large else ""
     report.shortages[name] += 1
     shortage.begin(process)
     try:
         for _ in range(TURNS_DURING_SHORTAGE):
-            succeeded = await asyncio.gather(*(each.turn(filler) for each in conversations))
+            succeeded = await asyncio.gather(*(each.turn(shortage.filler) for each in conversations))
             report.failed[name] += succeeded.count(False)
     finally:
         shortage.end(process)
