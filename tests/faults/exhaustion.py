@@ -90,6 +90,9 @@ SHORTAGES = {
     "threads": ThreadShortage(),
 }
 
+TOGETHER = [name for name in SHORTAGES if name != "memory-to-work"]
+"""Those that one server has in turn. Large messages leave room in the files of its database: no disk would be full."""
+
 
 class Report(msgspec.Struct):
     """What happened in a campaign."""
@@ -190,10 +193,12 @@ def main() -> int:
     """Run the command. Returns 1 if something was lost or a server did not recover."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=100, help="shortages of each resource")
-    parser.add_argument("--of", choices=SHORTAGES, action="append", help="only of this resource")
+    parser.add_argument(
+        "--of", choices=SHORTAGES, action="append", help="only of this resource; else all but memory-to-work"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dragoman-exhaustion-") as name:
-        report = asyncio.run(campaign(Path(name), given.of or list(SHORTAGES), given.times))
+        report = asyncio.run(campaign(Path(name), given.of or TOGETHER, given.times))
     sys.stdout.write(f"{report}\n")
     return 1 if report.faults else 0
 

@@ -17,7 +17,7 @@ from dragoman.core import json_memory
 from dragoman.stores.postgres.cluster import PostgresCluster
 from dragoman.stores.postgres.database import Database
 from tests.extent import extent
-from tests.faults.exhaustion import CAN_LIMIT_THREADS, SHORTAGES, campaign
+from tests.faults.exhaustion import CAN_LIMIT_THREADS, TOGETHER, campaign
 from tests.protocols.aap.client import AapClient
 from tests.requirements import requirement
 from tests.servers import ServerProcess, running_server, server_process
@@ -84,11 +84,18 @@ async def test_a_request_too_large_for_the_free_memory_fails_alone(tmp_path: Pat
 
 
 async def test_a_server_recovers_from_every_shortage_and_keeps_what_it_acknowledged(tmp_path: Path) -> None:
-    names = [name for name in SHORTAGES if name != "threads" or CAN_LIMIT_THREADS]
+    names = [name for name in TOGETHER if name != "threads" or CAN_LIMIT_THREADS]
     report = await campaign(tmp_path, names, times=extent(10, 1))
     assert report.faults == [], str(report)
     assert report.failed["disk"] > 0, "the test is worth its name"
     assert report.acknowledged > 0
+
+
+@requirement("faults:50:memory")
+async def test_a_server_recovers_from_a_lack_of_memory_for_messages_that_it_accepts(tmp_path: Path) -> None:
+    report = await campaign(tmp_path, ["memory-to-work"], times=extent(20, 1))
+    assert report.faults == [], str(report)
+    assert report.failed["memory-to-work"] > 0, "the test is worth its name"
 
 
 @requirement("faults:50:processor")

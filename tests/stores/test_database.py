@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -292,6 +293,18 @@ async def test_a_read_without_memory_leaves_no_old_snapshot_for_the_next(databas
         await database.read(read_a_part)
     await database.writer.run(inserting("new"))
     assert await names_in(database) == {"epoch", "new"}
+
+
+@requirement("faults:50:memory")
+async def test_a_read_for_which_no_thread_can_start_is_refused_and_the_next_succeeds(database: Database) -> None:
+    usual = threading.stack_size(2**46)  # more than any machine has
+    try:
+        with pytest.raises(StoreUnavailable, match="the system allows no thread that could read the database"):
+            await names_in(database)
+    finally:
+        threading.stack_size(usual)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await names_in(database) == {"epoch"}
 
 
 @requirement("faults:50:memory")

@@ -127,18 +127,25 @@ class FairThreads(Generic[C]):
                         f"too many searches at the same time: at most {self._limit_per_user}",
                         retry_after_s=RETRY_SEARCH_AFTER_S,
                     )
-                self._unfinished[user] = unfinished + 1
+            if len(self._threads) < min(self._open_wakeups + 1, self._max_threads):
+                self._start_thread()
             self._queues.setdefault(user, deque()).append(job)
             self._open_wakeups += 1
-            if len(self._threads) < min(self._open_wakeups, self._max_threads):
-                self._start_thread()
+            if self._limit_per_user is not None:
+                self._unfinished[user] = self._unfinished.get(user, 0) + 1
         self._wakeups.put(True)
         return job
 
     def _start_thread(self) -> None:
+        """Start one more thread. If that fails and others run, these do its work, and the next read tries again."""
         thread = threading.Thread(target=self._run_jobs, name=f"{self._name}_{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            if not self._threads:
+                raise StoreUnavailable("the system allows no thread that could read the database") from error
+            return
         self._threads.append(thread)
-        thread.start()
 
     def _abandon(self, job: _Job) -> None:
         job.is_abandoned = True
