@@ -168,11 +168,6 @@ class History:
         row = await self._index.find_run(run_id)
         return row if row is not None and row.owner == owner else None
 
-    async def find_run_in(self, session: SessionView, run_id: RunId) -> RunLocation | None:
-        """Find a run of a session."""
-        row = await self.find_run(session.state.owner, run_id)
-        return row if row is not None and row.session_id == session.state.session_id else None
-
     async def events(self, session: SessionView, after: int, up_to: int | None = None) -> Sequence[LoggedEvent]:
         """The durable events after event `after` up to event `up_to`, oldest first."""
         found: list[LoggedEvent] = []

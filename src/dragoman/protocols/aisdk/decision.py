@@ -31,6 +31,7 @@ from dragoman.protocols.aisdk import requests
 from dragoman.protocols.aisdk.errors import NothingToAnswer, NothingToRegenerate
 from dragoman.protocols.aisdk.history import shown_id
 from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
+from dragoman.protocols.kit.runs import find_run_in
 
 RUN_BEGINNING = 1000
 """How many events at the beginning of a run are searched for what started it."""
@@ -102,7 +103,7 @@ class Decisions:
         if not requests.has_content(last, known.message, path):
             return StartRun((requests.user_input(last, path),), known.logged.seq)
         run_id, state = known.logged.run_id, session.state
-        row = None if run_id is None else await self._engine.history.find_run_in(session, run_id)
+        row = None if run_id is None else await find_run_in(self._engine, session, run_id)
         if row is None:
             return _ask_again(known)  # it was sent when the chat began, and not answered
         is_running = state.run is not None and await self._is_in_newest_turn(session, row.first_seq)
@@ -136,7 +137,7 @@ class Decisions:
         place = next((index for index, each in enumerate(messages) if each.id == wanted), None)
         before = messages if place is None else messages[: place + 1]
         if place is None and wanted is not None:
-            row = await self._engine.history.find_run_in(session, RunId(wanted))
+            row = await find_run_in(self._engine, session, RunId(wanted))
             if row is not None:
                 known = await self._message_of_run(session, row.first_seq)
                 if known is not None:

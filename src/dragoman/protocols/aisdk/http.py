@@ -35,6 +35,7 @@ from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, ApiDescription, Handlers, endpoint, query, request_header
 from dragoman.protocols.kit.errors import ErrorResponse
 from dragoman.protocols.kit.openapi import INPUT_ERRORS
+from dragoman.protocols.kit.runs import find_run_in
 from dragoman.protocols.kit.session_pages import session_page
 
 DEFAULT_MESSAGES, DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 200, 50, 200
@@ -290,7 +291,7 @@ class _Handlers(Handlers):
         known = await self._engine.history.find_message_ids(session, [message_id])
         if message_id in known:
             return known[message_id]
-        row = await self._engine.history.find_run_in(session, RunId(message_id))
+        row = await find_run_in(self._engine, session, RunId(message_id))
         if row is None:
             raise InvalidCursor("before: this chat has no such message")
         return await Decisions(self._engine).end_of_beginning(session, row.first_seq)

@@ -15,7 +15,7 @@ from dragoman.core.stream import Cursor
 from dragoman.engine.engine import Engine
 from dragoman.engine.services.idempotency import IdempotencyKey
 from dragoman.engine.sessions.view import SessionView
-from dragoman.ports.log import IdempotencyRecord
+from dragoman.ports.log import IdempotencyRecord, RunLocation
 from dragoman.protocols.kit.app import AdmitStream, principal_of
 from dragoman.protocols.kit.body import read_answer
 from dragoman.protocols.kit.frame_encoder import FrameEncoder
@@ -60,6 +60,12 @@ async def find_run(engine: Engine, owner: UserId, run_id: str) -> RunHandle | No
         return RunHandle(await engine.find_session(owner, row.session_id), row.run_id, row.first_seq)
     except SessionNotFound:
         return None
+
+
+async def find_run_in(engine: Engine, session: SessionView, run_id: RunId) -> RunLocation | None:
+    """Find a run of a session."""
+    row = await engine.history.find_run(session.state.owner, run_id)
+    return row if row is not None and row.session_id == session.state.session_id else None
 
 
 async def start_once(

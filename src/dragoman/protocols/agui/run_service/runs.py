@@ -40,7 +40,7 @@ from dragoman.protocols.kit.decoding import parse_query_number
 from dragoman.protocols.kit.endpoints import LAST_EVENT_ID, Handlers, endpoint, query
 from dragoman.protocols.kit.errors import BodyTooLarge
 from dragoman.protocols.kit.frames import KEEP_ALIVE
-from dragoman.protocols.kit.runs import SessionStreams
+from dragoman.protocols.kit.runs import SessionStreams, find_run_in
 
 DEFAULT_AGENT_TYPE = "worker"
 """The agent type that stands for the default agent (shared rules, 4)."""
@@ -292,7 +292,7 @@ class RunHandlers(Handlers):
             row = await self._engine.find_run_of(record)
             if row is not None:
                 return row
-        row = await self._engine.history.find_run_in(session, RunId(name))
+        row = await find_run_in(self._engine, session, RunId(name))
         if row is None:
             raise RunNotFound("this thread has no such run")
         return row

@@ -11,6 +11,7 @@ from dragoman.protocols.blade.projection.timeline import to_model_input, to_run_
 from dragoman.protocols.blade.rest.endpoints import SESSION, BladeHandlers, endpoint
 from dragoman.protocols.blade.wire import timeline as wire
 from dragoman.protocols.blade.wire.chat import parse_run_id, public_turn_id
+from dragoman.protocols.kit.runs import find_run_in
 
 MAX_TRAILING_EVENTS = 200
 """How many events after the end of a turn are read: those that cancel what it left open."""
@@ -36,7 +37,7 @@ class TimelineHandlers(BladeHandlers):
     async def _load(self, session: SessionView, name: str) -> Timeline:
         """Load the turn of a run. Raises NotFound."""
         history = self.engine.history
-        row = await history.find_run_in(session, parse_run_id(name))
+        row = await find_run_in(self.engine, session, parse_run_id(name))
         if row is None:
             raise NotFound("there is no such run in this session")
         turn = await history.turn_at(session, row.first_seq)
