@@ -65,7 +65,7 @@ class RunFailed(RequestError):
 
 
 class RunFailedForGood(RunFailed):
-    """The same for clients that repeat a request by its status, whatever `x-should-retry` says (decision 53)."""
+    """The same for clients that repeat a request by its status, whatever `x-should-retry` says (decision 50)."""
 
 
 class ContextLengthExceeded(RunFailed):
