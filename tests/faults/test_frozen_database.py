@@ -170,7 +170,21 @@ REFUSALS = for_every_protocol(
         "ai_sdk": {"error": REASON, "code": "unavailable"},
         "blade": {"detail": REASON},
         "mcp": {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": REASON}},
-        "a2a": {"error": {"code": 503, "status": "UNAVAILABLE", "message": REASON}},
+        "a2a": {
+            "error": {
+                "code": 503,
+                "status": "UNAVAILABLE",
+                "message": REASON,
+                "details": [
+                    {
+                        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                        "reason": "INTERNAL_ERROR",
+                        "domain": "a2a-protocol.org",
+                        "metadata": {},
+                    }
+                ],
+            }
+        },
     }
 )
 
