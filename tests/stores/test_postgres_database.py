@@ -24,6 +24,7 @@ from dragoman.stores.postgres.database import (
     migrations,
 )
 from dragoman.stores.postgres.log import PostgresLog
+from dragoman.stores.postgres.watchdog import end_backends, find_backend
 from tests.requirements import requirement
 from tests.stores.contract import (
     DEADLINE_S,
@@ -225,6 +226,18 @@ async def test_connections_that_were_cut_are_made_again(database: Database, post
         assert await commit_accepted(store, writing.append(started(number), stopped(number))) == [True]
         cut_all(postgres_url)
         assert [*await store.events(writing.session_id, 0, 100)] == writing.log
+
+
+@requirement("faults:44:frozen")
+def test_of_two_processes_with_one_id_only_the_one_that_served_the_connection_is_ended(postgres_url: str) -> None:
+    with connect(postgres_url) as watching, connect(postgres_url) as ended, connect(postgres_url) as other:
+        found = find_backend(ended)
+        assert found is not None
+        earlier = f"{other.info.backend_pid} {found.split()[1]}"
+        end_backends(watching, [found, earlier])
+        assert other.execute("SELECT 1").fetchone() == (1,)
+        with pytest.raises(psycopg.OperationalError):
+            ended.execute("SELECT 1")
 
 
 class Cut:

@@ -36,4 +36,4 @@ class JsonEncoder:
 def require_memory_to_decode(size_bytes: int) -> None:
     """Check that a value of that size can be decoded. Raises MemoryError."""
     if size_bytes > LARGE_BYTES:
-        bytes(DECODED_SIZE * size_bytes)  # never written to, so it takes no memory but addresses
+        bytes(DECODED_SIZE * size_bytes)  # released at once

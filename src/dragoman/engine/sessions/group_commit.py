@@ -35,7 +35,7 @@ class Writable(Protocol):
         """Whether a run starts with what is to be written."""
 
     def collect(self) -> Sequence[Append]:
-        """Return what is to be written: an append, none, or several that only make sense together."""
+        """Return the appends to be written, if any. The first of several creates the session; the last decides."""
 
     def publish(self) -> None:
         """Publish what was collected last: it is durable."""

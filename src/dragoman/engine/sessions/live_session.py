@@ -252,9 +252,9 @@ class LiveSession:
             self.replay_buffer.closing_blocks.append((seq, block))
 
     def collect(self) -> Sequence[Append]:
-        """Return what is to be committed, which belongs into one commit: an append, if there is anything.
+        """Return what is to be committed, in one commit: an append, if there is anything.
 
-        There are two for a new session whose first run started before the commit.
+        A new session whose first run started before the commit has two.
         """
         self.is_dirty = self.starts_run = False
         if self._failure is not None:

@@ -57,7 +57,7 @@ class SessionLookup:
             live = await self._sessions.get(session_id)
             if live is None or live.durable_cursor.seq:
                 return live
-            try:  # it is being created: its first commit contains nothing else
+            try:  # it is being created
                 await live.until_durable(1)
             except StoreUnavailable:
                 if not self._is_shared:

@@ -22,7 +22,7 @@ from dragoman.stores.errors import StoreInUse
 from dragoman.stores.errors import WrongVersion as WrongVersion  # who opens a database names what it raises
 from dragoman.stores.fair_threads import MAX_SEARCHES_PER_USER, SEARCH_THREADS, FairThreads
 from dragoman.stores.postgres import arrays
-from dragoman.stores.postgres.watchdog import DatabaseWatchdog, Interrupter
+from dragoman.stores.postgres.watchdog import DatabaseWatchdog, Interrupter, find_backend
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -220,13 +220,18 @@ class ReconnectingConnection:
         if self._interrupter is not None:
             self._interrupter.close()
         connection = psycopg.connect(self._conninfo, autocommit=True)
-        self._interrupter = Interrupter(connection)
+        try:
+            self._interrupter = interrupter = Interrupter(connection)
+        except OSError as error:  # no file descriptor is left
+            connection.close()
+            raise psycopg.OperationalError("the connection's socket cannot be duplicated") from error
         try:
             configure(connection)
+            interrupter.backend = find_backend(connection)
             self._lock(connection)
         except BaseException:
             connection.close()
-            self._interrupter.close()
+            interrupter.close()
             raise
         self.connection = connection
         return connection
@@ -261,13 +266,13 @@ class ReconnectingConnection:
         """Run a write in a transaction. Returns its result once the commit is durable."""
         return self._with_retries(lambda: self._write(work))
 
-    def interrupt(self) -> int | None:
-        """Break the connection, so that its current work fails. Returns the process of the database that served it."""
+    def interrupt(self) -> str | None:
+        """Break the connection, so that its current work fails. Returns the database's process that served it."""
         interrupter = self._interrupter
         if interrupter is None:
             return None
         interrupter.interrupt()
-        return interrupter.process_id
+        return interrupter.backend
 
     def close(self) -> None:
         """Close the connection."""

@@ -25,11 +25,15 @@ ANSWER_TIMEOUT_S = 3
 still connecting begins again."""
 RECOVERY_TIMEOUT_S = 30
 """How long each later attempt waits for an answer. One that waits succeeds as soon as the database continues."""
-END_BACKENDS_SQL = (
-    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-    " WHERE pid = ANY (%s) AND usename = current_user AND pid <> pg_backend_pid()"
+_FIND_BACKEND_SQL = (
+    "SELECT pid || ' ' || extract(epoch FROM backend_start) FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 )
-"""End what the interrupted connections have left, and wait for its end: a commit that it received may still happen."""
+_END_BACKENDS_SQL = (
+    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+    " WHERE pid || ' ' || extract(epoch FROM backend_start) = ANY (%s)"
+    " AND usename = current_user AND pid <> pg_backend_pid()"
+)
+"""Process IDs alone are used again, above all when a container with the database restarts."""
 
 log = structlog.get_logger(__name__)
 
@@ -41,8 +45,8 @@ class Interruptible(Protocol):
     def busy_since(self) -> float | None:
         """When its current work began, by the monotonic clock."""
 
-    def interrupt(self) -> int | None:
-        """Fail its current work at once. Returns the process of the database that served it."""
+    def interrupt(self) -> str | None:
+        """Fail its current work at once. Returns the database's process that served it, for `end_backends`."""
 
 
 class DatabaseWatchdog:
@@ -94,12 +98,12 @@ class DatabaseWatchdog:
         self.is_answering = False
         begun = time.monotonic()
         log.error("the database does not answer")
-        process_ids: set[int] = set()
+        backends: set[str] = set()
         while not self._stop_event.is_set():
-            process_ids |= {pid for each in self._connections() if (pid := each.interrupt()) is not None}
+            backends |= {found for each in self._connections() if (found := each.interrupt()) is not None}
             try:
                 with self._connect(RECOVERY_TIMEOUT_S) as connection:
-                    connection.execute(END_BACKENDS_SQL, (list(process_ids),))
+                    end_backends(connection, backends)
             except psycopg.Error:
                 self._stop_event.wait(CHECK_INTERVAL_S)  # also if it is down now
                 continue
@@ -115,8 +119,8 @@ class Interrupter:
     """Ends a connection from any thread, over a duplicate of its socket, whose number no other connection can get."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
-        self.process_id = connection.info.backend_pid
-        """The database's process for the connection."""
+        self.backend: str | None = None
+        """The database's process for the connection, once it is known. Before, nothing was written."""
         self._lock = threading.Lock()
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
 
@@ -129,3 +133,14 @@ class Interrupter:
         """Give up the duplicate."""
         with self._lock:
             self._socket.close()
+
+
+def find_backend(connection: psycopg.Connection) -> str | None:
+    """The database's process for a connection. What `info.backend_pid` says may be a pooler's invention."""
+    found = connection.execute(_FIND_BACKEND_SQL).fetchone()
+    return None if found is None else str(found[0])
+
+
+def end_backends(connection: psycopg.Connection, backends: Iterable[str]) -> None:
+    """End what interrupted connections have left, and wait for its end: a commit that it received may still happen."""
+    connection.execute(_END_BACKENDS_SQL, (list(backends),))
