@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -50,3 +51,12 @@ async def test_a_handler_without_parameters_needs_no_key() -> None:
 
 async def test_a_handler_may_read_the_request_beside_a_variable_of_the_path() -> None:
     assert (await respond("DELETE", route="notes/{note}", path_params={"note": "n1"})).status_code == 204
+
+
+def test_a_parameter_that_nothing_gives_is_an_error_at_the_start() -> None:
+    class Misspelt(Handlers):
+        @endpoint("GET", "/notes/{note}")
+        async def note(self, node: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Misspelt.note: /notes/\{note\} gives no node"):
+        Misspelt().routes()

@@ -115,7 +115,7 @@ class Handlers:
 
     def bind(self, declared: Endpoint, handler: Callable[..., Awaitable[object]]) -> Handler:
         """The function that answers a request with a handler."""
-        needed = needed_by(handler)
+        needed = needed_by(handler, declared.path)
 
         async def respond(request: Request) -> Response:
             return declared.to_response(await handler(self, **{name: get(request) for name, get in needed}))
@@ -131,10 +131,17 @@ _SOURCES: Mapping[str, Callable[[Request], object]] = {
 
 
 def needed_by(
-    handler: Callable[..., Awaitable[object]], besides: Collection[str] = ()
+    handler: Callable[..., Awaitable[object]], path: str, besides: Collection[str] = ()
 ) -> list[tuple[str, Callable[[Request], object]]]:
-    """The parameters of a handler, each with the function that gets it from a request; without those `besides`."""
+    """The parameters of a handler, each with the function that gets it from a request; without those `besides`.
+
+    Raises:
+        TypeError: a parameter is none of the known ones, and no variable of the path.
+    """
     names = [name for name in handler.__annotations__ if name != "return" and name not in besides]
+    unknown = {*names} - _SOURCES.keys() - {*re.findall(r"{(\w+)", path)}
+    if unknown:
+        raise TypeError(f"{handler.__qualname__}: {path} gives no {', '.join(sorted(unknown))}")
     return [(name, _SOURCES.get(name) or partial(_path_variable, name)) for name in names]
 
 

@@ -86,7 +86,7 @@ class BladeHandlers(Handlers):
         """The function that answers a request with a handler."""
         assert isinstance(declared, BladeEndpoint), "declared with this module's decorator"
         leased = ("session",) if declared.access is not None else ()
-        needed = needed_by(handler, besides=("body", *leased))
+        needed = needed_by(handler, declared.path, besides=("body", *leased))
         decoder = None if declared.body is None else msgspec.json.Decoder(declared.body)
 
         async def respond(request: Request) -> Response:
