@@ -103,14 +103,14 @@ def _cancelled_result(call: Call, loop: LoopId) -> ToolMessage:
 
 
 class CancelledResults:
-    """The same for the messages of a branch, newest first."""
+    """The same results, for readers of a branch's messages that begin with the newest."""
 
     def __init__(self, hidden: Ranges) -> None:
         self._hidden = hidden
         self._settled: set[CallId] = set()
 
     def after(self, seq: int, message: Message) -> list[tuple[int, ToolMessage]]:
-        """The results that follow the next message, which event `seq` completed, and the events of their places."""
+        """The results that follow the next older message, which event `seq` completed, each with its place."""
         if isinstance(message, ToolMessage):
             self._settled.add(message.call_id)
         if not isinstance(message, AssistantMessage):

@@ -1,8 +1,8 @@
-"""JSON of any size: where there is no memory for it, it raises MemoryError. Pure.
+"""JSON of any size: raises MemoryError where msgspec would end the process. Pure.
 
-msgspec 0.22 ends the process then: `encode` does not check whether its result can grow, and `decode` not whether it
-gets a long string. Writing into a `bytearray` is checked; it takes some more instructions, which is why frames of a few
-bytes are encoded without.
+msgspec 0.22 does not notice that an allocation failed for the growing result of `encode`, or for a long string in
+`decode`. Writing into a `bytearray` is checked; it takes some more instructions, which is why frames of a few bytes are
+encoded without.
 """
 
 from collections.abc import Callable

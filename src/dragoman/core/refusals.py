@@ -240,7 +240,7 @@ class StoreUnavailable(Unavailable):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The store failed in the moment in which it stored something: it has stored all of it, or nothing."""
+    """The store failed during a commit: either everything in it was stored, or nothing."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -56,11 +56,11 @@ MAX_ATTEMPTS = 5
 SESSIONS_PER_READ = 1000
 """How many sessions are read from the store at a time."""
 MAX_REMEMBERED_LISTS = 10_000
-"""Of how many logs the tasks are remembered, for all owners: clients read lists page by page, and poll them."""
+"""Logs whose tasks are remembered, for all owners: clients read lists page by page, and poll them."""
 MAX_COUNTED_SESSIONS = 1000
-"""Of how many sessions, those used last, the tasks are counted that are not on the page."""
+"""Tasks that are not on the page are counted in this many sessions, those used last."""
 MAX_LISTED_EVENTS = 50_000
-"""How many events of a log are read for lists, its newest; and of all logs, to count tasks that are not on the page."""
+"""The newest events of a log that are read for lists; also the limit of all logs that are read only to count tasks."""
 
 
 class FoundTask(NamedTuple):

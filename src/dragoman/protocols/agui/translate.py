@@ -483,7 +483,7 @@ def _usage(usage: core.Usage, models: set[str | None]) -> tuple[TokenUsage, ...]
 
 
 def _call_of_earlier_run(call_id: CallId) -> OpenCall:
-    """A call of which no more than its id is known here."""
+    """A call that an earlier run made: only its id is known here."""
     return OpenCall(call=core.Call(call_id, "", {}), kind="permission", message_id=MessageId(""))
 
 

@@ -88,5 +88,5 @@ class ChatHandlers(OpenAiHandlers):
 
 
 def _failure_for(user_agent: str) -> type[RunFailed]:
-    """How a client is told that a run failed, so that it does not repeat it (decision 50)."""
+    """The error for a failed run that a client does not repeat (decision 50)."""
     return RunFailedForGood if "ai-sdk" in user_agent else RunFailed

@@ -173,7 +173,7 @@ class ChatEvents:
             is_stream: whether chunks are encoded, or only the answer is collected.
             include_usage: whether the usage follows the last chunk.
             cut: messages that a crash has cut off already. Others repeat them.
-            failed: how the client is told that the run failed.
+            failed: the error that reports a failed run.
         """
         self.is_over = False
         self.completion: Completion | None = None
