@@ -24,6 +24,7 @@ OF_CREWAI = {
         (OF_CREWAI, None, Choice.of("bad"), {"resume": [{"interruptId": "request-1", "payload": "bad"}]}),
         ("Why?", {"id": "i-1"}, Choice.of(custom="so"), {"command": {"resume": "so"}}),
         ('{"question": "Age?"}', None, Choice.of(custom="42"), {"command": {"resume": "42"}}),
+        ('{"id": 7, "reason": "too much"}', None, Choice.of(custom="no"), {"command": {"resume": "no"}}),
         (
             "Age?",
             {"id": "i-1", "response_schema": {"type": "integer"}},

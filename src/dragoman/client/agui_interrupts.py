@@ -57,12 +57,12 @@ def from_outcome(interrupt: JsonObject) -> GraphInterrupt | None:
 
 
 def from_custom_event(value: Json, raw_event: Json) -> GraphInterrupt:
-    """The interrupt in a custom event, whose value is JSON in a string. The raw event may have its ID."""
-    parsed = parse_json(value) if isinstance(value, str) else value
-    if isinstance(parsed, dict) and {"id", "reason"} <= parsed.keys():  # CrewAI's, as an outcome would have it
-        whole = from_outcome(parsed)
+    """The interrupt in a custom event. LangGraph's value is JSON in a string; the raw event may have its ID."""
+    if isinstance(value, dict) and {"id", "reason"} <= value.keys():  # CrewAI's, as an outcome would have it
+        whole = from_outcome(value)
         if whole is not None:
             return msgspec.structs.replace(whole, is_custom=True)
+    parsed = parse_json(value) if isinstance(value, str) else value
     raw = raw_event if isinstance(raw_event, dict) else {}
     return GraphInterrupt(
         id=str(raw.get("id") or uuid4().hex), value=parsed, schema=raw.get("response_schema"), is_custom=True
