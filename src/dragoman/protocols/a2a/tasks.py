@@ -108,13 +108,21 @@ class _ListedTask(NamedTuple):
     state: wire.State
 
 
+class _TasksOfLog(NamedTuple):
+    """The tasks of a session at rest, and which state of its log they are from."""
+
+    created_at: datetime
+    seq: int
+    tasks: list[_ListedTask]
+
+
 class Tasks:
     """The tasks of an engine's agents. A task's session stays in memory until the given stack is left."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._listed: OrderedDict[tuple[SessionId, datetime, int], list[_ListedTask]] = OrderedDict()
-        """The tasks of logs that were read for lists, by their sessions and their lengths."""
+        self._listed: OrderedDict[SessionId, _TasksOfLog] = OrderedDict()
+        """The tasks of logs that were read for lists."""
 
     # --- finding --------------------------------------------------------------------------------------------------
 
@@ -344,20 +352,19 @@ class Tasks:
 
     async def _tasks_of(self, owner: UserId, listed: _ListedSession) -> list[_ListedTask]:
         """The tasks of a session. A log that has not grown is not read again."""
-        key = (listed.session_id, listed.created_at, listed.seq)
-        found = self._listed.pop(key, None)
-        is_at_rest = found is not None
-        if found is None:
+        known = self._listed.pop(listed.session_id, None)
+        if known is None or known[:2] != (listed.created_at, listed.seq):
             async with self._engine.session(owner, listed.session_id) as session:
                 seq = session.state.seq
                 await session.until_durable(seq)
-                found = await self._read_tasks(session, max(0, seq - MAX_LISTED_EVENTS))
-                is_at_rest = seq == listed.seq and session.state.run is None
-        if is_at_rest:
-            self._listed[key] = found  # as the newest
-            if len(self._listed) > MAX_REMEMBERED_LISTS:
-                self._listed.popitem(last=False)
-        return found
+                tasks = await self._read_tasks(session, max(0, seq - MAX_LISTED_EVENTS))
+                if seq != listed.seq or session.state.run is not None:
+                    return tasks
+                known = _TasksOfLog(listed.created_at, seq, tasks)
+        self._listed[listed.session_id] = known  # as the newest
+        if len(self._listed) > MAX_REMEMBERED_LISTS:
+            self._listed.popitem(last=False)
+        return known.tasks
 
     async def _read_tasks(self, session: SessionView, after: int) -> list[_ListedTask]:
         folds: dict[RunId, TaskFold] = {}
