@@ -530,10 +530,17 @@ def test_the_server_resolves_the_models_of_agents_and_sub_agents() -> None:
     assert (outer.model_name, outer.spec.model, outer.spec.uses_embedded_model) == ("embedded", "embedded", True)
 
 
-def test_the_description_of_an_agent_names_its_model_without_an_address() -> None:
-    agent = Agent("a", model="openai-compatible:qwen3@http://10.0.0.7:8080/v1")
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("openai-compatible:qwen3@http://10.0.0.7:8080/v1", "openai-compatible:qwen3"),
+        ("embedded:/srv/ann@home/qwen3.gguf", "embedded:qwen3.gguf"),
+    ],
+)
+def test_the_description_of_an_agent_names_its_model_without_an_address_or_a_folder(name: str, shown: str) -> None:
+    agent = Agent("a", model=name)
     agent.bind(lambda _: ScriptedModel())
-    assert agent.spec.model == "openai-compatible:qwen3"
+    assert agent.spec.model == shown
 
 
 async def test_a_missing_model_is_reported_in_the_log(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Agents that have a model: `Agent`, the class of the public API. `model_loop` runs them."""
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Unpack
 
 import msgspec
@@ -85,7 +86,7 @@ class Agent(ServableAgent):
         images = getattr(self._model, "accepts_images", True)
         self._base_spec = msgspec.structs.replace(
             self._base_spec,
-            model=self.model_name.partition("@")[0],
+            model=_without_address(self.model_name),
             uses_embedded_model=self.model_name == "embedded",
             capabilities=msgspec.structs.replace(
                 declared,
@@ -109,3 +110,11 @@ class Agent(ServableAgent):
         if self._model is None:
             raise RuntimeError(f"agent {self.name} has no model: `bind` has not been called")
         return await ModelLoop(self, self._model, run).play()
+
+
+def _without_address(model_name: str) -> str:
+    """A model's name for clients: without the address of its server, or the folder of its weights."""
+    provider, _, path = model_name.partition(":")
+    if provider == "embedded" and path:
+        return f"embedded:{PurePath(path).name}"
+    return model_name.partition("@")[0]

@@ -155,7 +155,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     starters: tuple[str, ...] = ()
     """Messages that a client can suggest for an empty conversation."""
     model: str = ""
-    """The name of its model, without an address; empty if it has none that the server knows."""
+    """The name of its model, without an address or a folder; empty if it has none that the server knows."""
     uses_embedded_model: bool = False
     """Whether its answers come from the embedded model, which is only for trying out a server."""
 
