@@ -79,7 +79,7 @@ class _WireEvent(msgspec.Struct, frozen=True):
 class OpenAiTurn:
     """A response.
 
-    One in the background is stored while it is generated: its stream is resumed behind the last event's number. Any
+    One in the background is stored while it is generated: its stream is resumed after the last event's number. Any
     other is lost with its connection.
     """
 

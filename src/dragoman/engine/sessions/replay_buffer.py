@@ -32,7 +32,7 @@ class ReplayBuffer:
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
-        """The position behind the last durable record."""
+        """The position of the last durable record."""
         self.closing_blocks: list[tuple[int, OpenBlock]] = []
         """Blocks of which readers have seen pieces, with the event that closes each and is not durable yet."""
         self._records: list[Record] = []

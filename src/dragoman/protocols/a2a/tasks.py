@@ -295,8 +295,8 @@ class Tasks:
         newest, total, unread = list[_ListedTask](), 0, MAX_LISTED_EVENTS
         for number, session in enumerate(await self._sessions(owner, spec, request.context_id, since)):
             is_before_page = before is not None and session.created_at > before[0]
-            is_behind_page = len(newest) > size and session.updated_at < newest[-1].changed_at
-            if (is_before_page or is_behind_page) and (number >= MAX_COUNTED_SESSIONS or unread <= 0):
+            is_after_page = len(newest) > size and session.updated_at < newest[-1].changed_at
+            if (is_before_page or is_after_page) and (number >= MAX_COUNTED_SESSIONS or unread <= 0):
                 continue
             with suppress(SessionNotFound):  # it was deleted meanwhile
                 found = [

@@ -35,6 +35,9 @@ _END_BACKENDS_SQL = (
 )
 """Process IDs alone are used again, above all when a container with the database restarts."""
 
+_CONNECTING_ERRORS = (psycopg.Error, OSError, MemoryError)
+"""The last two if this machine has no file descriptor or no memory left. The watchdog outlives all of them."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -90,7 +93,7 @@ class DatabaseWatchdog:
             self._connect(ANSWER_TIMEOUT_S).close()
         except psycopg.errors.ConnectionTimeout:
             return False
-        except psycopg.Error:
+        except _CONNECTING_ERRORS:
             return True
         return True
 
@@ -104,7 +107,7 @@ class DatabaseWatchdog:
             try:
                 with self._connect(RECOVERY_TIMEOUT_S) as connection:
                     end_backends(connection, backends)
-            except psycopg.Error:
+            except _CONNECTING_ERRORS:
                 self._stop_event.wait(CHECK_INTERVAL_S)  # also if it is down now
                 continue
             self.is_answering = True
