@@ -72,6 +72,24 @@ async def test_neither_is_there_if_their_commit_fails(any_world: World) -> None:
         await reload(engine, live)
 
 
+async def test_an_id_whose_session_was_not_stored_is_free_for_the_next_request(any_world: World) -> None:
+    log = FaultyLog(any_world.store)
+    engine = await any_world.start(log)
+    log.fail_at(1)
+
+    async def ask() -> LiveSession:
+        live = await create(engine, session_id=CHOSEN)
+        async with engine.first_request(live, is_new=True):
+            await send(engine, live, "hello")
+        return live
+
+    with pytest.raises(StoreUnavailable):
+        await ask()
+    again = await ask()
+    await wait_for_end(again)
+    assert again.state.last_stop == "end_turn"
+
+
 async def test_a_session_whose_first_run_is_refused_is_deleted_after_it_was_written(any_world: World) -> None:
     engine = await any_world.start()
     live = await create(engine)

@@ -193,10 +193,13 @@ class SessionRegistry:
 
     async def _load_from_store(self, session_id: SessionId) -> bool:
         snapshot = await self._log.load(session_id)
-        if snapshot is None:
-            return False
         present = self._live.get(session_id)
-        if present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound)):
+        is_in_use = present is not None and (present.failure is None or isinstance(present.failure, SessionNotFound))
+        if snapshot is None:
+            if present is not None and not is_in_use:  # the commit that should have created it failed
+                self.remove(present)
+            return False
+        if is_in_use:
             return True  # created or being deleted meanwhile: there must be no second writer
         live = self._resume(snapshot, self.epoch)
         if self._cluster.is_shared and _is_running(live):
