@@ -71,6 +71,9 @@ async def test_pushed_records_and_given_ones_are_one_stream(any_world: World, re
     live = await open_session(engine)
     readings = [asyncio.create_task(read_pushed(engine, live, random.Random(seed), refusals)) for seed in range(3)]
     pulling = asyncio.create_task(read(engine, live))
+    async with asyncio.timeout(DEADLINE_S):
+        while len(live.replay_buffer.followers) < len(readings):  # noqa: ASYNC110  # nothing signals it
+            await asyncio.sleep(0)  # a slow store would give them the whole run at once
     await play(engine, live, "go")
     whole = await pulling
     assert [await each for each in readings] == [whole] * 3
