@@ -282,7 +282,7 @@ async def test_a_branch_shows_nothing_of_the_calls_that_waited_on_another_one(
     assert (await session.history())[2:] == []
 
 
-async def test_a_branch_behind_calls_that_were_answered_later_shows_them_as_cancelled_over_every_protocol(
+async def test_a_branch_after_calls_that_were_answered_later_shows_them_as_cancelled_over_every_protocol(
     protocol_clients: ProtocolClients,
 ) -> None:
     session = await protocol_clients.aap.create(server_tools=enabled_tools("stamp", trust=False))

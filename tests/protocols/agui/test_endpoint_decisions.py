@@ -182,7 +182,7 @@ def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
 
 
 @requirement("ag-ui-b:branch:sibling")
-def test_a_new_message_behind_the_answer_to_a_call_continues_that_answer_though_another_branch_left_the_call() -> None:
+def test_a_new_message_after_the_answer_to_a_call_continues_that_answer_though_another_branch_left_the_call() -> None:
     thread = Thread().say("first", "u1", "tool_use", a_call("client"))
     asked_at = len(thread.log)
     thread.write(RunStarted(run_id=RunId("run"), protocol="ag-ui"))
