@@ -314,6 +314,25 @@ async def test_the_pages_of_a_list_cover_all_sessions_also_those_that_are_not_co
 
 
 @requirement("a2a:task:list")
+async def test_a_page_that_needs_too_many_logs_is_shorter_and_its_token_leads_to_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_PAGE_EVENTS", 10)
+    async with running_server(tmp_path) as server:
+        bob = A2aClient(server.connection, server.key("bob"))
+        failure = script({"fail": {"code": "no_credit", "message": "No credit left"}})
+        failed = (await bob.send(failure, contextId="first"))["id"]
+        for number in range(5):
+            await bob.send("hello", contextId=f"later-{number}")
+        pages = [await bob.list(status="TASK_STATE_FAILED")]
+        while token := pages[-1]["nextPageToken"]:
+            assert len(pages) <= 6, "each page reads at least one log"
+            pages.append(await bob.list(status="TASK_STATE_FAILED", pageToken=token))
+        assert pages[0]["tasks"] == []
+        assert [task["id"] for page in pages for task in page["tasks"]] == [failed]
+
+
+@requirement("a2a:task:list")
 async def test_a_list_reads_a_limited_number_of_events_of_each_session(
     app_server: AppServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,10 @@ MAX_COUNTED_SESSIONS = 1000
 """Tasks that are not on the page are counted in this many sessions, those used last."""
 MAX_LISTED_EVENTS = 50_000
 """The newest events of a log that are read for lists; also the limit of all logs that are read only to count tasks."""
+MAX_PAGE_EVENTS = 250_000
+"""The events that are read for a page, about a second of CPU time. A page that would need more is shorter."""
+LAST_ID = SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
+"""An id at or after every other one."""
 
 
 class FoundTask(NamedTuple):
@@ -284,6 +288,7 @@ class Tasks:
         """A page of the agent's tasks, newest status first.
 
         Only the logs of sessions that may have a task of the page are read, and more of them to count the others.
+        If too many of them have none, the page ends early, and may be empty: its token leads to the rest.
         """
         try:
             before = parse_page_cursor(request.page_token) if request.page_token else None
@@ -292,12 +297,17 @@ class Tasks:
         since, status, size = request.status_timestamp_after, request.status, request.page_size
         if since is not None and since.tzinfo is None:
             raise InvalidParams("expected an RFC 3339 time with its offset", "statusTimestampAfter")
-        newest, total, unread = list[_ListedTask](), 0, MAX_LISTED_EVENTS
+        newest, total, read_count, short_of = list[_ListedTask](), 0, 0, ""
         for number, session in enumerate(await self._sessions(owner, spec, request.context_id, since)):
             is_before_page = before is not None and session.created_at > before[0]
             is_after_page = len(newest) > size and session.updated_at < newest[-1].changed_at
-            if (is_before_page or is_after_page) and (number >= MAX_COUNTED_SESSIONS or unread <= 0):
-                continue
+            if is_before_page or is_after_page:
+                if number >= MAX_COUNTED_SESSIONS or read_count >= MAX_LISTED_EVENTS:
+                    continue
+            elif read_count >= MAX_PAGE_EVENTS and (before is None or session.updated_at < before[0]):
+                short_of = page_cursor(session.updated_at, LAST_ID)
+                newest = [each for each in newest if each.changed_at > session.updated_at]
+                break
             with suppress(SessionNotFound):  # it was deleted meanwhile
                 found = [
                     each
@@ -305,7 +315,7 @@ class Tasks:
                     if (since is None or each.changed_at > since)
                     and status in ("", "TASK_STATE_UNSPECIFIED", each.state)
                 ]
-                total, unread = total + len(found), unread - session.seq
+                total, read_count = total + len(found), read_count + session.seq
                 newest += [each for each in found if before is None or each[:2] < before]
                 newest = sorted(newest, reverse=True)[: size + 1]
         page, has_more = newest[:size], len(newest) > size
@@ -318,7 +328,7 @@ class Tasks:
                 shown.append(fold.task(history_length=length, with_artifacts=request.include_artifacts))
         return wire.TaskPage(
             tasks=tuple(shown),
-            next_page_token=page_cursor(page[-1].changed_at, page[-1].task_id) if has_more else "",
+            next_page_token=page_cursor(page[-1].changed_at, page[-1].task_id) if has_more else short_of,
             page_size=size,
             total_size=total,
         )
