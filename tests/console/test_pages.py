@@ -86,7 +86,7 @@ async def test_an_admin_changes_the_budget_of_a_users_key_and_finds_it_in_the_au
     console_page.key = console_server.key("admin")
     await console_page.open("keys")
     await console_page.wait_for_text("no token budget", ".of-all .item")
-    assert await console_page.run("document.querySelector('.item [aria-label=Rename]').ariaDescription") == "admin"
+    await console_page.until("document.querySelector('.item [aria-label=Rename]')?.ariaDescription === 'admin'")
     await console_page.press("Token budget of “bob”", ".of-all")
     await console_page.write("Tokens per day", "5000000", "dialog")
     await console_page.press("Save", "dialog")

@@ -10,6 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from dragoman.cli.keys import handle_in_folder
+from dragoman.core.audit import ACTOR, Actor
+from dragoman.core.ids import UserId
 from dragoman.server.admin_socket import SetUser
 from tests.asgi_client import Answer
 from tests.server.test_key_endpoints import NONSENSE, ask
@@ -86,9 +88,10 @@ async def test_the_name_of_a_user_may_contain_any_character(server: AppServer) -
     assert (await users(server))[name]["token_limits"] == {"per_day": 5}
 
 
-async def test_a_budget_that_the_command_line_sets_is_in_the_audit_log_and_a_time_zone_is_not(
-    server: AppServer,
-) -> None:
-    await asyncio.to_thread(handle_in_folder, server.folder, SetUser(user="alice", tokens_per_day=7))
-    await asyncio.to_thread(handle_in_folder, server.folder, SetUser(user="alice", time_zone="Europe/Berlin"))
-    assert await audited(server) == [("", "alice", "tokens 7 a day")]
+async def test_a_budget_that_the_command_line_sets_is_in_the_audit_log_and_a_time_zone_is_not(tmp_path: Path) -> None:
+    earlier = ACTOR.set(Actor(user=UserId("bob")))  # in whose context a server starts makes no difference
+    async with running_server(tmp_path) as server:
+        await asyncio.to_thread(handle_in_folder, server.folder, SetUser(user="alice", tokens_per_day=7))
+        await asyncio.to_thread(handle_in_folder, server.folder, SetUser(user="alice", time_zone="Europe/Berlin"))
+        assert await audited(server) == [("", "alice", "tokens 7 a day")]
+    ACTOR.reset(earlier)

@@ -16,7 +16,7 @@ from typing import Protocol, assert_never
 import msgspec
 import structlog
 
-from dragoman.core.audit import AuditEntry
+from dragoman.core.audit import ACTOR, Actor, AuditEntry
 from dragoman.core.ids import KeyId, UserId
 from dragoman.core.profile import Profile
 from dragoman.core.refusals import Refused
@@ -213,6 +213,7 @@ class AdminSocket:
                 (self._folder / SOCKET_FILE).unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ACTOR.set(Actor())  # whoever may open the socket, and not the user in whose context the server started
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 while line := await reader.readline():
