@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -149,6 +150,26 @@ async def test_a_body_hidden_behind_an_upgrade_is_not_a_second_request(socket_se
     answer = await socket_server.send(head(socket_server, "/healthz", *lines) + b"\r\n" + inner)
     assert answer.status in (400, 405)
     assert (await session.info())["_meta"]["status"] == "idle"
+
+
+async def test_a_trailer_is_not_a_header(socket_server: ListeningServer) -> None:
+    lines = socket_server.lines("alice").split(b"Authorization:")
+    request = b"GET /usage HTTP/1.1\r\n" + lines[0] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
+    answer = await socket_server.send(request + b"Authorization:" + lines[1] + b"\r\n")
+    assert answer.status == 401
+
+
+@pytest.mark.parametrize("endless", [b"0\r\nX-A: ", b"0\r\n", b"1;extension="])
+async def test_what_follows_a_body_is_bounded(socket_server: ListeningServer, endless: bytes) -> None:
+    _, path = await turns_of(socket_server)
+    line = b"a:\r\n" if endless.endswith(b"\n") else b"aaaa"
+    too_much = line * (8 * http_connection.MAX_HEAD_BYTES // len(line))  # the server reads less at once
+    begin = head(socket_server, path, "Transfer-Encoding: chunked") + b"\r\n" + chunked(TURN) + endless
+    peer = await socket_server.peer()
+    with suppress(ConnectionError):  # the server closes before it has read everything, which may discard the answer
+        await peer.send(begin, too_much)
+        assert b"too large" in await peer.read_to_end()
+    assert await socket_server.assert_responsive()
 
 
 # --- methods, versions, targets ---------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from dragoman.asgi.security import App, Message
 from dragoman.protocols.kit.sse import PUSH_EXTENSION
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Largest request line and headers together."""
+"""Largest request line and headers together; also the most that may follow a part of a body without being body, which
+are the extensions of a chunk and the trailers."""
 HEAD_TIMEOUT_S = 30.0
 """Longest time for the head to arrive."""
 LINGER_TIMEOUT_S = 10.0
@@ -98,6 +99,7 @@ class Connection(HttpToolsProtocol):
         self.flow = TransportFlowControl(transport)
         self.pipeline = []  # type: ignore[assignment]  # a deque allocates 64 slots; clients rarely pipeline
         self._head_bytes = 0
+        """Bytes that arrived since the head began, or since the last part of the body."""
         self._is_in_head = True
         """Whether the next bytes belong to a request's head."""
         self._has_head_bytes = False
@@ -128,10 +130,9 @@ class Connection(HttpToolsProtocol):
                 return
         if self._idle_since is not None:  # the rest of a refused body, or the next head
             self._idle_since = self.loop.time()
-        if self._is_in_head:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._is_in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
         if self._has_head_bytes and self._head_timer is None:  # most heads arrive whole and need no timer
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
@@ -146,6 +147,16 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._has_head_bytes = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header. Trailers are dropped: they arrive after the checks, and their number is not limited."""
+        if self._is_in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Pass a part of the body on. Called by httptools."""
+        self._head_bytes = 0
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         """Start the request, or queue it behind earlier ones on the connection. Called by httptools."""
         self._stop_timer()
@@ -155,6 +166,7 @@ class Connection(HttpToolsProtocol):
             lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
             if len(self.url) + lines > MAX_HEAD_BYTES:
                 raise httptools.HttpParserError("the request's head is too large")
+        self._head_bytes = 0
         if self.url[:1] not in (b"/", b"*"):
             raise httptools.HttpParserError("absolute and authority-form targets are for proxies")
         scope, parser = self.scope, self.parser
