@@ -213,14 +213,15 @@ def may_be_fetched(url: str, issuer: str) -> bool:
     """
     try:
         target, own = urlsplit(url), urlsplit(issuer)
-        host = target.hostname or ""
+        host = (target.hostname or "").rstrip(".")
     except ValueError:
         return False
     if target.scheme == own.scheme and host == own.hostname:
         return True
-    if target.scheme != "https" or host == "localhost" or ("." not in host and ":" not in host):
+    last_label = host.rpartition(".")[2]
+    if target.scheme != "https" or last_label == "localhost" or ("." not in host and ":" not in host):
         return False
     try:
         return ipaddress.ip_address(host).is_global
-    except ValueError:
-        return True  # a name
+    except ValueError:  # a name, or a number that resolvers accept as well, such as 127.1
+        return host.isascii() and not last_label[:1].isdigit()

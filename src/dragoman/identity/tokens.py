@@ -103,10 +103,10 @@ class TokenService:
     def _principal(self, claims: Mapping[str, Json]) -> Principal:
         leeway = timedelta(seconds=self._rules.leeway_s)
         now = self._clock.now()
-        expires_at = _time(claims, "exp") + leeway
+        expires_at = _time(claims, "exp", leeway)
         if expires_at <= now:
             raise InvalidToken("the token has expired: get a new one", is_genuine=True)
-        if "nbf" in claims and _time(claims, "nbf") - leeway > now:
+        if "nbf" in claims and _time(claims, "nbf", -leeway) > now:
             raise InvalidToken("the token is not valid yet", is_genuine=True)
         return Principal(user=self._user(claims), scopes=self._scopes(claims), expires_at=expires_at)
 
@@ -141,11 +141,11 @@ def find_claim(claims: Mapping[str, Json], path: str) -> Json:
     return found
 
 
-def _time(claims: Mapping[str, Json], name: str) -> datetime:
+def _time(claims: Mapping[str, Json], name: str, leeway: timedelta) -> datetime:
     value = claims[name]
     try:
         if isinstance(value, int | float):
-            return datetime.fromtimestamp(value, UTC)
+            return datetime.fromtimestamp(value, UTC) + leeway
     except (ValueError, OverflowError, OSError):
         pass
     raise InvalidToken(f"the token's claim {name!r} is not a time", is_genuine=True)
