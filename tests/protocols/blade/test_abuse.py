@@ -148,6 +148,39 @@ async def test_an_event_without_its_binary_part_is_rejected_and_those_behind_it_
 
 
 @requirement("blade:abuse:frames")
+@pytest.mark.parametrize(
+    ("declared", "parts"),
+    [(10**9, [b"small"]), (3, [bytes(9 * 1024 * 1024)] * 2)],
+    ids=["too many", "too large together"],
+)
+async def test_binary_parts_beyond_the_limits_are_dropped(alice: RestClient, declared: int, parts: list[bytes]) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    async with connect(url, compression=None) as ws, asyncio.timeout(60):
+        await ws.recv()
+        await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        await ws.send(f'45{declared}-5["chat:send",{{"_placeholder":true,"num":0}}]')
+        for part in parts:
+            await ws.send(part)
+        assert "too many or too large binary parts" in await first_answer_to(ws)
+        assert (await first_answer_to(ws)).startswith('435[{"status":"error","code":"bad_request"')
+        assert (await first_answer_to(ws, '426["nothing:known",{}]')).startswith("436[")
+
+
+@requirement("blade:abuse:frames")
+@pytest.mark.parametrize("name", ["{}", "[]", "null", "1"])
+async def test_an_event_whose_name_is_no_text_is_dropped_without_a_line_of_the_log(
+    alice: RestClient, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
+    async with connect(url) as ws, asyncio.timeout(60):
+        await ws.recv()
+        await first_answer_to(ws, '40{"token":"%s"}' % alice.key)  # noqa: UP031  # braces
+        await ws.send(f"42[{name}]")
+        assert (await first_answer_to(ws, '426["nothing:known",{}]')).startswith("436[")
+    assert caplog.records == []
+
+
+@requirement("blade:abuse:frames")
 async def test_a_message_over_the_limit_closes_its_own_connection_alone(alice: RestClient) -> None:
     url = alice.url.replace("http://", "ws://") + "/socket.io/?EIO=4&transport=websocket"
     async with (

@@ -44,6 +44,8 @@ DISCONNECT_QUEUE_BYTES = 8 * SLOW_QUEUE_BYTES
 """The queue from which on a slow socket is disconnected."""
 DRAIN_CHECK_INTERVAL_S = 0.05
 """How often to check whether a slow socket has caught up."""
+MAX_BINARY_PARTS = 16
+"""The binary messages that an event may have; together they are limited as one message is."""
 MAX_CONNECT_PACKET_CHARS = 16 * 1024
 """The limit for packets of clients that have not shown a key yet."""
 CONNECT_TIMEOUT_S = 30.0
@@ -61,6 +63,7 @@ wants_acknowledgement: ContextVar[bool] = ContextVar("wants_acknowledgement")
 """Whether the client asked for an acknowledgement of the event that is handled."""
 INVALID_JSON_ERROR: JsonObject = {"code": "bad_request", "message": "the event is not JSON"}
 MISSING_PART_ERROR: JsonObject = {"code": "bad_request", "message": "the event came without its binary part"}
+BINARY_PARTS_ERROR: JsonObject = {"code": "bad_request", "message": "the event has too many or too large binary parts"}
 INVALID_PACKET_CODE = 1002  # protocol error
 PACKET_TYPES = frozenset("0123456b")
 """The first characters of Engine.IO's packets, from `open` to `noop`, and of binary data as text."""
@@ -221,11 +224,19 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
         if len(data) > MAX_CONNECT_PACKET_CHARS and self.manager.sid_from_eio_sid(eio_sid, "/") is None:
             self._close_if_unauthenticated(eio_sid)
             return
+        incomplete = self._binary_packet.get(eio_sid)
         if isinstance(data, str):
-            incomplete = self._binary_packet.pop(eio_sid, None)
             if incomplete is not None:
+                del self._binary_packet[eio_sid]
                 await self._reject_event(eio_sid, incomplete.id, MISSING_PART_ERROR)
-        elif eio_sid not in self._binary_packet:
+        elif incomplete is None:
+            return
+        elif (
+            incomplete.attachment_count > MAX_BINARY_PARTS
+            or sum(map(len, incomplete.attachments)) + len(data) > MAX_MESSAGE_BYTES
+        ):
+            del self._binary_packet[eio_sid]  # the library would keep the parts of any number of messages
+            await self._reject_event(eio_sid, incomplete.id, BINARY_PARTS_ERROR)
             return
         try:
             await super()._handle_eio_message(eio_sid, data)
@@ -235,7 +246,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
                 await self._reject_event(eio_sid, int(event[1]) if event[1] else None, INVALID_JSON_ERROR)
 
     async def _handle_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
-        name = data[0] if isinstance(data, list) and data else None
+        name = data[0] if isinstance(data, list) and data and isinstance(data[0], str) else None
         wants_acknowledgement.set(number is not None)
         if name in RESERVED_EVENTS:
             await self._acknowledge(eio_sid, number, await _acknowledge_unknown_event(name))
@@ -243,7 +254,7 @@ class _HardenedAsyncServer(socketio.AsyncServer):  # type: ignore[misc]  # the l
             self._detached_events[eio_sid] += 1
             self._tasks.start(self._handle_detached_event(eio_sid, namespace, number, data), f"event {name}")
             await asyncio.sleep(0)  # the handler begins before those of the next events
-        elif isinstance(name, str):
+        elif name is not None:
             await super()._handle_event(eio_sid, namespace, number, data)
 
     async def _handle_detached_event(self, eio_sid: str, namespace: str | None, number: int | None, data: Json) -> None:
