@@ -29,7 +29,7 @@ SECRET_FIELD_NAMES = re.compile(
 """Names of fields whose whole value is masked. `tokens` is not among them: it is a count."""
 SECRET_PATTERNS = re.compile(
     r"(?P<before>authorization[\"']*\s*[:=]\s*[\"']*\w+\s+|\bbearer\s+(?=\S{8})|\b(api_?key|access_token|key|token)=)[^\s\"'&]+"
-    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"  # from the start of a word, so that a long one is read once
     r"|\b(sk|pk|rk|ghp|gho|xox[abp])[-_][\w-]{16,}"
     r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
