@@ -6,7 +6,6 @@ stay in use for `MAX_AGE_S`.
 """
 
 import asyncio
-import ipaddress
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -207,9 +206,10 @@ class Issuer:
 
 
 def may_be_fetched(url: str, issuer: str) -> bool:
-    """Whether an address that the issuer names may be fetched: on the issuer's own host, or public and over HTTPS.
+    """Whether an address that the issuer names may be fetched: on the issuer's own host, or over HTTPS on a named one.
 
-    A document from outside must not make this server call its own network.
+    A document from outside must not make this server call its own network, so numbers are refused in every spelling:
+    resolvers accept 127.1 and 0x7f.1, and some networks lead from 64:ff9b::7f00:1 to 127.0.0.1.
     """
     try:
         target, own = urlsplit(url), urlsplit(issuer)
@@ -218,10 +218,6 @@ def may_be_fetched(url: str, issuer: str) -> bool:
         return False
     if target.scheme == own.scheme and host == own.hostname:
         return True
-    last_label = host.rpartition(".")[2]
-    if target.scheme != "https" or last_label == "localhost" or ("." not in host and ":" not in host):
-        return False
-    try:
-        return ipaddress.ip_address(host).is_global
-    except ValueError:  # a name, or a number that resolvers accept as well, such as 127.1
-        return host.isascii() and not last_label[:1].isdigit()
+    domain, _, last_label = host.rpartition(".")
+    is_name = domain != "" and host.isascii() and ":" not in host and not last_label[:1].isdigit()
+    return target.scheme == "https" and is_name and last_label != "localhost"
