@@ -26,6 +26,7 @@ from dragoman.engine.services.keys import KeyRing
 from dragoman.server import app
 from dragoman.server.admin_socket import CreateKey
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
+from dragoman.server.runner import WEBSOCKET_CONNECTION
 from dragoman.server.stores import open_stores
 from dragoman.settings import Settings
 from dragoman.stores.encryption import KEY_FILES
@@ -295,7 +296,9 @@ class SocketServer:
 
     def configure(self, served: app.Application) -> uvicorn.Config:
         """How uvicorn serves the app."""
-        return uvicorn.Config(served, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
+        return uvicorn.Config(
+            served, port=0, ws=WEBSOCKET_CONNECTION, log_config=None, lifespan="on", timeout_graceful_shutdown=1
+        )
 
     async def stop(self) -> None:
         """Stop as the program does: streams end before connections are closed."""

@@ -12,7 +12,7 @@ from dragoman.core.refusals import LimitReached
 from dragoman.engine.services.limits import REQUEST_MEMORY
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGIReceiveEvent
+    from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
     from websockets.frames import Frame
 
 INVALID_TEXT = 1007
@@ -64,6 +64,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self.queue.empty():
             self._memory.release()
         return await super().receive()
+
+    async def send(self, message: "ASGISendEvent") -> None:
+        """Send the app's message. A refusal ends the handshake, too: uvicorn would log it as an error of the app."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the memory."""

@@ -188,7 +188,9 @@ async def test_a_wrong_message_gets_an_error_and_the_connection_goes_on(socket: 
 
 
 @requirement("openai:websocket:errors")
-async def test_a_connection_is_refused_as_a_request_is(socket_server: SocketServer) -> None:
+async def test_a_connection_is_refused_as_a_request_is(
+    socket_server: SocketServer, caplog: pytest.LogCaptureFixture
+) -> None:
     url, key = socket_server.connection.url, socket_server.key
     for path, secret, refused in (
         ("/v1/responses", None, (401, "invalid_api_key")),
@@ -200,6 +202,7 @@ async def test_a_connection_is_refused_as_a_request_is(socket_server: SocketServ
                 pass
         response = failure.value.response
         assert (response.status_code, json.loads(response.body)["error"]["code"]) == refused
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == [], "who is refused is no error"
 
 
 @requirement("openai:websocket:errors")
