@@ -158,7 +158,7 @@ async def test_calls_that_the_middleware_asks_about_wait_for_permission(tmp_path
         first, second = [call.call.call_id for call in live.state.waiting_calls()]
         reason = await session.answer(Decision(call_id=first, granted=allowed), Decision(call_id=second, granted=True))
         assert reason == "end_turn"
-        assert ran == ([1, 2] if allowed else [2])
+        assert sorted(ran) == ([1, 2] if allowed else [2]), "LangGraph runs the calls of a step side by side"
         assert [each.outcome for each in await events_of(session, CallSettled)].count("denied") == (not allowed)
         assert (await session.summary_lines())[-1].strip() == "assistant: ok"
 
