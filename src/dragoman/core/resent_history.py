@@ -6,7 +6,9 @@ is no longer active. Protocols decide what their clients mean by it: `agui/decis
 `openai/runs.py`. Source: shared rules, 13, 15.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from dragoman.core.admission import is_busy
@@ -58,11 +60,6 @@ class StoredMessage(NamedTuple):
     def has_id(self, message_id: str) -> bool:
         """Whether clients know it by this id."""
         return message_id in (self.message.client_id, self.message.id)
-
-    def follows(self, other: "StoredMessage") -> bool:
-        """Whether the other message is earlier in its branch."""
-        is_hidden = any(first <= other.seq <= last for first, last in self.hidden_before)
-        return other.seq < self.seq and not is_hidden
 
 
 class StoredHistory(NamedTuple):
@@ -188,53 +185,75 @@ def _user_messages(sent: Iterable[SentMessage]) -> list[SentMessage]:
     return list({each.id: each for each in sent if each.is_user}.values())
 
 
-def _shown_answers(sent: Iterable[SentMessage], known: Mapping[str, int]) -> dict[str, list[int]]:
-    """The stored messages that the client shows after each user message."""
-    shown: dict[str, list[int]] = {}
-    current: list[int] = []
-    for message in sent:
-        if message.is_user:
-            current = shown.setdefault(message.id, [])
-        elif message.id in known:
-            current.append(known[message.id])
-    return shown
-
-
 # --- comparing it with the stored one ---------------------------------------------------------------------------------
+
+
+class _SentTurn(NamedTuple):
+    """A user message of the client's history, with what follows it there.
+
+    Attributes:
+        question: the message.
+        answers: the events of those stored messages that the client shows after it.
+        is_answered: whether anything follows it other than new messages of the user.
+    """
+
+    question: SentMessage
+    answers: list[int]
+    is_answered: bool
+
+    def asks(self, stored: StoredMessage) -> bool:
+        """Whether a stored message is the question.
+
+        Some clients resend their history under new ids with every request, so a question that was already answered
+        there is also recognised by its text.
+        """
+        if stored.has_id(self.question.id):
+            return self.question.has_content(stored.message.content)
+        return self.is_answered and self.question.text == text_of(stored.message.content)
+
+    def shows_answer_to(self, stored: StoredMessage) -> bool:
+        """Whether the client shows an answer of the stored message's turn."""
+        return any(stored.seq < seq and (stored.end is None or seq < stored.end) for seq in self.answers)
 
 
 def _compare(sent: Sequence[SentMessage], history: StoredHistory) -> tuple[StoredMessage | None, list[SentMessage]]:
     """The last stored message that the client's history shows, and the user messages that follow it there.
 
-    A message is recognised by its place, its id and its content. Some clients resend their history under new ids with
-    every request, so one that was already answered there is also recognised by its text. The history may begin
-    anywhere in the stored one, or not continue it at all.
+    The client's history may begin anywhere in the stored one, or not continue it at all. From there on, each of its
+    questions is one of the stored messages that directly follow the one before. There may be several: the same message
+    in different branches. Answers that the client shows tell them apart.
     """
-    messages, shown = _user_messages(sent), _shown_answers(sent, history.known)
-    answered = {each.id for each in sent[: answered_length(sent)]}
-    path = _opening_turn(sent, history) if messages else []
+    turns = _sent_turns(sent, history.known)
+    followers = _followers(history.stored)
+    path = _opening_turn(sent, history) if turns else []
     matched = 0
-    for message in messages:
-        candidates = [
-            each
-            for each in history.stored
-            if _is_recognised(message, each, by_text=message.id in answered)
-            and (_follows_directly(each, path, history) if path else not matched)
-        ]
-        if not candidates:
+    for turn in turns:
+        candidates = [each for previous in path for each in followers[previous.seq]] if path else history.stored
+        found = sorted((each for each in candidates if turn.asks(each)), key=attrgetter("seq"))
+        if not found:
             break
-        path = [
-            each
-            for each in candidates
-            if any(each.seq < seq and (each.end is None or seq < each.end) for seq in shown[message.id])
-        ] or candidates
-        if not matched and len(path) > 1 and not path[0].has_id(message.id):
+        path = [each for each in found if turn.shows_answer_to(each)] or found
+        if not matched and not path[0].has_id(turn.question.id):
             path = path[:1]  # recognised by its text: the oldest
         matched += 1
     last = next((each for each in reversed(path) if each.is_visible), path[-1] if path else None)
-    if last is not None and matched and not all(map(history.state.is_visible, shown[messages[matched - 1].id])):
+    if last is not None and matched and not all(map(history.state.is_visible, turns[matched - 1].answers)):
         last = last._replace(is_visible=False)  # the active branch has left its turn before what the client shows
-    return last, messages[matched:]
+    return last, [each.question for each in turns[matched:]]
+
+
+def _sent_turns(sent: Sequence[SentMessage], known: Mapping[str, int]) -> list[_SentTurn]:
+    """The client's user messages, each once."""
+    turns: dict[str, _SentTurn] = {}
+    answered, answers = answered_length(sent), list[int]()
+    for index, message in enumerate(sent):
+        if message.is_user:
+            turn = turns.get(message.id) or _SentTurn(message, [], index < answered)
+            turns[message.id] = turn._replace(question=message)
+            answers = turn.answers
+        elif message.id in known:
+            answers.append(known[message.id])
+    return list(turns.values())
 
 
 def _opening_turn(sent: Iterable[SentMessage], history: StoredHistory) -> list[StoredMessage]:
@@ -247,16 +266,18 @@ def _opening_turn(sent: Iterable[SentMessage], history: StoredHistory) -> list[S
     return [each for each in history.stored if each.is_visible and each.seq < seq][-1:]
 
 
-def _is_recognised(message: SentMessage, stored: StoredMessage, *, by_text: bool) -> bool:
-    if stored.has_id(message.id):
-        return message.has_content(stored.message.content)
-    return by_text and message.text == text_of(stored.message.content)
-
-
-def _follows_directly(stored: StoredMessage, path: Sequence[StoredMessage], history: StoredHistory) -> bool:
-    """Whether a message is the next one after one of the path, in its branch."""
-    previous = next((each for each in reversed(history.stored) if stored.follows(each)), None)
-    return previous in path
+def _followers(stored: Sequence[StoredMessage]) -> Mapping[int, Sequence[StoredMessage]]:
+    """For the event of each message, the messages that directly follow it, each in its branch."""
+    seqs = [each.seq for each in stored]
+    followers: dict[int, list[StoredMessage]] = {seq: [] for seq in seqs}
+    for index, message in enumerate(stored):
+        previous = index - 1
+        for first, last in reversed(message.hidden_before):
+            if previous >= 0 and first <= seqs[previous] <= last:
+                previous = bisect_left(seqs, first) - 1
+        if previous >= 0:
+            followers[seqs[previous]].append(message)
+    return followers
 
 
 def _branch_point(sent: Sequence[SentMessage], history: StoredHistory, last: StoredMessage | None) -> BranchPoint:
