@@ -152,12 +152,12 @@ def _sent_turns(items: Sequence[InputItem]) -> list[_Turn]:
 def _without_reasoning(text: str) -> str:
     """An agent's text without the thinking that it, or an application, has put into it."""
     for start, end in _REASONING:
-        while start in text:
-            before, _, rest = text.partition(start)
-            _, found, after = rest.partition(end)
-            if not found:
-                break
-            text = before.rstrip() + after
+        kept: list[str] = []
+        position = 0
+        while (begin := text.find(start, position)) >= 0 and (close := text.find(end, begin)) >= 0:
+            kept.append(text[position:begin].rstrip())
+            position = close + len(end)
+        text = "".join((*kept, text[position:]))
     return text
 
 
