@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import NamedTuple
 
 import structlog
 
@@ -52,6 +53,14 @@ MAX_SCHEMA_ATTEMPTS = 3
 """Number of answers that an agent may give to match a schema."""
 
 log = structlog.get_logger(__name__)
+
+
+class RunEnd(NamedTuple):
+    """How a run ends, as `RunStopped` records it."""
+
+    reason: StopReason
+    code: str | None = None
+    message: str | None = None
 
 
 # Large: the life of a run is one state machine: start, stop, finish, recover.
@@ -144,9 +153,8 @@ class Runner:
             lost = list(reversed(live.state.calls.values())) if is_over else _unanswerable(live.state)
             events: list[Event] = [settle_call(call, "interrupted", INTERRUPTED_RESULT, self._ids.new) for call in lost]
             live.append(events, run.run_id)
-            self._write_run_stopped(
-                live, run.run_id, "interrupted", "interrupted", "The server restarted while it answered"
-            )
+            end = RunEnd("interrupted", "interrupted", "The server restarted while it answered")
+            self._write_run_stopped(live, run.run_id, end)
             return
         log.info("run recovered", session_id=live.state.session_id, run_id=run.run_id, attempt=attempt)
         live.append((RunResumed(run_id=run.run_id, attempt=attempt),), run.run_id)
@@ -193,50 +201,52 @@ class Runner:
     # --- execution ------------------------------------------------------------------------------------------------
 
     async def _execute(self, live: LiveSession, run_id: RunId, *, after_crash: bool) -> None:
-        reason: StopReason
-        code: str | None = None
-        message: str | None = None
+        """Execute a run to its end. The root of its task."""
         try:
             with run_span(live.state.agent, live.state.session_id, run_id):
                 run = await self._setup.root(live, run_id, self._services, after_crash=after_crash)
                 # No deeper than here: every delta resumes all coroutines on the way to the agent.
                 returned = await run.agent.play(run)
-                while self._must_continue(run, returned):
+                while self._prepare_next_play(run, returned):
                     returned = await run.agent.play(run)
-                reason = await self._finish(run, returned)
-        except Paused:
-            reason = "tool_use"
-        except StepLimitReached as error:
-            reason, code, message = "max_steps", error.code, error.message
-        except AgentError as error:
-            details = f": {error.details}" if self._shows_model_errors and error.details else ""
-            reason, code, message = "error", error.code, f"{error.message}{details}"
-        except BaseException as error:  # the root of a run's task: not even a SystemExit may end the server
+                end = RunEnd(await self._finish(run, returned))
+        except BaseException as error:  # noqa: BLE001  # not even a SystemExit may end the server
             if live.failure is not None:
                 return
-            if isinstance(error, asyncio.CancelledError) and asyncio.current_task() in self._timed_out_tasks:
-                reason, code, message = self._timeout_error()
-            else:
-                if asyncio.current_task() not in self._cancelled_tasks:
-                    log.exception("run failed", session_id=live.state.session_id, run_id=run_id)
-                details = f": {describe_error(error)}" if self._shows_errors else ""
-                reason, code, message = "error", "agent_error", f"The agent failed{details}"
+            end = self._end_after(error, live, run_id)
         if live.failure is not None or not _is_active(live, run_id):
             return  # the run was ended without an agent that ignored its cancellation
-        if asyncio.current_task() in self._cancelled_tasks:  # even if the agent caught the cancellation
-            if self._is_parking:
-                live.append((RunParked(run_id=run_id),), run_id)
-            else:
-                self._end_cancelled(live, run_id)
-            return
-        self._end_run(live, run_id, reason, code, message)
+        if asyncio.current_task() not in self._cancelled_tasks:
+            self._end_run(live, run_id, end)
+        elif self._is_parking:
+            live.append((RunParked(run_id=run_id),), run_id)
+        else:  # even if the agent caught the cancellation
+            self._end_cancelled(live, run_id)
 
-    def _must_continue(self, run: LoopRun, reason: StopReason | None) -> bool:
-        """Whether an agent that returned has more to do: a call that was denied, or the message beside an answer.
+    def _end_after(self, error: BaseException, live: LiveSession, run_id: RunId) -> RunEnd:
+        """How a run ends whose agent raised. An error that nobody expected is logged."""
+        match error:
+            case Paused():
+                return RunEnd("tool_use")
+            case StepLimitReached():
+                return RunEnd("max_steps", error.code, error.message)
+            case AgentError():
+                details = f": {error.details}" if self._shows_model_errors and error.details else ""
+                return RunEnd("error", error.code, f"{error.message}{details}")
+            case asyncio.CancelledError() if asyncio.current_task() in self._timed_out_tasks:
+                return self._timeout_end()
+        if asyncio.current_task() not in self._cancelled_tasks:
+            log.error("run failed", session_id=live.state.session_id, run_id=run_id, exc_info=error)
+        details = f": {describe_error(error)}" if self._shows_errors else ""
+        return RunEnd("error", "agent_error", f"The agent failed{details}")
 
-        The message enters the history when the recorded calls that were answered together with it have their results.
+    def _prepare_next_play(self, run: LoopRun, returned: StopReason | None) -> bool:
+        """Prepare a run for its agent to play again; False if an agent that returned so has nothing more to do.
+
+        It has if a call was denied, or if a message came beside the answers: that enters the history when the recorded
+        calls that were answered together with it have their results.
         """
-        if reason not in (None, "end_turn", "tool_use"):
+        if returned not in (None, "end_turn", "tool_use"):
             return False
         run.finish()
         if run.has_new_denials():
@@ -244,8 +254,7 @@ class Runner:
         active = run.live.state.run
         if active is None or not active.pending_inputs:
             return False
-        left = admission.cancel_open_calls(run.live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new)
-        run.append(left)
+        run.append(admission.cancel_open_calls(run.live.state, admission.CANCELLED_BY_NEW_MESSAGE, self._ids.new))
         add_pending_inputs(run.live, run.run_id)
         return True
 
@@ -335,33 +344,24 @@ class Runner:
             if error is not None:
                 log.error("run's task failed", session_id=live.state.session_id, exc_info=error)
 
-    def _write_run_stopped(
-        self,
-        live: LiveSession,
-        run_id: RunId,
-        reason: StopReason,
-        code: str | None = None,
-        message: str | None = None,
-    ) -> None:
+    def _write_run_stopped(self, live: LiveSession, run_id: RunId, end: RunEnd) -> None:
         """Write the run's end, and start the next queued run."""
         add_pending_inputs(live, run_id)
         active = live.state.run
         usage = Usage() if active is None else active.usage
-        stopped = RunStopped(run_id=run_id, reason=reason, code=code, message=message, usage=usage)
+        stopped = RunStopped(run_id=run_id, reason=end.reason, code=end.code, message=end.message, usage=usage)
         live.append((stopped,), run_id)
-        RUNS_STOPPED.labels(reason=reason).inc()
-        facts = {"code": code} if code else {}
-        log.debug("run ended", agent=live.state.agent, reason=reason, session_id=live.state.session_id, **facts)
+        RUNS_STOPPED.labels(reason=end.reason).inc()
+        facts = {"code": end.code} if end.code else {}
+        log.debug("run ended", agent=live.state.agent, reason=end.reason, session_id=live.state.session_id, **facts)
         self._start_queued(live)
 
-    def _end_run(
-        self, live: LiveSession, run_id: RunId, reason: StopReason, code: str | None, message: str | None
-    ) -> None:
+    def _end_run(self, live: LiveSession, run_id: RunId, end: RunEnd) -> None:
         """End a run whose agent has returned or failed."""
-        if reason not in ("tool_use", "end_turn"):
-            self._close_open(live, run_id, "completed" if reason in ("max_tokens", "refusal") else "failed")
+        if end.reason not in ("tool_use", "end_turn"):
+            self._close_open(live, run_id, "completed" if end.reason in ("max_tokens", "refusal") else "failed")
             live.append(admission.cancel_open_calls(live.state, CANCELLED_BY_FAILED_RUN, self._ids.new), run_id)
-        self._write_run_stopped(live, run_id, reason, code, message)
+        self._write_run_stopped(live, run_id, end)
 
     def _on_timeout(self, task: asyncio.Task[None]) -> None:
         """Cancel a run, unless it sleeps; it has a few seconds to end."""
@@ -386,15 +386,15 @@ class Runner:
     def _end_overdue(self, live: LiveSession, run_id: RunId) -> None:
         """End a run after its time limit without an agent that ignored its cancellation."""
         if live.failure is None and not self._is_parking and _is_active(live, run_id):
-            self._end_run(live, run_id, *self._timeout_error())
+            self._end_run(live, run_id, self._timeout_end())
 
-    def _timeout_error(self) -> tuple[StopReason, str, str]:
-        return "error", "timeout", f"The run took longer than {self._timeout_s:g} s"
+    def _timeout_end(self) -> RunEnd:
+        return RunEnd("error", "timeout", f"The run took longer than {self._timeout_s:g} s")
 
     def _end_cancelled(self, live: LiveSession, run_id: RunId) -> None:
         self._close_open(live, run_id, "interrupted")
         live.append(admission.cancel_open_calls(live.state, STOPPED_RESULT, self._ids.new), run_id)
-        self._write_run_stopped(live, run_id, "cancelled", "cancelled", "The run was stopped")
+        self._write_run_stopped(live, run_id, RunEnd("cancelled", "cancelled", "The run was stopped"))
 
     def _start_queued(self, live: LiveSession) -> None:
         if not live.state.queue or self._is_parking:

@@ -164,22 +164,11 @@ class Reader:
         self._silent_checks = 0
         self.page_part = None
         while True:
-            if self._index is None:
-                if records := await self._next_from_log():
-                    self.cursor = cursor_of(records[-1])
-                    return records
-            else:
-                found = self._buffer.records_from(self._index)
-                if found is None:
-                    self._index = None
-                    continue
-                self._index += len(found)
-                records = found
-                if found and cursor_of(found[0]) <= self.cursor:  # the given position was not durable yet
-                    records = [record for record in found if cursor_of(record) > self.cursor]
-                if records:
-                    self.cursor = cursor_of(records[-1])
-                    return without_internal_calls(records)
+            index = self._index
+            records = await self._next_from_log() if index is None else self._next_from_memory(index)
+            if records:
+                self.cursor = cursor_of(records[-1])
+                return records if index is None else without_internal_calls(records)
             if self._index is None:
                 continue
             if self.live.failure is not None:
@@ -257,6 +246,14 @@ class Reader:
             buffer.forget_waker(waiter)  # a silent session has many heartbeats
             buffer.remove_follower(self)
             del waiter  # as in `receive`
+
+    def _next_from_memory(self, index: int) -> Sequence[Record]:
+        """Take the next records from memory. If it no longer has them, the reader continues from the log."""
+        found = self._buffer.records_from(index)
+        self._index = None if found is None else index + len(found)
+        if found and cursor_of(found[0]) <= self.cursor:  # the given position was not durable yet
+            return [record for record in found if cursor_of(record) > self.cursor]
+        return found or ()
 
     async def _next_from_log(self) -> Sequence[Record]:
         """Read the next records from the log. At its end the reader continues from memory without a gap."""
