@@ -88,3 +88,28 @@ def test_every_call_that_a_branch_shows_has_one_result_unless_it_still_waits(see
     results: Counter[CallId] = Counter(each.call_id for each in shown if isinstance(each, ToolMessage))
     assert results == Counter(call_id for call_id in calls if call_id not in scribe.state.calls)
     assert results == Counter(each.call_id for each in newest_first if isinstance(each, ToolMessage))
+
+
+class CountedEntry(Entry):
+    """An entry that counts how often it is looked at."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "first_seq":
+            CountedEntry.looks += 1
+        return super().__getattribute__(name)
+
+
+def test_what_a_message_of_many_versions_costs_grows_with_their_number_alone() -> None:
+    versions, marks, hidden = 300, [], list[tuple[int, int]]()
+    entries: list[CountedEntry] = [CountedEntry(2, 1), CountedEntry(3)]
+    for _ in range(versions - 1):
+        last = entries[-1].first_seq
+        hidden = [*hidden, (entries[-2].first_seq, last)]
+        marks.append((last + 1, Branched(hidden_ranges=tuple(hidden))))
+        entries += [CountedEntry(last + 3, last + 2), CountedEntry(last + 4)]
+    branches = branches_of(marks, entries[-1].first_seq)
+    CountedEntry.looks = 0
+    assert alternatives_of(branches, entries) == [entries[::2]]
+    assert CountedEntry.looks <= 10 * len(entries)

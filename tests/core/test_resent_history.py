@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import UserMessage
 from dragoman.core.events import (
     Branched,
@@ -21,7 +22,7 @@ from dragoman.core.events import (
     StopReason,
 )
 from dragoman.core.ids import MessageId, RunId, SessionId, UserId
-from dragoman.core.resent_history import BranchPoint, Placement, SentMessage, StoredHistory, place, stored_messages
+from dragoman.core.resent_history import Placement, SentMessage, StoredHistory, place, stored_messages
 from dragoman.core.session import fold, initial_state
 
 AT = datetime(2027, 3, 1, tzinfo=UTC)
@@ -110,7 +111,7 @@ def test_a_history_that_ends_in_a_known_message_asks_for_another_answer() -> Non
     placement = session.place(*TWO[:3])
     assert placement.again is not None
     assert (placement.new, placement.again.seq) == ((), session.seqs["u2"])
-    assert placement.branch.before_seq == session.seqs["u2"]
+    assert placement.branch == BranchPoint(session.seqs["u2"])
 
 
 @pytest.mark.parametrize("stop", ["error", "cancelled", "interrupted", "max_steps"])

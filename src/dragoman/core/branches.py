@@ -13,8 +13,19 @@ from dragoman.core.admission import CANCELLED_BY_NEW_MESSAGE, deepest_first
 from dragoman.core.content import AssistantMessage, Call, Message, ToolMessage
 from dragoman.core.events import Branched, CallOpened, CallSettled, LoggedEvent
 from dragoman.core.ids import CallId, LoopId, MessageId
+from dragoman.core.ranges import Ranges, contains, newest_outside, range_with
 
-Ranges = tuple[tuple[int, int], ...]
+
+class BranchPoint(NamedTuple):
+    """Where a new branch begins.
+
+    Attributes:
+        before_seq: the event before which it leaves another branch.
+        hidden_before: the ranges that the other branch hides; None: it is the active one.
+    """
+
+    before_seq: int
+    hidden_before: Ranges | None = None
 
 
 class Entry(Protocol):
@@ -35,7 +46,7 @@ class Branch(NamedTuple):
 
     def includes(self, seq: int) -> bool:
         """Whether the branch shows an event."""
-        return seq <= self.end and not is_hidden(seq, self.hidden)
+        return seq <= self.end and not contains(self.hidden, seq)
 
     def entries(self, entries: Sequence[E]) -> list[E]:
         """Those that the branch shows."""
@@ -57,11 +68,6 @@ def branches_of(marks: Sequence[tuple[int, Branched]], last: int) -> list[Branch
     return [*branches, Branch(last, hidden)]
 
 
-def is_hidden(seq: int, hidden: Ranges) -> bool:
-    """Whether ranges contain an event."""
-    return any(first <= seq <= last for first, last in hidden)
-
-
 # --- calls whose results are hidden -----------------------------------------------------------------------------------
 
 
@@ -73,8 +79,8 @@ def shown_events(events: Sequence[LoggedEvent], hidden: Ranges) -> Sequence[Logg
     open_calls: dict[CallId, CallOpened] = {}
     begin = 0
     for logged in events:
-        if is_hidden(logged.seq, hidden):
-            begin = begin or next(first for first, last in hidden if logged.seq <= last)
+        if (left := range_with(hidden, logged.seq)) is not None:
+            begin = begin or left[0]
             continue
         if begin:
             for opened in deepest_first(open_calls.values(), open_calls):
@@ -143,12 +149,13 @@ def parents_of(branches: Sequence[Branch], entries: Sequence[E]) -> list[E | Non
     """For each entry, the one before it on the branch where it began."""
     parents: list[E | None] = []
     remaining = iter(branches)
+    seqs = [each.first_seq for each in entries]
     branch, parent = Branch(0, ()), None
     for index, entry in enumerate(entries):
         if entry.first_seq > branch.end:
             branch = next(each for each in remaining if entry.first_seq <= each.end)
-            before = branch.entries(entries[:index])
-            parent = before[-1] if before else None
+            before = newest_outside(branch.hidden, seqs, index)
+            parent = None if before < 0 else entries[before]
         parents.append(parent)
         parent = entry
     return parents

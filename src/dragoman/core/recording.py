@@ -5,7 +5,7 @@ to questions and the runs that these started. Events before the first user messa
 compactions, which belong to the recorded session.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from dragoman.core.events import (
     StageChanged,
 )
 from dragoman.core.ids import CallId, LoopId, MessageId, fork_loop, forking_call
+from dragoman.core.ranges import Ranges, contains
 from dragoman.core.stream import Piece, Record, expand
 
 MAX_PAUSE_S = 2.0
@@ -85,7 +86,7 @@ class TurnSplitter:
         hidden: ranges of events that belong to other branches.
     """
 
-    def __init__(self, hidden_ranges: Collection[tuple[int, int]] = ()) -> None:
+    def __init__(self, hidden_ranges: Ranges = ()) -> None:
         self._hidden_ranges = hidden_ranges
         self._user_messages: list[UserMessage] = []
         self._first_event: LoggedEvent | None = None
@@ -95,7 +96,7 @@ class TurnSplitter:
 
     def feed(self, logged: LoggedEvent) -> RecordedTurn | None:
         """Take the next event. Returns the turn that ends before it, if any."""
-        if any(first <= logged.seq <= last for first, last in self._hidden_ranges):
+        if contains(self._hidden_ranges, logged.seq):
             return None
         found = None
         match logged.event:

@@ -6,22 +6,20 @@ is no longer active. Protocols decide what their clients mean by it: `agui/decis
 `openai/runs.py`. Source: shared rules, 13, 15.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import InputBlock, UserMessage, text_of
 from dragoman.core.events import Branched, LoggedEvent, MessageAdded
 from dragoman.core.ids import ROOT
+from dragoman.core.ranges import Ranges, newest_outside
 from dragoman.core.session import SessionState
 
 FAILED_STOPS = frozenset({"error", "cancelled", "interrupted", "max_steps"})
 """Stop reasons after which the same history may be sent again to retry, with or without what the run had said."""
-
-Ranges = Sequence[tuple[int, int]]
-"""Ranges of events, first and last included."""
 
 
 class SentMessage(NamedTuple):
@@ -87,29 +85,17 @@ class StoredHistory(NamedTuple):
         return stored.is_visible and self.next_visible(stored.seq) is None
 
 
-class BranchPoint(NamedTuple):
-    """Where messages branch off.
-
-    Attributes:
-        before_seq: the event before which they do; None continues the active branch.
-        hidden_before: what that branch hides before the event; None: what the active branch hides.
-    """
-
-    before_seq: int | None = None
-    hidden_before: Ranges | None = None
-
-
 class Placement(NamedTuple):
     """What the client's history asks for.
 
     Attributes:
         new: the ids of its new user messages, in their order.
-        branch: where they branch off.
+        branch: where they branch off; None: they continue the active branch.
         again: the stored message that is to be answered again, at `branch`. Only if no message is new.
     """
 
     new: Sequence[str] = ()
-    branch: BranchPoint = BranchPoint()
+    branch: BranchPoint | None = None
     again: StoredMessage | None = None
 
 
@@ -122,7 +108,7 @@ def place(sent: Sequence[SentMessage], history: StoredHistory) -> Placement:
         return Placement([each.id for each in new], _branch_point(sent, history, last))
     if last is None or not (sent[-1].is_user or (history.is_newest(last) and has_failed(history.state))):
         return Placement()
-    return Placement(branch=_branch_before(last), again=last)
+    return Placement(branch=_before(last), again=last)
 
 
 def has_failed(state: SessionState) -> bool:
@@ -271,31 +257,29 @@ def _followers(stored: Sequence[StoredMessage]) -> Mapping[int, Sequence[StoredM
     seqs = [each.seq for each in stored]
     followers: dict[int, list[StoredMessage]] = {seq: [] for seq in seqs}
     for index, message in enumerate(stored):
-        previous = index - 1
-        for first, last in reversed(message.hidden_before):
-            if previous >= 0 and first <= seqs[previous] <= last:
-                previous = bisect_left(seqs, first) - 1
+        previous = newest_outside(message.hidden_before, seqs, index)
         if previous >= 0:
             followers[seqs[previous]].append(message)
     return followers
 
 
-def _branch_point(sent: Sequence[SentMessage], history: StoredHistory, last: StoredMessage | None) -> BranchPoint:
-    """Where new messages branch off that follow `last` in the client's history."""
+def _branch_point(
+    sent: Sequence[SentMessage], history: StoredHistory, last: StoredMessage | None
+) -> BranchPoint | None:
+    """Where new messages branch off that follow `last` in the client's history; None: they do not."""
     if last is not None and not last.is_visible:
-        return BranchPoint(last.end, last.hidden_before)
+        return None if last.end is None else BranchPoint(last.end, last.hidden_before)
     if last is not None:
-        following = history.next_visible(last.seq)
-        return BranchPoint(None if following is None else following.seq)
+        return _before(history.next_visible(last.seq))
     first = _user_messages(sent)[0]
     edited = [each for each in history.stored if each.has_id(first.id)]
     if edited:
-        return _branch_before(next((each for each in edited if each.is_visible), edited[-1]))
+        return _before(next((each for each in edited if each.is_visible), edited[-1]))
     if history.is_complete or any(each.id in history.known for each in sent):  # the beginning has changed
-        opening = history.next_visible(0)
-        return BranchPoint(None if opening is None else opening.seq)
-    return BranchPoint()  # the client sends only what is new
+        return _before(history.next_visible(0))
+    return None  # the client sends only what is new
 
 
-def _branch_before(stored: StoredMessage) -> BranchPoint:
-    return BranchPoint(stored.seq, None if stored.is_visible else stored.hidden_before)
+def _before(stored: StoredMessage | None) -> BranchPoint | None:
+    """A branch that a message does not belong to; None for no message."""
+    return stored and BranchPoint(stored.seq, None if stored.is_visible else stored.hidden_before)

@@ -53,6 +53,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, SessionId, UserId, forking_call
 from dragoman.core.json_memory import JsonEncoder
+from dragoman.core.ranges import contains
 from dragoman.core.run_metadata import NO_METADATA, RunMetadata, given_state
 from dragoman.core.titles import title_from
 from dragoman.core.tools import ASK_USER_QUESTION, SLEEP, ToolSpec
@@ -238,7 +239,7 @@ class SessionState(msgspec.Struct, kw_only=True):
 
     def is_visible(self, seq: int) -> bool:
         """Whether the message that event `seq` completed belongs to the active branch (shared rules, 15)."""
-        return not self.hidden_ranges or not any(first <= seq <= last for first, last in self.hidden_ranges)
+        return not contains(self.hidden_ranges, seq)
 
     def effective_settings(self) -> SessionSettings:
         """The settings for the active run, with its own mode and tools before the session's (shared rules, 17)."""

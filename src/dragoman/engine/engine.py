@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from dragoman.core.agent import Agent, Summarizer, Summary
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import Message
 from dragoman.core.events import CompactionMade, EncryptedValue, ProtocolName, SettingsChange
 from dragoman.core.ids import RunId, SessionId, UserId
@@ -431,8 +432,7 @@ class Engine:
         by: UserId,
         busy: BusyPolicy = "refuse",
         idempotency_key: IdempotencyKey | None = None,
-        before_seq: int | None = None,
-        hidden_before: Sequence[tuple[int, int]] | None = None,
+        branch: BranchPoint | None = None,
     ) -> SubmitResult:
         """Accept input for a session and start or queue the run that it asks for. Durable once event `seq` is.
 
@@ -442,9 +442,8 @@ class Engine:
             by: the user who sends it.
             busy: what to do while a run is active.
             idempotency_key: the client's key, stored with the run. Call this inside `reserve_key`.
-            before_seq: first hide the history from this event on, as `rewind` does. If the request, which must have
-                messages only, is refused, the history stays as it is.
-            hidden_before: the ranges that are hidden before that event; by default those of the active branch.
+            branch: first begin a branch here, as `rewind` does. If the request, which must have messages only, is
+                refused, the history stays as it is.
 
         Raises:
             AgentNotServed, Invalid, SessionBusy, LimitReached, ShuttingDown: nothing changed.
@@ -452,14 +451,7 @@ class Engine:
         self._refuse_when_draining()
         live, spec = to_live_session(session), self.agent_for(session).spec
         return await self._submissions.submit(
-            live,
-            spec,
-            request,
-            by=by,
-            busy=busy,
-            idempotency_key=idempotency_key,
-            before_seq=before_seq,
-            hidden_before=hidden_before,
+            live, spec, request, by=by, busy=busy, idempotency_key=idempotency_key, branch=branch
         )
 
     async def stop_run(
@@ -516,7 +508,7 @@ class Engine:
         """
         live = to_live_session(session)
         async with self._write_access.acquire(live):
-            await self._branches.rewind(live, before_seq)
+            await self._branches.rewind(live, BranchPoint(before_seq))
             await live.until_durable(live.state.seq)
 
     async def switch_branch(self, session: SessionView, hidden: Sequence[tuple[int, int]]) -> None:

@@ -69,10 +69,11 @@ class Thread:
         sent = sent_messages(run, AGENT)
         decision = decide(run, sent, self.history(sent))
         assert isinstance(decision, StartRun), decision
-        if decision.before_seq is not None:
-            base = self.state.hidden_ranges if decision.hidden_before is None else decision.hidden_before
-            hidden = [each for each in base if each[1] < decision.before_seq]
-            self.write(Branched(hidden_ranges=(*hidden, (decision.before_seq, self.state.seq))))
+        if decision.branch is not None:
+            before_seq, hidden_before = decision.branch
+            base = self.state.hidden_ranges if hidden_before is None else hidden_before
+            hidden = [each for each in base if each[1] < before_seq]
+            self.write(Branched(hidden_ranges=(*hidden, (before_seq, self.state.seq))))
         self.write(RunStarted(run_id=RunId("run"), protocol="ag-ui", metadata=decision.submit.metadata))
         for each in decision.submit.messages:
             own = MessageId(f"own {len(self.log)}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import Call, ToolMessage, UserMessage
 from dragoman.core.events import (
     Branched,
@@ -106,7 +107,7 @@ def test_only_new_messages_are_submitted_each_once() -> None:
     second = user("second", "u2")
     for messages in ([second], [user("first", "u1"), ANSWER, second, second]):
         decision = thread.decide(*messages)
-        assert (texts(decision), decision.before_seq) == (["second"], None)
+        assert (texts(decision), decision.branch) == (["second"], None)
         assert decision.submit.metadata.resends_history == (len(messages) > 1)
 
 
@@ -122,24 +123,24 @@ def test_an_answered_message_with_a_new_id_is_recognised_by_its_text() -> None:
 def test_an_edited_message_branches_before_the_one_that_it_replaces(new_id: str) -> None:
     thread = Thread().say("first", "u1").say("second", "u2").say("third", "u3")
     decision = thread.decide(user("first", "u1"), ANSWER, user("edited", new_id))
-    assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u2"])
+    assert (texts(decision), decision.branch) == (["edited"], BranchPoint(thread.known["u2"]))
     with_tail = thread.decide(user("first", "u1"), ANSWER, user("edited", new_id), ANSWER, user("third", "u3"))
-    assert (texts(with_tail), with_tail.before_seq) == (["edited", "third"], thread.known["u2"])
+    assert (texts(with_tail), with_tail.branch) == (["edited", "third"], BranchPoint(thread.known["u2"]))
 
 
 @requirement("ag-ui-b:branch:edit")
 def test_an_edited_first_message_replaces_the_thread() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
     decision = thread.decide(user("edited", "u1"))
-    assert (texts(decision), decision.before_seq) == (["edited"], thread.known["u1"])
+    assert (texts(decision), decision.branch) == (["edited"], BranchPoint(thread.known["u1"]))
     alone = thread.decide(user("new", "u9"))
-    assert (texts(alone), alone.before_seq) == (["new"], None)  # this client sends only what is new
+    assert (texts(alone), alone.branch) == (["new"], None)  # this client sends only what is new
     thread.write(RunStarted(run_id=RunId("run"), protocol="ag-ui", metadata=RunMetadata(resends_history=True)))
     thread.write(RunStopped(run_id=RunId("run"), reason="end_turn"))
     other = thread.decide(user("edited", "u9"))
-    assert (texts(other), other.before_seq) == (["edited"], thread.known["u1"])
+    assert (texts(other), other.branch) == (["edited"], BranchPoint(thread.known["u1"]))
     later = thread.decide(user("edited", "u2"))  # of a client that shows only the end of the thread
-    assert (texts(later), later.before_seq) == (["edited"], thread.known["u2"])
+    assert (texts(later), later.branch) == (["edited"], BranchPoint(thread.known["u2"]))
 
 
 @requirement("ag-ui-b:branch:regenerate")
@@ -147,9 +148,9 @@ def test_an_edited_first_message_replaces_the_thread() -> None:
 def test_a_history_that_ends_in_a_known_message_asks_for_a_new_answer(stop: StopReason) -> None:
     thread = Thread().say("first", "u1").say("second", "u2", stop)
     newest = thread.decide(user("first", "u1"), ANSWER, user("second", "u2"))
-    assert (texts(newest), newest.before_seq) == (["second"], thread.known["u2"])
+    assert (texts(newest), newest.branch) == (["second"], BranchPoint(thread.known["u2"]))
     older = thread.decide(user("first", "u1"))
-    assert (texts(older), older.before_seq) == (["first"], thread.known["u1"])
+    assert (texts(older), older.branch) == (["first"], BranchPoint(thread.known["u1"]))
 
 
 @requirement("ag-ui-b:branch:retry")
@@ -158,14 +159,14 @@ def test_a_message_whose_run_failed_is_asked_again_with_or_without_what_the_run_
     thread = Thread().say("first", "u1", stop)
     for messages in ([user("first", "u1")], [user("first", "u1"), ANSWER]):
         decision = thread.decide(*messages)
-        assert (texts(decision), decision.before_seq) == (["first"], thread.known["u1"])
+        assert (texts(decision), decision.branch) == (["first"], BranchPoint(thread.known["u1"]))
 
 
 @requirement("ag-ui-b:branch:shorter")
 def test_a_new_message_behind_a_shorter_history_branches_there() -> None:
     thread = Thread().say("first", "u1").say("second", "u2")
     instead = thread.decide(user("first", "u1"), ANSWER, user("instead", "u3"))
-    assert (texts(instead), instead.before_seq) == (["instead"], thread.known["u2"])
+    assert (texts(instead), instead.branch) == (["instead"], BranchPoint(thread.known["u2"]))
     assert thread.decide(user("first", "u1"), ANSWER) == ShowSnapshot()  # nothing is asked
 
 
@@ -176,9 +177,9 @@ def test_a_new_message_behind_another_branch_continues_that_branch() -> None:
     thread.write(Branched(hidden_ranges=((branched_before, end),)))
     thread.say("other", "u3")
     decision = thread.decide(user("first", "u1"), ANSWER, user("second", "u2"), ANSWER, user("on", "u4"))
-    assert (texts(decision), decision.before_seq, decision.hidden_before) == (["on"], end + 1, ())
+    assert (texts(decision), decision.branch) == (["on"], BranchPoint(end + 1, ()))
     active = thread.decide(user("first", "u1"), ANSWER, user("other", "u3"), ANSWER, user("on", "u4"))
-    assert (texts(active), active.before_seq) == (["on"], None)
+    assert (texts(active), active.branch) == (["on"], None)
 
 
 @requirement("ag-ui-b:branch:sibling")
@@ -197,10 +198,10 @@ def test_a_new_message_after_the_answer_to_a_call_continues_that_answer_though_a
     thread.say("instead", "u2")
     answered = [user("first", "u1"), ANSWER, {"id": "a2", "role": "assistant", "content": "done"}]
     decision = thread.decide(*answered, user("on", "u3"))
-    assert (texts(decision), decision.before_seq, decision.hidden_before) == (["on"], end + 1, ())
+    assert (texts(decision), decision.branch) == (["on"], BranchPoint(end + 1, ()))
     assert thread.decide(*answered) == ShowSnapshot()
     before = thread.decide(user("first", "u1"), ANSWER, user("on", "u3"))
-    assert (texts(before), before.before_seq) == (["on"], thread.known["u2"])
+    assert (texts(before), before.branch) == (["on"], BranchPoint(thread.known["u2"]))
 
 
 @requirement("ag-ui-b:runs:busy", "ag-ui-b:interrupts:once")

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from dragoman.core import admission
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import AssistantMessage, Message
 from dragoman.core.events import MessageAdded, RunQueued, SettingsChange
 from dragoman.core.ids import CallId, RunId, UserId
@@ -102,8 +103,7 @@ class Submissions:
         by: UserId,
         busy: BusyPolicy,
         idempotency_key: IdempotencyKey | None,
-        before_seq: int | None,
-        hidden_before: Sequence[tuple[int, int]] | None = None,
+        branch: BranchPoint | None,
     ) -> SubmitResult:
         """Accept a request; `spec` is that of the session's agent. See `Engine.start_run`."""
         request = self._completed(request, by)
@@ -118,15 +118,10 @@ class Submissions:
         await self._run_limit.require_tokens(live.state.owner, request.metadata.key_id)
         with await self._run_limit.reserve(live.state.owner):
             submission = _Submission(spec, request, change, by, idempotency_key)
-            return await self._accept(live, submission, busy, before_seq, hidden_before)
+            return await self._accept(live, submission, busy, branch)
 
     async def _accept(
-        self,
-        live: LiveSession,
-        submission: _Submission,
-        busy: BusyPolicy,
-        before_seq: int | None,
-        hidden_before: Sequence[tuple[int, int]] | None,
+        self, live: LiveSession, submission: _Submission, busy: BusyPolicy, branch: BranchPoint | None
     ) -> SubmitResult:
         request = submission.request
         may_wait = busy != "refuse" and bool(request.messages) and not request.answers
@@ -145,9 +140,9 @@ class Submissions:
                 else:
                     await self._write_access.stop(live, None)  # and again if another run started meanwhile
                 await self._write_access.claim(live)
-            if before_seq is not None:
+            if branch is not None:
                 await self._admit(live, submission)  # a refused request must not change the history
-                await self._branches.rewind(live, before_seq, hidden_before)
+                await self._branches.rewind(live, branch)
             while True:
                 admitted = await self._admit(live, submission)
                 if self._write_access.may_write(live):

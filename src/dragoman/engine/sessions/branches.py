@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from dragoman.core import admission
+from dragoman.core.branches import BranchPoint
 from dragoman.core.events import Branched, Compaction, CompactionMade
 from dragoman.core.refusals import SessionBusy
 from dragoman.engine.sessions.history import History
@@ -17,16 +18,14 @@ class Branches:
         self._history = history
         self._ids = ids
 
-    async def rewind(
-        self, live: LiveSession, before_seq: int, hidden_before: Sequence[tuple[int, int]] | None = None
-    ) -> None:
-        """Hide everything from event `before_seq` on, as `Engine.rewind` does. Does not wait until it is durable.
+    async def rewind(self, live: LiveSession, point: BranchPoint) -> None:
+        """Begin a branch that hides everything from the point on. Does not wait until it is durable.
 
-        Args:
-            live: the session.
-            before_seq: the first event to hide.
-            hidden_before: what is hidden before it; by default what the active branch hides.
+        Raises:
+            SessionBusy: a run is active or queued.
+            ValueError: the session has no such event.
         """
+        before_seq, hidden_before = point
         if not 1 < before_seq <= live.state.seq:
             raise ValueError(f"expected event 2 to {live.state.seq}, got {before_seq} ({live.state.session_id})")
         if hidden_before is None:

@@ -26,7 +26,8 @@ from dragoman.core.events import (
 from dragoman.core.history import Assembler, EarlierCall, is_empty, messages_of
 from dragoman.core.ids import ROOT, CallId, LoopId, MessageId, RunId, UserId, forking_call
 from dragoman.core.internal_calls import visible_events
-from dragoman.core.resent_history import Ranges, SentMessage, StoredHistory, StoredMessage
+from dragoman.core.ranges import Ranges
+from dragoman.core.resent_history import SentMessage, StoredHistory, StoredMessage
 from dragoman.core.run_metadata import given_state
 from dragoman.core.session import shared_state_in
 from dragoman.core.stream import Cursor, Record, expand

@@ -4,7 +4,7 @@
       │ yes
     run active?                  ── yes ──► Join if it is answering this very message, or if the request only answers
       │ no                                  interrupts again; otherwise StopActiveRun, then decide again
-    StartRun, on a branch if `before_seq` is set
+    StartRun, on a new branch or the active one
 
 Clients resend the whole conversation: `core.resent_history` tells which messages are new, and where they branch off.
 Source: specification of AG-UI, B.9 to B.11; shared rules, 13, 15, 19 to 21.
@@ -17,8 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import BranchPoint
 from dragoman.core.inputs import Submit, UserInput
-from dragoman.core.resent_history import Placement, Ranges, SentMessage, StoredHistory, begins_answered, place
+from dragoman.core.resent_history import Placement, SentMessage, StoredHistory, begins_answered, place
 from dragoman.core.tools import AgentSpec
 from dragoman.protocols.agui.content import UserMessage
 from dragoman.protocols.agui.downgrade import text_of
@@ -53,13 +54,11 @@ class StartRun(NamedTuple):
 
     Args:
         submit: the input.
-        before_seq: the event before which it branches off; None continues the active branch.
-        hidden_before: what that branch hides before the event; None: what the active branch hides.
+        branch: where it branches off; None: it continues the active branch.
     """
 
     submit: Submit
-    before_seq: int | None
-    hidden_before: Ranges | None
+    branch: BranchPoint | None
 
 
 Decision = ShowSnapshot | Join | StopActiveRun | StartRun
@@ -110,7 +109,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -
     submit = Submit(
         protocol=PROTOCOL,
         messages=inputs,
-        answers=() if placement.branch.before_seq is not None else answers,
+        answers=() if placement.branch is not None else answers,
         client_run_id=run.run_id,
         client_tools=tools_of(run.tools),
         metadata=run_metadata_from(
@@ -118,7 +117,7 @@ def decide(run: RunInput, sent: Sequence[SentMessage], history: StoredHistory) -
             unknown,
             resends_history=history.is_complete or (bool(placement.new) and begins_answered(sent)),
             replaces_answer=placement.again is not None and not sent[-1].is_user,
-            closed_calls=len(state.calls) if inputs and placement.branch.before_seq is None else 0,
+            closed_calls=len(state.calls) if inputs and placement.branch is None else 0,
         ),
     )
-    return StartRun(submit, *placement.branch)
+    return StartRun(submit, placement.branch)

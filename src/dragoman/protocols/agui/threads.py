@@ -125,14 +125,9 @@ class Threads:
                     return await self._snapshot_response(request, session, unknown)
                 case decision.Join():
                     return await self._join(request, session)
-                case decision.StartRun(submit=submit, before_seq=before_seq, hidden_before=hidden_before):
+                case decision.StartRun(submit=submit, branch=branch):
                     submitted = await self._engine.start_run(
-                        session,
-                        submit,
-                        by=owner,
-                        idempotency_key=key,
-                        before_seq=before_seq,
-                        hidden_before=hidden_before,
+                        session, submit, by=owner, idempotency_key=key, branch=branch
                     )
                     if submitted.run_id is None:
                         await session.until_durable(submitted.seq)

@@ -96,14 +96,12 @@ class Chats:
         submit = Submit(
             protocol=PROTOCOL,
             messages=decided.messages,
-            answers=() if decided.before_seq is not None else answers,
+            answers=() if decided.branch is not None else answers,
             client_tools=requests.tools_of(request.chat),
             metadata=requests.run_metadata_of(request.chat, request.extra),
         )
         try:
-            submitted = await self._engine.start_run(
-                session, submit, by=request.principal.user, before_seq=decided.before_seq
-            )
+            submitted = await self._engine.start_run(session, submit, by=request.principal.user, branch=decided.branch)
         except SessionBusy:  # the same request on another connection was faster
             decided = await self._decisions.decide(request, session)
             if isinstance(decided, StreamRun):

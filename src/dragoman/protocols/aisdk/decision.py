@@ -18,6 +18,7 @@ import msgspec
 
 from dragoman.core import content as core
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import BranchPoint
 from dragoman.core.events import AnswerGiven, CallOpened, CallSettled, LoggedEvent, MessageAdded, RunStarted
 from dragoman.core.ids import ROOT, CallId, RunId
 from dragoman.core.inputs import DisconnectPolicy, UserInput
@@ -54,10 +55,10 @@ class PostedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartRun(NamedTuple):
-    """Submit input, on a branch if `before_seq` is set."""
+    """Submit input, on a new branch or the active one."""
 
     messages: tuple[UserInput, ...]
-    before_seq: int | None = None
+    branch: BranchPoint | None = None
 
 
 class StreamRun(NamedTuple):
@@ -101,7 +102,7 @@ class Decisions:
         if known is None:
             return StartRun(_unsent(messages, known_ids, visible))
         if not requests.has_content(last, known.message, path):
-            return StartRun((requests.user_input(last, path),), known.logged.seq)
+            return StartRun((requests.user_input(last, path),), BranchPoint(known.logged.seq))
         run_id, state = known.logged.run_id, session.state
         row = None if run_id is None else await find_run_in(self._engine, session, run_id)
         if row is None:
@@ -157,7 +158,7 @@ class Decisions:
                 path = f"messages[{index}]"
                 if requests.has_content(message, known.message, path):
                     return _ask_again(known)
-                return StartRun((requests.user_input(message, path),), known.logged.seq)
+                return StartRun((requests.user_input(message, path),), BranchPoint(known.logged.seq))
         if newest is None:
             raise NothingToRegenerate
         return _ask_again(newest)
@@ -226,7 +227,7 @@ def _ask_again(known: _UserMessage) -> StartRun:
     again = UserInput(
         content=message.content, client_id=shown_id(message), name=message.name, metadata=message.metadata
     )
-    return StartRun((again,), known.logged.seq)
+    return StartRun((again,), BranchPoint(known.logged.seq))
 
 
 def _last_path(messages: Sequence[UIMessage]) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman.core.answers import answer_text
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import AssistantMessage, UserMessage, text_of
 from dragoman.core.events import CallSettled, LoggedEvent, MessageAdded, MessageClosed, RunStarted, RunStopped
 from dragoman.core.ids import MessageId
@@ -70,11 +71,11 @@ class NewMessages(NamedTuple):
 
     Attributes:
         items: the indexes of the messages that are new.
-        before_seq: the event before which they branch off; None: they follow the active branch.
+        branch: where they branch off; None: they continue the active branch.
     """
 
     items: Sequence[int]
-    before_seq: int | None = None
+    branch: BranchPoint | None = None
 
 
 def is_task(items: Sequence[InputItem]) -> bool:
@@ -130,7 +131,7 @@ def _place(sent: Sequence[_Turn], stored: Sequence[_Turn]) -> NewMessages | None
     if is_unanswered and not is_same and last.texts[: len(first.texts)] == first.texts:
         return NewMessages(last.items[len(first.texts) :])
     if known or (is_same and len(rest) <= 2):
-        return NewMessages(last.items, first.seqs[0])
+        return NewMessages(last.items, BranchPoint(first.seqs[0]))
     return None
 
 

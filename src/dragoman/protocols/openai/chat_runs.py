@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dragoman.core.branches import BranchPoint
 from dragoman.core.ids import MessageId, SessionId, UserId
 from dragoman.core.inputs import Create
 from dragoman.core.refusals import AgentNotChangeable, IdTaken, Invalid, LimitReached, SessionNotFound
@@ -127,7 +128,7 @@ class ChatRuns:
         if found is None:
             return None
         new = [item if index in found.items else OtherItem() for index, item in enumerate(request.chat.items)]
-        return await self._run(session, request, inputs.new_input(new), before_seq=found.before_seq)
+        return await self._run(session, request, inputs.new_input(new), branch=found.branch)
 
     def _without_key(self, request: ChatRequest) -> Create:
         """A session that no list shows."""
@@ -162,13 +163,13 @@ class ChatRuns:
         request: ChatRequest,
         given: NewInput,
         *,
-        before_seq: int | None = None,
+        branch: BranchPoint | None = None,
         is_first: bool = False,
     ) -> RunHandle:
         state, chat = session.state, request.chat
         if self._runs.agent_named(chat.fields.model, session) != state.agent:
             raise AgentNotChangeable(f"this session's agent is {state.agent!r} and cannot change", path="model")
-        if before_seq is None:
+        if branch is None:
             given = inputs.with_question_answered(given, state)
         submit = inputs.submit_from(chat.fields, given, keeps_unlisted=is_first or is_passing(session))
         submit = msgspec.structs.replace(
@@ -179,7 +180,7 @@ class ChatRuns:
         )
         with _places_of(chat), translated_errors(given):
             result = await self._engine.start_run(
-                session, submit, by=request.owner, idempotency_key=request.idempotency_key, before_seq=before_seq
+                session, submit, by=request.owner, idempotency_key=request.idempotency_key, branch=branch
             )
         assert result.run_id is not None, "all calls are answered, and nothing is queued"
         self._waiting.get(request.owner, {}).pop(state.session_id, None)

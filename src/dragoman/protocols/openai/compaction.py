@@ -86,7 +86,7 @@ class CompactionHandlers(OpenAiHandlers):
         with self._engine.lease(session):
             if not handle.first_seq:
                 return await history.messages(session)
-            end, _ = await self._runs.branch_after(handle)
+            end = (await self._runs.branch_after(handle)).before_seq
             messages = messages_of(await self._runs.shown_with(handle, end - 1))
             return await self._engine.attachments.restore(session.state.session_id, messages)
 

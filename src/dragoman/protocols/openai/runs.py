@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from functools import partial
 from typing import NamedTuple
 
-from dragoman.core.branches import Ranges, shown_events
+from dragoman.core.branches import BranchPoint, shown_events
 from dragoman.core.events import Branched, LoggedEvent, RunStarted, RunStopped
 from dragoman.core.ids import RunId, UserId
 from dragoman.core.inputs import Submit
+from dragoman.core.ranges import Ranges
 from dragoman.core.refusals import (
     AgentNotChangeable,
     AgentNotFound,
@@ -228,33 +229,27 @@ class Runs:
         self, request: RunRequest, point: _ContinuationPoint, given: NewInput, *, is_first: bool = False
     ) -> RunHandle:
         session, fields = point.session, request.parsed.fields
-        before_seq: int | None = None
-        hidden_before: Ranges | None = None
+        branch = None
         if point.after is not None and not given.answers and not _is_newest(point.after):
-            before_seq, hidden_before = await self.branch_after(point.after)
+            branch = await self.branch_after(point.after)
         elif not given.answers:
             given = inputs.with_question_answered(given, session.state)
         submit = inputs.submit_from(fields, given, keeps_unlisted=is_first and fields.conversation is None)
         with translated_errors(given):
             result = await self._engine.start_run(
-                session,
-                submit,
-                by=request.owner,
-                idempotency_key=request.key,
-                before_seq=before_seq,
-                hidden_before=hidden_before,
+                session, submit, by=request.owner, idempotency_key=request.key, branch=branch
             )
         if result.run_id is None:
             await session.until_durable(result.seq)
             return RunHandle(session, RunId(session.state.session_id), 0, request=submit)
         return RunHandle(session, result.run_id, result.seq, bool(given.answers), is_new=True)
 
-    async def branch_after(self, handle: RunHandle) -> tuple[int, Ranges]:
-        """The event before which a branch after a run begins, and the ranges that it hides before it."""
+    async def branch_after(self, handle: RunHandle) -> BranchPoint:
+        """Where a branch after a run begins. Raises SessionBusy."""
         events = await self.events_so_far(handle)
         if not events.is_over:
             raise SessionBusy("a run of this conversation is active")
-        return events.last_seq + 1, await self._hidden_before(handle)
+        return BranchPoint(events.last_seq + 1, await self._hidden_before(handle))
 
     async def _hidden_before(self, handle: RunHandle) -> Ranges:
         """The ranges of events that the branch of a run hides before it."""

@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 
 from dragoman.core.admission import is_busy
+from dragoman.core.branches import BranchPoint
 from dragoman.core.content import Json, JsonObject
 from dragoman.core.ids import ROOT, UserId, parse_session_id
 from dragoman.core.inputs import Submit
@@ -146,11 +147,11 @@ class Inbox:
             submit = await self._build_submit(command, session)
             if not submit.messages and not submit.answers:
                 raise MissingFields
-            before_seq = None if command.whatif is None else await self._branch_point(session, command.whatif.from_step)
+            branch = None if command.whatif is None else await self._branch_point(session, command.whatif.from_step)
             room = await self._rooms.open(session)
             release = room.start_buffering(socket)
             try:
-                result = await self._engine.start_run(session, submit, by=socket.principal.user, before_seq=before_seq)
+                result = await self._engine.start_run(session, submit, by=socket.principal.user, branch=branch)
                 await session.until_durable(result.seq)
                 if not room.contains(socket):  # a refused sender is not subscribed
                     room.join(socket, is_raw=False)
@@ -177,8 +178,8 @@ class Inbox:
             raise Invalid("the recorded session was deleted") from error
         return translate.submit_of_replay(command, session.state, turn)
 
-    async def _branch_point(self, session: SessionView, from_step: int) -> int | None:
-        """Return the event before which a what-if branches off, so that `from_step` root entries remain.
+    async def _branch_point(self, session: SessionView, from_step: int) -> BranchPoint | None:
+        """Return where a what-if branches off, so that `from_step` root entries remain.
 
         None if all remain. Source: specification, section 8.7.
 
@@ -191,7 +192,7 @@ class Inbox:
             raise Invalid(f"must be from 0 to {len(entries)}", path="whatif.from_step")
         if from_step == len(entries):
             return None
-        return entries[from_step].rewind_seq or entries[from_step].first_seq
+        return BranchPoint(entries[from_step].rewind_seq or entries[from_step].first_seq)
 
     def _release(self, room: Room, release: Callable[[], None]) -> None:
         release()
