@@ -17,6 +17,7 @@ from dragoman.client import (
     Deny,
     Ended,
     Message,
+    Notice,
     Permission,
     Question,
     Restarted,
@@ -59,6 +60,20 @@ def test_words_that_a_crash_cut_off_are_shown_as_cut(is_rich: bool) -> None:
         "the server restarted: the last words were cut off and are repeated",
         "Once upon a time.",
     ]
+
+
+@pytest.mark.parametrize("is_rich", [False, True], ids=["plain", "rich"])
+def test_a_lost_connection_is_one_line_however_often_the_client_tries_again(is_rich: bool) -> None:
+    output = io.StringIO()
+    screen: Screen = RichScreen(output) if is_rich else PlainScreen(output, output, is_raw=False)
+    attempt = Notice(kind="reconnecting", content={"after_s": 0.1, "because": "refused"})
+    with screen.live_display():
+        for event in (Text(text="Once"), attempt, attempt, attempt, Text(text="upon"), attempt, attempt):
+            screen.show_event(event)
+        screen.show_event(Ended(reason="end_turn"))
+    shown = [line.strip() for line in output.getvalue().splitlines() if "connect" in line or line.strip() == "upon"]
+    lost = ["the connection was lost for 0 s"] if is_rich else ["connection lost; reconnecting", "connected again"]
+    assert shown == [*lost, "upon", *lost]
 
 
 @pytest.mark.parametrize("is_rich", [False, True], ids=["plain", "rich"])

@@ -41,8 +41,24 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
+def _print_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    from dragoman.cli.version import full_version
+
+    click.echo(f"dragoman {full_version()}")
+    context.exit()
+
+
 @click.group(cls=ProgramGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="dragoman", message="dragoman %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def commands() -> None:
     """An agent server: write an agent once, every application can talk to it."""
 

@@ -29,6 +29,9 @@ from dragoman.core.content import Json, JsonObject
 MAX_RESULT_LINES = 8
 """Lines shown of a tool's result; the others are counted."""
 MAX_LINE_CHARACTERS = 300
+CONNECTION_LOST_LINE = "connection lost; reconnecting"
+"""Shown once for each time that the server cannot be reached, however often the client tries."""
+RECONNECTED_LINE = "connected again"
 RESTARTED_LINE = "the server restarted: the last words were cut off and are repeated"
 INTERRUPTED_LINE = "[cut off]"
 """Ends a message of the history that a stop or a crash interrupted."""
@@ -86,8 +89,6 @@ def notice_lines(notice: Notice) -> list[str]:
     """The lines for a notice; most notices are for programs and have none."""
     content = notice.content
     match notice.kind:
-        case "reconnecting":
-            return ["connection lost; reconnecting"]
         case "plan":
             return _plan_lines(content)
         case "compaction":

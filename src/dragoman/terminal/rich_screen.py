@@ -19,6 +19,7 @@ from rich.text import Text as Styled
 from dragoman.client import Ended, Image, Message, Notice, Restarted, Text, Thinking, ToolCall, ToolResult
 from dragoman.client.events import Event
 from dragoman.terminal.formatting import (
+    CONNECTION_LOST_LINE,
     INTERRUPTED_LINE,
     RESTARTED_LINE,
     call_line,
@@ -48,12 +49,15 @@ class RichScreen:
         self._last_call_id = ""
         """The call that was printed last."""
         self._started_at = 0.0
+        self._disconnected_at: float | None = None
+        """When the connection was lost, until the next event."""
         self._spinner = Spinner("dots", style="cyan")
 
     @contextmanager
     def live_display(self) -> Iterator[None]:
         """Show a spinner, or the growing block, during a run."""
         self._started_at = time.monotonic()
+        self._disconnected_at = None
         self._live = Live(
             get_renderable=self._render_live,
             console=self._console,
@@ -73,6 +77,16 @@ class RichScreen:
 
     def show_event(self, event: Event) -> None:
         """Show an event of a run."""
+        if isinstance(event, Notice) and event.kind == "reconnecting":
+            self._flush()
+            self._disconnected_at = self._disconnected_at or time.monotonic()
+            return
+        if self._disconnected_at is not None:
+            lost_for_s, self._disconnected_at = int(time.monotonic() - self._disconnected_at), None
+            self._print(Styled(f"the connection was lost for {lost_for_s} s", style="yellow"))
+        self._show_connected_event(event)
+
+    def _show_connected_event(self, event: Event) -> None:
         match event:
             case Text(text=text, loop=loop) | Thinking(text=text, loop=loop):
                 self._stream(Text if isinstance(event, Text) else Thinking, loop, strip_control_characters(text))
@@ -154,9 +168,11 @@ class RichScreen:
     def _render_live(self) -> RenderableType:
         if self._open_block.strip():
             return _Tail(self._render(self._open_block))
-        seconds = int(time.monotonic() - self._started_at)
-        label = " working" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C to stop)"
-        self._spinner.update(text=Styled(label, style="dim"))
+        is_connected = self._disconnected_at is None
+        seconds = int(time.monotonic() - (self._disconnected_at or self._started_at))
+        label = "working" if is_connected else CONNECTION_LOST_LINE
+        label = f" {label}" + (f", {seconds} s" if seconds >= 2 else "") + " (Ctrl-C to stop)"
+        self._spinner.update(text=Styled(label, style="dim" if is_connected else "yellow"))
         return self._spinner
 
     def _format_usage(self, ended: Ended) -> str:

@@ -10,6 +10,8 @@ import msgspec
 from dragoman.client import Ended, Image, Message, Notice, Restarted, Text, Thinking, ToolCall, ToolResult
 from dragoman.client.events import Event
 from dragoman.terminal.formatting import (
+    CONNECTION_LOST_LINE,
+    RECONNECTED_LINE,
     RESTARTED_LINE,
     call_line,
     end_line,
@@ -58,6 +60,7 @@ class PlainScreen:
         self._is_raw = is_raw
         self._open_line_kind: type[Event] | None = None
         """The kind of text on the last line, if that has not been ended."""
+        self._is_disconnected = False
 
     def live_display(self) -> AbstractContextManager[object]:
         """Show nothing while waiting for events."""
@@ -65,6 +68,10 @@ class PlainScreen:
 
     def show_event(self, event: Event) -> None:
         """Show an event of a run."""
+        is_disconnected = isinstance(event, Notice) and event.kind == "reconnecting"
+        if is_disconnected != self._is_disconnected:
+            self._write_info_lines([CONNECTION_LOST_LINE if is_disconnected else RECONNECTED_LINE])
+        self._is_disconnected = is_disconnected
         match event:
             case Text(text=text, loop=""):
                 self._write_text(text if self._is_raw else strip_control_characters(text), Text)
