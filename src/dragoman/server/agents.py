@@ -123,7 +123,7 @@ class ModelPool:
             await model.aclose()
 
 
-async def prepare_agents(
+async def start_models(
     settings: Settings,
     agents: Sequence[Agent],
     *,
@@ -132,29 +132,27 @@ async def prepare_agents(
     clock: Clock,
     stack: AsyncExitStack,
     resolve_model: ModelResolver | None = None,
-) -> tuple[dict[str, Agent], str]:
-    """Start a server's agents.
+) -> list[Agent]:
+    """Choose a server's agents and start their models. Writes nothing to the data folder.
 
     Args:
-        settings: whether to add the rehearsal agents, and the default agent and model.
+        settings: whether to add the rehearsal agents, and the default model.
         agents: the agents to serve.
         environ: where models find their providers' keys.
-        progress: called with a line of text during slow steps of a model's start, and for each agent of a framework.
+        progress: called with a line of text during slow steps of a model's start.
         clock: the clock of the rehearsal agents.
-        stack: closes agents and models.
+        stack: closes the models.
         resolve_model: returns the model for a name; defaults to those that the settings and `environ` give.
 
     Returns:
-        The agents by name, in the order in which they are listed, and the name of the default one.
+        The agents, in the order in which they are listed.
 
     Raises:
-        DeclarationError, StartFailed, ModelNameError, ModelFailed, SettingsError: with a
-            message for the person at the terminal.
+        DeclarationError, ModelNameError, ModelFailed: with a message for the person at the terminal.
     """
     from dragoman.agents import serving
-    from dragoman.server.loading import Wrapper
 
-    given, agents = agents, list(agents)
+    agents = list(agents)
     if settings.rehearsal:
         agents += _rehearsal_agents(settings.folder, clock)
     models = ModelPool(settings, environ, progress)
@@ -175,11 +173,40 @@ async def prepare_agents(
     serving.link(agents)
     serving.bind(agents, resolve_model or models.get, default_model_name)
     await models.start()
+    return agents
+
+
+async def start_agents(
+    settings: Settings,
+    agents: Sequence[Agent],
+    *,
+    progress: Callable[[str], None],
+    stack: AsyncExitStack,
+    warns_about_unused_tools: bool = True,
+) -> tuple[dict[str, Agent], str]:
+    """Start a server's agents, whose models have been started.
+
+    Args:
+        settings: the default agent.
+        agents: the agents to serve.
+        progress: called with a line of text for each agent of a framework.
+        stack: closes the agents.
+        warns_about_unused_tools: log a warning about agents whose tools the embedded model will never call.
+
+    Returns:
+        The agents by name, in the order in which they are listed, and the name of the default one.
+
+    Raises:
+        DeclarationError, StartFailed, SettingsError: with a message for the person at the terminal.
+    """
+    from dragoman.agents import serving
+    from dragoman.server.loading import Wrapper
+
     stack.push_async_callback(serving.close, agents)
     await serving.start(agents)
     serving.check(agents)
-    unused = [each.spec.name for each in given if each.spec.uses_embedded_model and each.spec.tools]
-    if unused and resolve_model is None:
+    unused = [each.spec.name for each in agents if each.spec.uses_embedded_model and each.spec.tools]
+    if unused and warns_about_unused_tools:
         log.warning(
             "the embedded model never calls tools",
             agents=unused,

@@ -51,7 +51,7 @@ from dragoman.protocols.kit.app import ProtocolApp
 from dragoman.protocols.kit.errors import STANDARD_ROWS, ErrorTable
 from dragoman.server.access_control import make_access_control
 from dragoman.server.admin_socket import AdminSocket
-from dragoman.server.agents import load_agents, prepare_agents
+from dragoman.server.agents import load_agents, start_agents, start_models
 from dragoman.server.bus import OpenedBus, open_bus
 from dragoman.server.clock_and_ids import RandomIds, SystemClock
 from dragoman.server.key_files import check_key_files, load_key_hasher
@@ -105,13 +105,16 @@ class Application:
         self._ids = RandomIds()
         self._environ = environ
         self._agents = tuple(agents)
-        self._prepare_agents = partial(
-            prepare_agents,
+        self._start_models = partial(
+            start_models,
             settings,
             environ=environ,
             progress=progress,
             clock=clock,
             resolve_model=resolve_model,
+        )
+        self._start_agents = partial(
+            start_agents, settings, progress=progress, warns_about_unused_tools=resolve_model is None
         )
         self._stores: Stores
         self._bus: OpenedBus
@@ -171,7 +174,8 @@ class Application:
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
-        to_serve = [*self._agents, *load_agents(settings.agents)]  # first: a file with an error leaves no data folder
+        # First, so that a file with an error, or a model that cannot be used, leaves no data folder behind.
+        to_serve = await self._start_models([*self._agents, *load_agents(settings.agents)], stack=stack)
         REQUEST_MEMORY.total_bytes = settings.bodies_bytes
         self._stores = open_stores(settings, self._worker)
         stack.callback(self._stores.close)
@@ -184,7 +188,7 @@ class Application:
         self._bus = open_bus(settings, self._stores.database_url, stack)
         await self._open_accounts(stack)
         self._issuer = await open_issuer(self.settings, stack)
-        agents, default_agent = await self._prepare_agents(to_serve, stack=stack)
+        agents, default_agent = await self._start_agents(to_serve, stack=stack)
         transcriber = self._open_transcriber(stack)
         await self._start_engine(agents, default_agent, stack)
         if self._worker is not None:
