@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dragoman.cli.main import commands, main
+from dragoman.cli.version import full_version
+from dragoman.core.tools import AgentSpec
 from dragoman.server.bootstrap_key import curl_line
 from dragoman.settings import SUBJECTS, all_settings
 from tests.requirements import requirement
@@ -174,6 +178,20 @@ def test_a_failed_start_is_reported_on_one_line(tmp_path: Path, arguments: tuple
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("opnai:gpt-5-mini", "unknown provider 'opnai'; did you mean 'openai'?"),
+        ("openai:gpt-5-mini", "OPENAI_API_KEY is not set"),
+        ("embedded:typo.gguf", "typo.gguf"),
+    ],
+)
+def test_a_model_that_cannot_be_used_leaves_no_data_folder(tmp_path: Path, model: str, reason: str) -> None:
+    result = run("serve", "--default-model", model, "--port", "0", cwd=tmp_path)
+    assert (result.returncode, [each.name for each in tmp_path.iterdir()]) == (1, [])
+    assert reason in result.stderr
+
+
 @pytest.mark.parametrize("text", ["def broken(:", "import nothing_of_that_name", "x = 1"])
 def test_a_refused_file_leaves_no_data_folder(tmp_path: Path, text: str) -> None:
     (tmp_path / "app.py").write_text(text)
@@ -262,16 +280,24 @@ def test_the_printed_curl_line_streams_an_answer(tmp_path: Path, arguments: tupl
         line = printed_value(running, "try")
         pasted = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert pasted.stdout.startswith("event: response.created\n")
-    assert '"delta":"You said: What is the capital of France?"' in pasted.stdout
+    assert "Show me everything" in line, "the first message that the agent suggests"
+    assert "event: response.output_text.delta\n" in pasted.stdout
     assert "event: response.completed\n" in pasted.stdout
 
 
 def test_the_curl_line_is_one_line_with_key_agent_and_address() -> None:
-    line = curl_line("http://127.0.0.1:8000/v1", "sk-dragoman-x", "assistant")
+    agent = AgentSpec(name="assistant")
+    line = curl_line("http://127.0.0.1:8000/v1", "sk-dragoman-x", agent)
     assert "\n" not in line
     assert line.count("Bearer sk-dragoman-x") == 1
-    assert '{"model":"assistant",' in line
-    assert "Bearer" not in curl_line("http://127.0.0.1:8000/v1", None, "assistant")
+    assert '{"model":"assistant","input":"What can you do?",' in line
+    assert "Bearer" not in curl_line("http://127.0.0.1:8000/v1", None, agent)
+
+
+def test_the_curl_line_sends_what_the_agent_suggests_first_whatever_its_characters() -> None:
+    agent = AgentSpec(name="assistant", starters=('Who\'s "new"?\n$HOME `x`', "Another"))
+    words = shlex.split(curl_line("http://127.0.0.1:8000/v1", None, agent))
+    assert json.loads(words[-1]) == {"model": "assistant", "input": agent.starters[0], "stream": True}
 
 
 def test_a_server_without_keys_says_how_to_create_one(tmp_path: Path) -> None:
@@ -447,7 +473,32 @@ def test_every_command_has_a_help_text(command: tuple[str, ...]) -> None:
 
 
 def test_the_version_is_reported() -> None:
-    assert re.fullmatch(r"dragoman \d+\.\d+\.\d+\n", invoke("--version").output)
+    assert re.fullmatch(r"dragoman \d+\.\d+\.\d+(\+[0-9a-z.]+)?\n", invoke("--version").output)
+
+
+def test_the_version_of_a_checkout_names_the_commit_and_says_whether_files_were_changed(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        settings = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        command = ["git", "-C", str(tmp_path), *settings, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    release = version("dragoman")
+    assert full_version(tmp_path) == release, "an installation is no checkout"
+    git("init", "--quiet")
+    (tmp_path / "file").write_text("one")
+    git("add", "file")
+    git("commit", "--quiet", "--message", "one")
+    commit = git("rev-parse", "--short=8", "HEAD")
+    assert full_version(tmp_path) == f"{release}+g{commit}"
+    (tmp_path / "file").write_text("two")
+    assert full_version(tmp_path) == f"{release}+g{commit}.dirty"
+    git("tag", f"v{release}")
+    git("commit", "--quiet", "--all", "--message", "two")
+    assert full_version(tmp_path) == f"{release}+1.g{git('rev-parse', '--short=8', 'HEAD')}"
+    git("tag", "--force", f"v{release}")
+    assert full_version(tmp_path) == release
+    (tmp_path / "file").write_text("three")
+    assert full_version(tmp_path) == f"{release}+dirty"
 
 
 def test_config_show_prints_the_settings_in_force_and_their_sources(

@@ -4,10 +4,14 @@
 
 import asyncio
 import os
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
+from dragoman.core.tools import AgentSpec
 from dragoman.engine.services.keys import KeyRing
 
 KEY_FILE = "first-key"
@@ -38,17 +42,20 @@ async def ensure_bootstrap_key(folder: Path, keys: KeyRing) -> str:
     return secret
 
 
-def curl_line(base: str, key: str | None, agent: str) -> str:
+def curl_line(base: str, key: str | None, agent: AgentSpec) -> str:
     """A shell command that streams an answer over OpenAI's API, which most people know.
+
+    It sends the first message that the agent suggests, or asks what the agent can do.
 
     Args:
         base: the URL at which OpenAI's API is mounted.
         key: the API key; None on a server without keys.
-        agent: the agent's name.
+        agent: the agent to call.
     """
     auth = f" -H 'Authorization: Bearer {key}'" if key else ""
-    body = f'{{"model":"{agent}","input":"What is the capital of France?","stream":true}}'
-    return f"curl -sN {base}/responses{auth} -H 'Content-Type: application/json' -d '{body}'"
+    message = agent.starters[0] if agent.starters else "What can you do?"
+    body = msgspec.json.encode({"model": agent.name, "input": message, "stream": True}).decode()
+    return f"curl -sN {base}/responses{auth} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
 
 
 def _read(file: Path) -> str | None:

@@ -263,7 +263,7 @@ async def print_first_steps(app: Application, url: str) -> str:
     key = await ensure_bootstrap_key(settings.folder, app.keys) if settings.auth else None
     local = local_url(url)
     console_url = f"{local}/#key={key}" if key else f"{local}/"
-    curl = curl_line(local + settings.openai_path, key, app.engine.default_agent)
+    curl = curl_line(local + settings.openai_path, key, app.engine.agent(app.engine.default_agent).spec)
     sys.stderr.write(f"\nkey   {key}\n" if key else "\n")
     sys.stderr.write(f"open  {console_url}\n")
     sys.stderr.write(f"try   {curl}\n" if settings.openai else "")
