@@ -372,8 +372,11 @@ async def test_the_run_inspector_shows_the_model_calls_tools_waits_and_sub_agent
     await console_page.press("Allow once")
     await console_page.wait_for_text("Some text.", ".assistant")
     await console_page.until(DONE)
+    tokens = await console_page.text(".answer-facts [title*='sub-agents']")
     await console_page.press("Inspect the run")
     await console_page.until("document.querySelectorAll('.run-rows').length === 2")
+    facts = await console_page.text(".run-facts")
+    assert tokens.removesuffix(" tokens") in facts.splitlines(), (tokens, facts)
     rows = await console_page.run(RUN_ROWS)
     assert rows == [
         *("Model call 1", "stamp"),

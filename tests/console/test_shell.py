@@ -7,7 +7,7 @@ import pytest
 from tests.browser import Browser
 from tests.console.axe import serious_violations
 from tests.console.console_page import ConsolePage
-from tests.console.sessions import play_session
+from tests.console.sessions import answer, play_session
 from tests.servers import SocketServer, running_socket_server
 
 CONVERSATIONS_PANE = "document.querySelector('.conversations')"
@@ -68,6 +68,42 @@ async def test_a_key_that_can_only_read_is_offered_no_message_field(
     assert await console_page.run("document.querySelector('textarea, [aria-label=\"Edit message\"]')") is None
     assert "Try again" not in await console_page.text()
     await console_page.screenshot("read-only")
+
+
+BUTTONS = "[...document.querySelectorAll('main button')].map((each) => each.ariaLabel ?? each.innerText)"
+"""The names of the buttons in the main part of the page."""
+
+
+async def test_a_key_that_can_only_read_is_offered_nothing_that_it_may_not_change(
+    console_page: ConsolePage, console_server: SocketServer
+) -> None:
+    memory = {"content": "Likes short answers", "type": "feedback"}
+    schedule = {"title": "Report", "prompt": "Report", "cron": "0 7 * * *", "timezone": "UTC", "enabled": False}
+    await answer(console_server, "POST", "/api/memories", memory)
+    await answer(console_server, "POST", "/api/scheduled-tasks", schedule)
+    await answer(console_server, "POST", "/api/user/api-keys/", {"name": "program"})
+    waiting = await play_session(console_server, {"call": {"name": "stamp", "input": {"text": "x"}}})
+    console_page.key = console_server.key("alice_reads")
+    for page, shown in [("memories", "Likes short answers"), ("schedules", "Report"), ("keys", "program")]:
+        await console_page.open(page)
+        await console_page.wait_for_text(shown, ".item")
+        await console_page.wait_for_text("This key can only read. To make changes", ".page-head")
+        assert (
+            await console_page.run(f"{BUTTONS}.filter((each) => /new|edit|delete|able|re(name|voke)/i.test(each))")
+            == []
+        )
+        assert await serious_violations(console_page) == []
+        await console_page.screenshot(f"read-only-{page}")
+    await console_page.open("attachments")
+    await console_page.wait_for_text("This key can only read. To make changes", ".page-head")
+    assert "Upload" not in await console_page.run(BUTTONS)
+    await console_page.open("conversations", waiting)
+    await console_page.wait_for_text("waiting for you", ".call")
+    assert await console_page.run("document.querySelector('form.asking, [aria-label=\"New conversation\"]')") is None
+    await console_page.screenshot("read-only-waiting")
+    await console_page.open("lens", waiting)
+    await console_page.until("document.querySelector('[role=grid], .lens-grid, table')")
+    assert await console_page.run("document.querySelector('.lens-say')") is None
 
 
 async def test_a_key_in_the_address_is_kept_and_leaves_the_address_at_once(console_page: ConsolePage) -> None:

@@ -6,6 +6,7 @@ import { Icon } from "../components/Icon";
 import { Spinner } from "../components/Spinner";
 import { duration, t } from "../i18n";
 import { Permission, QuestionForm } from "./Asking";
+import { useConversation } from "./context";
 import { parsed } from "./fold";
 import { Value } from "./Value";
 import { isDenied, isQuestion, permissionFor, questionsOf } from "./questions";
@@ -29,6 +30,7 @@ interface Props {
 }
 
 export function Call({ call, turn, children }: Props) {
+    const conversation = useConversation();
     const permission = permissionFor(call, turn);
     const isFork = toChildArray(children).length > 0;
     if (isQuestion(call)) return <AskedQuestion call={call} />;
@@ -54,7 +56,7 @@ export function Call({ call, turn, children }: Props) {
                     )}
                 </div>
             </details>
-            {permission !== null && (
+            {permission !== null && conversation.isWritable.value && (
                 <Permission
                     id={permission}
                     tool={call.display_name || call.tool_name}
@@ -97,7 +99,8 @@ function Elapsed({ since }: { since: string | null }) {
 
 /** A question: its form while it waits, its text afterwards. */
 function AskedQuestion({ call }: { call: ToolCall }) {
-    if (call.status === "awaiting_answer") return <QuestionForm call={call} />;
+    const isWritable = useConversation().isWritable.value;
+    if (call.status === "awaiting_answer" && isWritable) return <QuestionForm call={call} />;
     return (
         <div class="call asked-question">
             {questionsOf(call).map((each, index) => (

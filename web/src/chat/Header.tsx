@@ -1,7 +1,6 @@
 /** The header of a conversation: its title and menu. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { isReadOnly } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { confirmed, Dialog } from "../components/Dialog";
 import { TextField } from "../components/Field";
@@ -44,7 +43,7 @@ export function Header() {
         await conversation.compact();
         showMessage(t("chat.compact-done"));
     };
-    const isOwner = detail?.viewer_role === "owner" && !isReadOnly();
+    const isWritable = detail !== null && conversation.isWritable.value;
     const items: readonly MenuItem[] = [
         ["edit", t("chat.rename"), () => (isRenaming.value = true)],
         [
@@ -63,7 +62,7 @@ export function Header() {
     ];
     useCommands(
         [
-            ...(isOwner ? items : []).map(([icon, label, run]) => ({ id: `chat ${icon}`, icon, label, run })),
+            ...(isWritable ? items : []).map(([icon, label, run]) => ({ id: `chat ${icon}`, icon, label, run })),
             {
                 id: "chat lens",
                 icon: "lens",
@@ -71,7 +70,7 @@ export function Header() {
                 run: () => go("lens", conversation.id),
             },
         ],
-        [conversation, detail, language.value],
+        [conversation, detail, isWritable, language.value],
     );
     return (
         <header class="chat-head">
@@ -93,7 +92,7 @@ export function Header() {
             >
                 <Icon name="lens" />
             </a>
-            {isOwner && <Menu items={items} />}
+            {isWritable && <Menu items={items} />}
             {isSharing.value && <Share onClose={() => (isSharing.value = false)} />}
             {isRenaming.value && (
                 <Rename

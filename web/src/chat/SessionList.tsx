@@ -1,6 +1,7 @@
 /** The list of conversations, with search. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { isReadOnly } from "../api/key";
 import { Button, IconButton } from "../components/Button";
 import { Failed } from "../components/Empty";
 import { Icon } from "../components/Icon";
@@ -35,7 +36,9 @@ export function SessionList({ current }: { current: string }) {
                         onInput={(event) => search(event.currentTarget.value)}
                     />
                 </div>
-                <IconButton kind="primary" icon="plus" label={t("chat.new")} onClick={() => go("conversations")} />
+                {!isReadOnly() && (
+                    <IconButton kind="primary" icon="plus" label={t("chat.new")} onClick={() => go("conversations")} />
+                )}
             </div>
             <Items current={current} />
         </section>

@@ -4,6 +4,7 @@ import { to } from "../browser/router";
 import { act } from "../cards/act";
 import { Bridge } from "../cards/Bridge";
 import { ToolCard } from "../cards/ToolCard";
+import type { Action } from "../cards/schema";
 import { UiSchema } from "../cards/UiSchema";
 import { CopyButton } from "../components/CopyButton";
 import { Icon } from "../components/Icon";
@@ -234,7 +235,8 @@ function Schema({ turn }: { turn: Turn }) {
     const schema = conversation.schemas.of(turn);
     if (schema === null) return null;
     const say = (text: string): Promise<void> => conversation.say([{ type: "text", text }]);
-    return <UiSchema tree={schema} onAction={(action) => void act(action, say)} />;
+    const onAction = (action: Action): void => void act(action, say);
+    return <UiSchema tree={schema} {...(conversation.isWritable.value && { onAction })} />;
 }
 
 /** Why an answer is missing or incomplete. */
@@ -288,12 +290,25 @@ export function InspectLink({ run }: { run: string | null | undefined }) {
     );
 }
 
+/** The tokens of all model calls of an answer, those of its sub-agents included, as in the run inspector. */
+function tokensOf(turns: readonly Turn[], subAgents: ReadonlyMap<string, readonly Entry[]>) {
+    const total = { input: 0, output: 0 };
+    for (const turn of turns) {
+        const below = turn.tool_calls.flatMap((call) => subAgents.get(call.id) ?? []);
+        const { input, output } = tokensOf(
+            below.map((entry) => entry.turn.value),
+            subAgents,
+        );
+        total.input += (turn.usage?.input_tokens ?? 0) + input;
+        total.output += (turn.usage?.output_tokens ?? 0) + output;
+    }
+    return total;
+}
+
 /** The totals of an answer, and its actions. */
 export function AnswerFoot({ turns, children }: { turns: readonly Turn[]; children?: ComponentChildren }) {
-    const sum = (of: (turn: Turn) => number): number => turns.reduce((total, turn) => total + of(turn), 0);
-    const input = sum((turn) => turn.usage?.input_tokens ?? 0);
-    const output = sum((turn) => turn.usage?.output_tokens ?? 0);
-    const ms = sum((turn) => turn.duration_ms);
+    const { input, output } = tokensOf(turns, useConversation().children.value);
+    const ms = turns.reduce((total, turn) => total + turn.duration_ms, 0);
     const text = turns
         .filter((turn) => !turn.cut)
         .map(textOf)

@@ -6,6 +6,7 @@
  */
 import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { api } from "../api/client";
+import { isReadOnly } from "../api/key";
 import { fold } from "./fold";
 import { Pictures } from "./pictures";
 import { Schemas } from "./schemas";
@@ -47,6 +48,8 @@ export class Conversation implements Listener {
     /** Turns of sub-agents, by the tool call that started them. */
     readonly children = signal<ReadonlyMap<string, readonly Entry[]>>(new Map());
     readonly isLoaded = signal(false);
+    /** Whether the user may answer and change things. Viewers may not, but who is one is known only with the details. */
+    readonly isWritable = computed(() => this.detail.value?.viewer_role !== "viewer" && !isReadOnly());
     readonly isRunning = signal(false);
     readonly isStopping = signal(false);
     readonly notices = signal<readonly Notice[]>([]);

@@ -1,7 +1,6 @@
 /** Versions of messages: editing one, sending one again, and switching between them. The server loses none of them. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { api, ask } from "../api/client";
-import { isReadOnly } from "../api/key";
 import { dataUrl } from "../browser/files";
 import { t } from "../i18n";
 import { type Attachment, type Block, type Part, type SessionDetail, textOf, type Turn } from "./wire";
@@ -15,6 +14,7 @@ interface Checkpoint {
 interface Owner {
     readonly id: string;
     readonly detail: ReadonlySignal<SessionDetail | null>;
+    readonly isWritable: ReadonlySignal<boolean>;
     readonly isRunning: ReadonlySignal<boolean>;
     readonly sending: ReadonlySignal<readonly Part[] | null>;
     readonly sent: ReadonlyMap<string, readonly Part[]>;
@@ -35,8 +35,8 @@ export class Versions {
 
     /** Whether the user may send messages of this conversation again now. */
     get isOpen(): boolean {
-        const { detail, isRunning, sending } = this.conversation;
-        return detail.value?.viewer_role === "owner" && !isReadOnly() && !isRunning.value && sending.value === null;
+        const { detail, isWritable, isRunning, sending } = this.conversation;
+        return detail.value !== null && isWritable.value && !isRunning.value && sending.value === null;
     }
 
     /** Whether a message can be sent again: the server, or this page, has all its attachments. */

@@ -56,10 +56,11 @@ export const en = {
     "key.why": "This server requires an API key. The key is stored in this browser and sent only to this server.",
     "key.field": "API key",
     "key.hint":
-        "“make run”, “dragoman dev” and “dragoman serve --first-key” print an address with a key at every start. Another key: “dragoman keys create --name NAME”.",
+        "“make run”, “dragoman dev” and “dragoman serve --first-key” print an address with a key at every start. To create another key, run “dragoman keys create --name NAME”.",
     "key.wrong": "The server rejected this key.",
     "key.use": "Continue",
     "key.forget": "Sign out",
+    "key.read-only": "This key can only read. To make changes, sign out and use a key with the scope “use”.",
     "login.title": "Welcome",
     "login.why": "You log in at {provider} and then return here.",
     "login.begin": "Log in",
@@ -145,7 +146,8 @@ export const en = {
     "chat.picture-open": "Enlarge the image",
     "chat.picture-save": "Download",
     "chat.usage": "{input} → {output} tokens",
-    "chat.usage-long": "{input} input tokens, {output} output tokens",
+    "chat.usage-long":
+        "{input} input and {output} output tokens in all model calls for this answer, including those of sub-agents",
     "chat.planning-on": "Planning mode is on: the agent plans without taking action.",
     "chat.planning-off": "Planning mode is off.",
     "chat.plan": "Plan",

@@ -164,7 +164,7 @@ export const pagesEn = {
     "budgets.of-users": "Token budgets of users",
     "budgets.of-users-about": "How many tokens the runs of a user may use, with any key.",
     "budgets.of-user": "Token budget of the user “{user}”",
-    "budgets.why": "Input and output tokens. Leave a field empty for the server’s default; 0 is no limit.",
+    "budgets.why": "Input and output tokens. Leave a field empty for the server’s default; 0 means no limit.",
     "budgets.day": "today",
     "budgets.month": "this month",
     "keys.new": "New key",
@@ -186,7 +186,7 @@ export const pagesEn = {
     "keys.shown-once": "Copy the key now. It will not be shown again.",
     "keys.copy": "Copy key",
     "keys.not-admin":
-        "With the scope “admin”, a key also shows the keys and token budgets of all users here, and the audit log. Create one on the server:",
+        "A key with the scope “admin” also shows the keys and token budgets of all users, and the audit log. Create one on the server:",
     "keys.all": "Keys of all users",
     "keys.all-about": "You see these because your key has the scope “admin”.",
     "keys.expires": "expires {when}",
@@ -231,7 +231,7 @@ export const pagesEn = {
     "schedules.zone": "Time zone",
     "schedules.expires": "End date",
     "schedules.skip":
-        "Run unattended: allow every tool call that needs permission, and let the agent answer its own questions",
+        "Run unattended: allow every tool call that needs permission, and let the agent decide what it would ask",
     "schedules.preview": "Next runs",
     "schedules.yours": "{when} your time",
     "schedules.preset.daily": "Every day at 9:00",
@@ -303,7 +303,7 @@ export const pagesEn = {
     "health.agents": "Agents",
 
     "audit.about":
-        "Who did what matters for security: API keys, logins, limits, and conversations that were deleted, exported or shared.",
+        "Security events: changes of API keys and budgets, logins, rate limits, and conversations that were deleted, exported or shared.",
     "audit.user": "User",
     "audit.action": "Action",
     "audit.any": "All actions",
@@ -324,13 +324,13 @@ export const pagesEn = {
 
     "run.open": "Inspect the run",
     "run.title": "Run inspector",
-    "run.about": "What the agent did for this answer and how long it took, from the log.",
+    "run.about": "What the agent and its sub-agents did for this answer, from the log.",
     "run.back": "Back to the conversation",
     "run.gone": "Run not found",
     "run.time": "Active time",
     "run.steps": "Model calls",
     "run.calls": "Tool calls",
-    "run.tokens": "Tokens in → out",
+    "run.tokens": "Input → output tokens",
     "run.run": "Run {number}",
     "run.running": "running",
     "run.protocol": "over {protocol}",
@@ -376,5 +376,5 @@ export const pagesEn = {
     "run.reason.max_steps": "too many steps",
     "run.reason.cancelled": "stopped",
     "run.reason.error": "failed",
-    "run.reason.interrupted": "lost in a restart",
+    "run.reason.interrupted": "interrupted by a restart",
 } as const satisfies Record<string, string>;

@@ -221,7 +221,7 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "schedules.cron-why": "分 时 日 月 星期",
     "schedules.zone": "时区",
     "schedules.expires": "结束日期",
-    "schedules.skip": "无人值守运行：允许所有需要许可的工具调用，并由智能体自行回答提问",
+    "schedules.skip": "无人值守运行：允许所有需要许可的工具调用，需要提问时由智能体自行决定",
     "schedules.preview": "接下来的运行时间",
     "schedules.yours": "你的时间 {when}",
     "schedules.preset.daily": "每天 9:00",
@@ -292,7 +292,7 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "health.none": "无",
     "health.agents": "智能体",
 
-    "audit.about": "与安全有关的操作记录：API 密钥、登录、限制，以及被删除、导出或共享的对话。",
+    "audit.about": "安全事件：API 密钥和额度的更改、登录、速率限制，以及被删除、导出或共享的对话。",
     "audit.user": "用户",
     "audit.action": "操作",
     "audit.any": "所有操作",
@@ -309,11 +309,11 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "audit.session-deleted": "删除了对话",
     "audit.session-exported": "导出了对话",
     "audit.share-created": "创建了公开链接",
-    "audit.share-revoked": "吊销了公开链接",
+    "audit.share-revoked": "撤销了公开链接",
 
     "run.open": "检查此运行",
     "run.title": "运行检查器",
-    "run.about": "根据日志显示智能体为此回答做了什么以及用了多长时间。",
+    "run.about": "根据日志显示智能体及其子智能体为此回答做了什么。",
     "run.back": "返回对话",
     "run.gone": "未找到运行",
     "run.time": "活动时间",
@@ -364,5 +364,5 @@ export const pagesZh: Record<keyof typeof pagesEn, string> = {
     "run.reason.max_steps": "步骤过多",
     "run.reason.cancelled": "已停止",
     "run.reason.error": "失败",
-    "run.reason.interrupted": "因重启丢失",
+    "run.reason.interrupted": "因重启中断",
 };

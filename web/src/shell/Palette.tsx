@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { api } from "../api/client";
+import { isReadOnly } from "../api/key";
 import { type Command, offeredCommands } from "../browser/commands";
 import { go } from "../browser/router";
 import { bare, type SessionPage } from "../chat/wire";
@@ -85,8 +86,14 @@ export function Palette({ onClose, onHelp }: Props) {
 }
 
 function general(onHelp: () => void): Command<IconName>[] {
+    const start: Command<IconName> = {
+        id: "new",
+        icon: "plus",
+        label: t("chat.new"),
+        run: () => go("conversations"),
+    };
     return [
-        { id: "new", icon: "plus", label: t("chat.new"), run: () => go("conversations") },
+        ...(isReadOnly() ? [] : [start]),
         ...offeredPages().map((place) => ({
             id: `page ${place}`,
             icon: ICONS[place],

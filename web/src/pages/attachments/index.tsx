@@ -2,10 +2,12 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { api } from "../../api/client";
+import { isReadOnly } from "../../api/key";
 import { useLoaded } from "../../api/loading";
 import { Button, IconButton } from "../../components/Button";
 import { CopyButton } from "../../components/CopyButton";
 import { confirmed } from "../../components/Dialog";
+import { Editable } from "../../components/Editable";
 import { Empty, Failed } from "../../components/Empty";
 import { Loading, Spinner } from "../../components/Spinner";
 import { showMessage, showError } from "../../components/Toast";
@@ -46,7 +48,7 @@ export default function Page() {
     };
     const uploadFrom = (data: DataTransfer | null): boolean => {
         const files = data?.files;
-        if (files === undefined || files.length === 0) return false;
+        if (files === undefined || files.length === 0 || isReadOnly()) return false;
         void upload(files);
         return true;
     };
@@ -75,9 +77,11 @@ export default function Page() {
                                 {t("attachments.uploading", { count: count(uploading.value) })}
                             </span>
                         )}
-                        <Button kind="primary" icon="plus" onClick={() => chooser.current?.click()}>
-                            {t("attachments.upload")}
-                        </Button>
+                        <Editable explains>
+                            <Button kind="primary" icon="plus" onClick={() => chooser.current?.click()}>
+                                {t("attachments.upload")}
+                            </Button>
+                        </Editable>
                     </div>
                     <p class="soft">{t("attachments.about")}</p>
                 </header>
@@ -143,13 +147,15 @@ function Item({ stored, onChanged }: { stored: Stored; onChanged: () => void }) 
                 </span>
                 <CopyButton text={url} label={t("attachments.link")} about={name} />
                 <CopyButton text={JSON.stringify(part)} label={t("attachments.part")} about={name} />
-                <IconButton
-                    icon="trash"
-                    isSmall
-                    label={t("action.delete")}
-                    about={name}
-                    onClick={() => void remove()}
-                />
+                <Editable>
+                    <IconButton
+                        icon="trash"
+                        isSmall
+                        label={t("action.delete")}
+                        about={name}
+                        onClick={() => void remove()}
+                    />
+                </Editable>
             </div>
         </li>
     );

@@ -6,6 +6,7 @@ import { useLoaded } from "../../api/loading";
 import { Button, IconButton } from "../../components/Button";
 import { CopyButton } from "../../components/CopyButton";
 import { confirmed, Dialog } from "../../components/Dialog";
+import { Editable } from "../../components/Editable";
 import { Empty, Failed } from "../../components/Empty";
 import { TextField } from "../../components/Field";
 import { Loading } from "../../components/Spinner";
@@ -44,9 +45,11 @@ export default function Page() {
             <div class="page-body">
                 <header class="page-head">
                     <h1>{t("nav.keys")}</h1>
-                    <Button kind="primary" icon="plus" onClick={() => (renamed.value = "new")}>
-                        {t("keys.new")}
-                    </Button>
+                    <Editable explains>
+                        <Button kind="primary" icon="plus" onClick={() => (renamed.value = "new")}>
+                            {t("keys.new")}
+                        </Button>
+                    </Editable>
                     <p class="soft">{t("keys.about")}</p>
                 </header>
                 <Budgets />
@@ -130,16 +133,24 @@ function Item({ apiKey, onRename, onChanged }: { apiKey: ApiKey; onRename: () =>
         <li class="card item" data-id={apiKey.id}>
             <div class="item-head">
                 <h2 class="grow item-text">{apiKey.name}</h2>
-                <div class="row">
-                    <IconButton icon="edit" isSmall label={t("keys.rename")} about={apiKey.name} onClick={onRename} />
-                    <IconButton
-                        icon="trash"
-                        isSmall
-                        label={t("keys.revoke")}
-                        about={apiKey.name}
-                        onClick={() => void revoke()}
-                    />
-                </div>
+                <Editable>
+                    <div class="row">
+                        <IconButton
+                            icon="edit"
+                            isSmall
+                            label={t("keys.rename")}
+                            about={apiKey.name}
+                            onClick={onRename}
+                        />
+                        <IconButton
+                            icon="trash"
+                            isSmall
+                            label={t("keys.revoke")}
+                            about={apiKey.name}
+                            onClick={() => void revoke()}
+                        />
+                    </div>
+                </Editable>
             </div>
             <div class="item-facts">
                 <code>{apiKey.masked}</code>

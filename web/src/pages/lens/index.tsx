@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../../api/client";
+import { isReadOnly } from "../../api/key";
 import { useLoaded } from "../../api/loading";
 import { watchSessions } from "../../chat/socket";
 import { bare } from "../../chat/wire";
@@ -140,7 +141,7 @@ function Lens({ session, agent, sessions }: LensProps) {
                     onClose={() => (selected.value = null)}
                 />
             )}
-            <Say monitor={monitor} />
+            {!isReadOnly() && <Say monitor={monitor} />}
         </div>
     );
 }

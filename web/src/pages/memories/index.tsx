@@ -6,6 +6,7 @@ import { useLoaded } from "../../api/loading";
 import { bare } from "../../chat/wire";
 import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
+import { Editable } from "../../components/Editable";
 import { Empty, Failed } from "../../components/Empty";
 import { Filter } from "../../components/Filter";
 import { Loading } from "../../components/Spinner";
@@ -60,9 +61,11 @@ export default function Page() {
             <div class="page-body">
                 <header class="page-head">
                     <h1>{t("nav.memories")}</h1>
-                    <Button kind="primary" icon="plus" onClick={() => (edited.value = "new")}>
-                        {t("memories.new")}
-                    </Button>
+                    <Editable explains>
+                        <Button kind="primary" icon="plus" onClick={() => (edited.value = "new")}>
+                            {t("memories.new")}
+                        </Button>
+                    </Editable>
                     <p class="soft">{t("memories.about")}</p>
                 </header>
                 <div class="tools">
@@ -149,24 +152,32 @@ function Item({ memory, onEdit, onChanged }: { memory: Memory; onEdit: () => voi
         <li class={isOff ? "card item off" : "card item"} data-id={memory.id}>
             <div class="item-head">
                 <p class="item-text grow">{memory.content}</p>
-                <div class="row">
-                    <Button
-                        isSmall
-                        kind="plain"
-                        aria-description={memory.content}
-                        onClick={() => void done(api.patch(path, { disabled: !memory.disabled }))}
-                    >
-                        {t(memory.disabled ? "memories.enable" : "memories.disable")}
-                    </Button>
-                    <IconButton icon="edit" isSmall label={t("action.edit")} about={memory.content} onClick={onEdit} />
-                    <IconButton
-                        icon="trash"
-                        isSmall
-                        label={t("action.delete")}
-                        about={memory.content}
-                        onClick={() => void remove()}
-                    />
-                </div>
+                <Editable>
+                    <div class="row">
+                        <Button
+                            isSmall
+                            kind="plain"
+                            aria-description={memory.content}
+                            onClick={() => void done(api.patch(path, { disabled: !memory.disabled }))}
+                        >
+                            {t(memory.disabled ? "memories.enable" : "memories.disable")}
+                        </Button>
+                        <IconButton
+                            icon="edit"
+                            isSmall
+                            label={t("action.edit")}
+                            about={memory.content}
+                            onClick={onEdit}
+                        />
+                        <IconButton
+                            icon="trash"
+                            isSmall
+                            label={t("action.delete")}
+                            about={memory.content}
+                            onClick={() => void remove()}
+                        />
+                    </div>
+                </Editable>
             </div>
             <div class="item-facts">
                 <span class={memory.type === "feedback" ? "badge accent" : "badge"}>

@@ -6,6 +6,7 @@ import { type Agent, agents as loadAgents } from "../../chat/agents";
 import { bare } from "../../chat/wire";
 import { Button, IconButton } from "../../components/Button";
 import { confirmed } from "../../components/Dialog";
+import { Editable } from "../../components/Editable";
 import { Empty, Failed } from "../../components/Empty";
 import { Icon } from "../../components/Icon";
 import { Loading } from "../../components/Spinner";
@@ -42,9 +43,11 @@ export default function Page() {
             <div class="page-body">
                 <header class="page-head">
                     <h1>{t("nav.schedules")}</h1>
-                    <Button kind="primary" icon="plus" onClick={() => (edited.value = "new")}>
-                        {t("schedules.new")}
-                    </Button>
+                    <Editable explains>
+                        <Button kind="primary" icon="plus" onClick={() => (edited.value = "new")}>
+                            {t("schedules.new")}
+                        </Button>
+                    </Editable>
                     <p class="soft">{t("schedules.about")}</p>
                 </header>
                 <div class="tabs" role="tablist" aria-label={t("nav.schedules")}>
@@ -118,24 +121,26 @@ function Item({ task, agents, onEdit, onChanged }: ItemProps) {
         <li class={task.enabled ? "card item" : "card item off"} data-id={task.id}>
             <div class="item-head">
                 <h2 class="grow item-text">{task.title}</h2>
-                <div class="row">
-                    <Button
-                        isSmall
-                        kind="plain"
-                        aria-description={task.title}
-                        onClick={() => void done(api.post(`${path}/${task.enabled ? "stop" : "start"}`))}
-                    >
-                        {t(task.enabled ? "schedules.stop" : "schedules.start")}
-                    </Button>
-                    <IconButton icon="edit" isSmall label={t("action.edit")} about={task.title} onClick={onEdit} />
-                    <IconButton
-                        icon="trash"
-                        isSmall
-                        label={t("action.delete")}
-                        about={task.title}
-                        onClick={() => void remove()}
-                    />
-                </div>
+                <Editable>
+                    <div class="row">
+                        <Button
+                            isSmall
+                            kind="plain"
+                            aria-description={task.title}
+                            onClick={() => void done(api.post(`${path}/${task.enabled ? "stop" : "start"}`))}
+                        >
+                            {t(task.enabled ? "schedules.stop" : "schedules.start")}
+                        </Button>
+                        <IconButton icon="edit" isSmall label={t("action.edit")} about={task.title} onClick={onEdit} />
+                        <IconButton
+                            icon="trash"
+                            isSmall
+                            label={t("action.delete")}
+                            about={task.title}
+                            onClick={() => void remove()}
+                        />
+                    </div>
+                </Editable>
             </div>
             <p class="item-text soft schedule-prompt">{task.prompt}</p>
             <div class="item-facts">
