@@ -300,7 +300,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         DisconnectPolicy,
         doc("what happens to a run of the AI SDK when its client disconnects and nobody else is watching"),
     ] = "continue"
-    ai_sdk_dialect: Annotated[
+    ai_sdk_version: Annotated[
         Literal["5", "6", "7"], doc("version of the package `ai` of clients that do not name theirs")
     ] = "6"
     a2a: Annotated[bool, doc("serve the agents to other agents, over A2A")] = True

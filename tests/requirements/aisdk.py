@@ -71,8 +71,8 @@ REQUIREMENTS = (
     Requirement("ai-sdk:stream:metadata", "Metadata says when, in which session, and how many tokens", "ai-sdk 5.4"),
     Requirement("ai-sdk:stream:cut", "A step that a crash cut off is marked in the metadata", "ai-sdk 5.4; rule 25"),
     Requirement("ai-sdk:stream:taken", "An answer that is taken while others wait gets a short stream", "ai-sdk 4"),
-    Requirement("ai-sdk:dialect:5", "Clients of version 5 get approvals as data and tools of their own", "ai-sdk 11"),
-    Requirement("ai-sdk:dialect:7", "Clients of version 7 get the decisions of a turn that they join", "ai-sdk 11"),
+    Requirement("ai-sdk:version:5", "Clients of version 5 get approvals as data and tools of their own", "ai-sdk 11"),
+    Requirement("ai-sdk:version:7", "Clients of version 7 get the decisions of a turn that they join", "ai-sdk 11"),
     Requirement("ai-sdk:ends:abort", "A run that was stopped ends with `abort`, `finish`", "ai-sdk 5.5"),
     Requirement(
         "ai-sdk:ends:error", "A run that failed ends with `error`, `finish`; what was said stays", "ai-sdk 5.5, 10"

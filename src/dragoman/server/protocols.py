@@ -102,7 +102,7 @@ def mount_agui(context: ServerContext) -> MountedProtocol | None:
         http.AguiOptions(
             body_limit=settings.body_bytes,
             on_disconnect=settings.ag_ui_on_disconnect,
-            min_generation=settings.ag_ui_min_client,
+            min_client_version=settings.ag_ui_min_client,
         ),
         admit_stream=access.admit_stream,
     )
@@ -172,7 +172,7 @@ def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
     if not settings.ai_sdk:
         return None
     from dragoman.protocols.aisdk import http
-    from dragoman.protocols.aisdk.wire import dialect_of
+    from dragoman.protocols.aisdk.wire import client_version_of
 
     app = http.app(
         context.engine,
@@ -180,7 +180,7 @@ def mount_ai_sdk(context: ServerContext) -> MountedProtocol | None:
         http.AiSdkOptions(
             body_limit=settings.body_bytes,
             on_disconnect=settings.ai_sdk_on_disconnect,
-            dialect=dialect_of(settings.ai_sdk_dialect, 6),
+            client_version=client_version_of(settings.ai_sdk_version, 6),
         ),
         admit_stream=access.admit_stream,
     )

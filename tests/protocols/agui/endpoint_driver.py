@@ -44,7 +44,7 @@ STOPS: tuple[Stop, ...] = ("max_tokens", "refusal")
 
 
 class EndpointDriver:
-    """One thread through one client of one generation. After a restart it is a new client with the old messages."""
+    """One thread through one client of one version. After a restart it is a new client with the old messages."""
 
     features: frozenset[Feature] = frozenset(
         {"client tools", "permissions", "questions", "sub-agents", "stop", "rejoin", "history"}

@@ -1,4 +1,4 @@
-"""What an application does with the official clients, both generations: specification, B.14, 1."""
+"""What an application does with the official clients, 1.0 and 0.x: specification, B.14, 1."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ both = pytest.mark.parametrize("version", VERSIONS)
 
 
 class ClientFactory:
-    """Opens clients of one generation on the shared server."""
+    """Opens clients of one version on the shared server."""
 
     def __init__(self, official: OfficialClients, server: SocketServer, version: Version) -> None:
         self.official = official

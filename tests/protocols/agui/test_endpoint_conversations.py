@@ -1,4 +1,4 @@
-"""The conversations of the suite through the official clients of both generations."""
+"""The conversations of the suite through the official clients, 1.0 and 0.x."""
 
 from pathlib import Path
 

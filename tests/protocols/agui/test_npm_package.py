@@ -1,4 +1,4 @@
-"""The npm package `@dragoman/ag-ui` (`web/packages/ag-ui`), on top of both generations of the official client."""
+"""The npm package `@dragoman/ag-ui` (`web/packages/ag-ui`), on top of the official client, 1.0 and 0.x."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ both = pytest.mark.parametrize("version", VERSIONS)
 
 @pytest.fixture(scope="module")
 async def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[Version, Path]:
-    """The package, bundled as applications do it, for each generation."""
+    """The package, bundled as applications do it, for each version."""
     folder = tmp_path_factory.mktemp("package")
     return {
         version: await bundle(

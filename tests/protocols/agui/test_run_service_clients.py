@@ -1,4 +1,4 @@
-"""The streams of the run service as the official clients read them: every event is accepted, in both generations."""
+"""The streams of the run service as the official clients read them: every event is accepted, by 1.0 and 0.x."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ async def test_official_clients_accept_the_stream(
     socket_server: SocketServer, clients: OfficialClients, name: str, version: Version
 ) -> None:
     if (name, version) == ("a front-end tool", "0"):
-        return  # the service speaks 1.0 alone, whose `pendingToolCallIds` that generation refuses (shared rules, 26)
+        return  # the service speaks 1.0 alone, whose `pendingToolCallIds` that version refuses (shared rules, 26)
     text, roles = RUNS[name]
     service, thread = RunServiceClient(socket_server.connection, socket_server.key("alice")), new_thread()
     frames = await service.play(thread, text, tools=[PAINT])

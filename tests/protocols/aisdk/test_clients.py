@@ -117,7 +117,7 @@ async def test_a_tool_of_the_page_is_run_and_its_value_is_kept(browser: Browser)
     await browser.check(seen)
 
 
-@requirement("ai-sdk:answers:approval", "ai-sdk:dialect:5", "ai-sdk:history:waiting")
+@requirement("ai-sdk:answers:approval", "ai-sdk:version:5", "ai-sdk:history:waiting")
 @pytest.mark.parametrize("approved", [True, False])
 async def test_an_approval_is_asked_for_and_obeyed_even_after_a_reload(browser: Browser, approved: bool) -> None:
     page = await browser.load()

@@ -33,16 +33,16 @@ def bodies_of(chat: str, call_id: str) -> list[Json]:
 
 
 @requirement("ai-sdk:request:limits")
-@pytest.mark.parametrize("dialect", ["5", "6", "7"])
-async def test_tampered_requests_never_make_the_server_fail(tmp_path: Path, dialect: str) -> None:
-    rng, statuses = random.Random(dialect), Counter[int]()
+@pytest.mark.parametrize("version", ["5", "6", "7"])
+async def test_tampered_requests_never_make_the_server_fail(tmp_path: Path, version: str) -> None:
+    rng, statuses = random.Random(version), Counter[int]()
     async with running_server(tmp_path, requests_per_minute=0) as server:
         pages = Pages(server.connection, server.key("alice"))
         asked = await pages.post("fuzzed", user(script(call("stamp", text="x")), "u1"))
         call_id = next(each["toolCallId"] for each in asked.chunks if each["type"] == "tool-input-start")
         for number in range(REQUESTS):
             raw = mutated(rng, rng.choice(bodies_of("fuzzed", call_id)))
-            reply = await pages.request("POST", "", raw, {"x-ai-sdk-version": dialect})
+            reply = await pages.request("POST", "", raw, {"x-ai-sdk-version": version})
             statuses[reply.status] += 1
             assert reply.status < 500, (number, raw, reply)
             assert b"The server failed" not in reply.body, (number, raw, reply)

@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.core.refusals import all_refusals
 from dragoman.protocols.aisdk.errors import ERRORS
-from dragoman.protocols.aisdk.wire import dialect_of
+from dragoman.protocols.aisdk.wire import client_version_of
 from dragoman.protocols.kit.errors import REQUEST_ERRORS
 from tests.conversations import call, script
 from tests.protocols.aisdk.client import Pages, Reply, parse, user
@@ -108,8 +108,8 @@ async def test_from_any_position_a_stream_is_the_rest_of_itself(pages: Pages, ch
     assert whole.types.count("start") == whole.types.count("finish") == 1
 
 
-@requirement("ai-sdk:dialect:7", "ai-sdk:dialect:5")
-async def test_dialects(pages: Pages, chat: str) -> None:
+@requirement("ai-sdk:version:7", "ai-sdk:version:5")
+async def test_a_joined_turn_shows_approvals_as_the_version_of_the_client_knows_them(pages: Pages, chat: str) -> None:
     await pages.post(chat, user(PARTS, "u1"))
     await approve(pages, chat)
     kinds_of = {}
@@ -124,7 +124,7 @@ async def test_dialects(pages: Pages, chat: str) -> None:
         "7.1": [asked, "tool-approval-response"],
         "nonsense": [asked],
     }
-    assert [dialect_of(version, 7) for version in (None, "4", "5", "6.0.1", "9")] == [7, 5, 5, 6, 7]
+    assert [client_version_of(version, 7) for version in (None, "4", "5", "6.0.1", "9")] == [7, 5, 5, 6, 7]
 
 
 @requirement("ai-sdk:stream:inner")

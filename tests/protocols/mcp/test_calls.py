@@ -365,7 +365,7 @@ async def test_without_forms_a_message_answers_a_question_and_never_approves(
 
 @requirement("mcp:forms:setting")
 async def test_approvals_can_be_left_to_other_clients(tmp_path: Path) -> None:
-    """The host is asked nothing, and what it answers all the same approves nothing, in either era."""
+    """The host is asked nothing, and what it answers all the same approves nothing, in either version."""
     async with running_server(tmp_path, mcp_approvals="other_clients", public_url="https://agents.example") as server:
         alice = McpClient(server.connection, server.key("alice"), capabilities=FORMS)
         await alice.initialize()

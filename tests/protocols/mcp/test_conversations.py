@@ -1,4 +1,4 @@
-"""The conversations of the suite through MCP, in both eras, also with restarts."""
+"""The conversations of the suite through MCP, with both kinds of clients, also with restarts."""
 
 from pathlib import Path
 

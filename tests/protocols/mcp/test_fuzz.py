@@ -1,4 +1,4 @@
-"""Nearly valid messages of both eras: the server never fails, and no answer is an internal error."""
+"""Nearly valid messages of both kinds of clients: the server never fails, and no answer is an internal error."""
 
 import json
 import random

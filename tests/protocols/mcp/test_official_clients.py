@@ -1,4 +1,4 @@
-"""The official clients: `mcp` for Python in both eras, both TypeScript clients, and the conformance suite."""
+"""The official clients: `mcp` for Python in all versions, both TypeScript clients, and the conformance suite."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tests.walkthrough import first_block
 CLIENTS = Path(__file__).parent / "clients"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 STAMP = script(call("stamp", text="x"), {"say": "{result}"})
-ERAS = ["legacy", "auto", "2026-07-28"]
+MODES = ["legacy", "auto", "2026-07-28"]
 
 
 async def answer_form(context: Any, params: Any) -> types.ElicitResult:
@@ -50,7 +50,7 @@ def structured(result: types.CallToolResult) -> Json:
 
 
 @requirement("mcp:client:python")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", MODES)
 async def test_the_python_client_calls_an_agent_sees_progress_and_answers_forms(
     socket_server: SocketServer, mode: str
 ) -> None:
@@ -79,7 +79,7 @@ async def test_the_python_client_calls_an_agent_sees_progress_and_answers_forms(
 
 
 @requirement("mcp:client:python")
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", MODES)
 async def test_a_call_that_the_python_client_gives_up_is_cancelled(socket_server: SocketServer, mode: str) -> None:
     begun = asyncio.Event()
 

@@ -11,18 +11,18 @@ import msgspec
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import Cancelled, Content, Success, TextPart, ToolMessage
 
-Generation = Literal["1.0", "0.0.59", "0.0.58"]
+ClientVersion = Literal["1.0", "0.0.59", "0.0.58"]
 """The version of a client. 0.0.59, the last 0.x, knows sub-agents; those before it do not."""
 
 STOPPED_MESSAGE = "The run was stopped"
 
 
-def downgrade_events(events: Iterable[wire.Event], generation: Generation) -> list[wire.Event]:
+def downgrade_events(events: Iterable[wire.Event], client_version: ClientVersion) -> list[wire.Event]:
     """The events as a client of that version accepts them."""
-    if generation == "1.0":
+    if client_version == "1.0":
         return list(events)
     accepted = map(_downgrade_event, events)
-    if generation == "0.0.58":
+    if client_version == "0.0.58":
         return [event for event in map(_without_subagents, accepted) if event is not None]
     return list(accepted)
 

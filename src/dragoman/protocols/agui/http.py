@@ -16,7 +16,7 @@ from dragoman.core.principal import Principal
 from dragoman.engine.engine import Engine
 from dragoman.protocols.agui import wire
 from dragoman.protocols.agui.capabilities import AgentCapabilities, capabilities_of
-from dragoman.protocols.agui.downgrade import Generation
+from dragoman.protocols.agui.downgrade import ClientVersion
 from dragoman.protocols.agui.errors import ERRORS, STREAM_EVENT
 from dragoman.protocols.agui.events import RunError
 from dragoman.protocols.agui.frames import parse_position
@@ -37,7 +37,7 @@ class AguiOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     body_limit: int = 16 * 1024 * 1024
     on_disconnect: DisconnectPolicy = "cancel"
-    min_generation: Generation = "0.0.59"
+    min_client_version: ClientVersion = "0.0.59"
     """The version assumed for clients that send no `protocolVersion`."""
 
 
@@ -157,7 +157,7 @@ class _Handlers(Handlers):
             agent=request.path_params["agent"],
             run=run,
             fingerprint=hashlib.sha256(request.scope["path"].encode() + b"\n" + raw).hexdigest(),
-            generation="1.0" if run.protocol_version is not None else self._options.min_generation,
+            client_version="1.0" if run.protocol_version is not None else self._options.min_client_version,
             policy="continue" if policy.lower() == "continue" else "cancel",
             is_complete=(header(request.scope, b"x-message-history") or "").lower() == "complete",
         )

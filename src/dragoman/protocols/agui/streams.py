@@ -13,7 +13,7 @@ from dragoman.core.refusals import SessionNotFound, ShuttingDown, StoreUnavailab
 from dragoman.core.stream import Piece, Record, cursor_of
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import Message
-from dragoman.protocols.agui.downgrade import Generation, downgrade_events
+from dragoman.protocols.agui.downgrade import ClientVersion, downgrade_events
 from dragoman.protocols.agui.frames import Position
 from dragoman.protocols.agui.messages import fit_newest_messages
 from dragoman.protocols.agui.request_mapping import REPLACES_ANSWER
@@ -49,14 +49,14 @@ class RunEncoder:
 
     keep_alive = KEEP_ALIVE
 
-    def __init__(self, translator: Translator, generation: Generation, question: Sequence[Message] = ()) -> None:
+    def __init__(self, translator: Translator, client_version: ClientVersion, question: Sequence[Message] = ()) -> None:
         """Begin before the run's first record.
 
         `question` is the client's history up to the user's last message. It replaces what the client shows, if the run
         is a new answer to that message and the client still shows the failed one.
         """
         self._translator = translator
-        self._generation: Generation = generation
+        self._client_version: ClientVersion = client_version
         self._question = question
 
     @property
@@ -66,15 +66,15 @@ class RunEncoder:
 
     def feed(self, record: Record) -> bytes:
         """The frames of a record."""
-        if self._generation == "1.0" and not self._question:
+        if self._client_version == "1.0" and not self._question:
             return _encode_record(record, self._translator)
         events = self._translator.feed(record)
         if not events:
             return b""
         if self._question and isinstance(record, LoggedEvent) and isinstance(record.event, RunStarted):
             events += self._restored_question(record.event)
-        if self._generation != "1.0":
-            events = downgrade_events(events, self._generation)
+        if self._client_version != "1.0":
+            events = downgrade_events(events, self._client_version)
         return _encode_frames(record, events)
 
     def _restored_question(self, started: RunStarted) -> list[wire.Event]:

@@ -32,7 +32,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.agui import decision
 from dragoman.protocols.agui import events as wire
 from dragoman.protocols.agui.content import Message, UserMessage
-from dragoman.protocols.agui.downgrade import Generation, downgrade_events
+from dragoman.protocols.agui.downgrade import ClientVersion, downgrade_events
 from dragoman.protocols.agui.frames import Position, reopen_events
 from dragoman.protocols.agui.messages import Transcript, metadata_of
 from dragoman.protocols.agui.request_mapping import CLOSED_CALLS, seeds_of
@@ -53,7 +53,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     run: RunInput
     fingerprint: str
-    generation: Generation
+    client_version: ClientVersion
     policy: DisconnectPolicy
     is_complete: bool = False
     """The client says that it sends all messages that it shows."""
@@ -140,7 +140,7 @@ class Threads:
         self, request: RunRequest, session: SessionView, run_id: RunId, first_seq: int, *, is_new: bool
     ) -> Response:
         translator = Translator(run_id, thread_id=request.run.thread_id, client_run_id=request.run.run_id)
-        encoder = RunEncoder(translator, request.generation, question=_up_to_question(request.run.messages))
+        encoder = RunEncoder(translator, request.client_version, question=_up_to_question(request.run.messages))
         on_close = self._abandoned.on_close(session, run_id) if is_new and request.policy == "cancel" else None
         after = Cursor(first_seq - 1)
         return await self._streams.open(
@@ -188,8 +188,8 @@ class Threads:
         cursor = cursor_of(records[-1])
         snapshots, shown = await self._snapshots(session, cursor.seq)
         preamble = [*so_far[:1], *snapshots, *reopen_events(so_far), *shown]
-        before = b"".join(map(encode_frame, downgrade_events(preamble, request.generation)))
-        encoder = RunEncoder(translator, request.generation)
+        before = b"".join(map(encode_frame, downgrade_events(preamble, request.client_version)))
+        encoder = RunEncoder(translator, request.client_version)
         return await self._streams.open(request.principal, session, cursor, encoder, before=before)
 
     async def events(self, principal: Principal, agent: str, thread_id: str, position: Position | None) -> Response:
@@ -233,7 +233,7 @@ class Threads:
             *snapshots,
             wire.RunFinished(thread_id=thread_id, run_id=run_id, outcome=outcome, metadata=metadata),
         ]
-        return complete_stream(downgrade_events(events, request.generation))
+        return complete_stream(downgrade_events(events, request.client_version))
 
     async def _snapshots(self, session: SessionView, up_to: int) -> tuple[list[wire.Event], Sequence[wire.Event]]:
         """The active branch up to an event: its messages and state, and what its answers show beside their texts."""

@@ -26,7 +26,7 @@ from dragoman.protocols.aisdk.decision import Decisions, PostedRequest, StartRun
 from dragoman.protocols.aisdk.errors import NothingToAnswer
 from dragoman.protocols.aisdk.streams import NOTHING, ChunkFrames, complete_stream
 from dragoman.protocols.aisdk.translate import PROTOCOL, TurnChunks
-from dragoman.protocols.aisdk.wire import Dialect
+from dragoman.protocols.aisdk.wire import ClientVersion
 from dragoman.protocols.kit.app import AdmitStream
 from dragoman.protocols.kit.errors import InvalidBody
 from dragoman.protocols.kit.named_sessions import find_of_agent, find_or_create
@@ -92,7 +92,7 @@ class Chats:
             decided = await self._decisions.decide(request, session)
         if isinstance(decided, StreamRun):
             return await self._join(request, session, decided)
-        answers = requests.answers_of(request.messages, session.state, request.dialect)
+        answers = requests.answers_of(request.messages, session.state, request.client_version)
         submit = Submit(
             protocol=PROTOCOL,
             messages=decided.messages,
@@ -109,16 +109,16 @@ class Chats:
             raise
         if submitted.run_id is None:
             await session.until_durable(submitted.seq)
-            return await self._still_waiting(session, request.dialect)
+            return await self._still_waiting(session, request.client_version)
         run = StreamRun(submitted.run_id, submitted.seq)
-        chunks = await self._chunks_of(session, run, request.dialect, is_first=bool(decided.messages))
+        chunks = await self._chunks_of(session, run, request.client_version, is_first=bool(decided.messages))
         return await self._stream_run(request, session, run, chunks, is_new=True)
 
     # --- streams --------------------------------------------------------------------------------------------------
 
     async def _join(self, request: PostedRequest, session: SessionView, run: StreamRun) -> Response:
         """Stream a run that an earlier request started."""
-        chunks = await self._chunks_of(session, run, request.dialect)
+        chunks = await self._chunks_of(session, run, request.client_version)
         return await self._stream_run(request, session, run, chunks, is_new=False)
 
     async def _stream_run(
@@ -132,12 +132,12 @@ class Chats:
         )
         return _with_headers(stream, run.run_id, session)
 
-    async def _still_waiting(self, session: SessionView, dialect: Dialect) -> Response:
+    async def _still_waiting(self, session: SessionView, client_version: ClientVersion) -> Response:
         """The stream of a request whose answers were taken while other calls wait."""
         turn = await self._decisions.newest_turn(session)
         if turn is None:
             raise NothingToAnswer
-        chunks = TurnChunks(session.state.session_id, only=RunId(""), dialect=dialect)
+        chunks = TurnChunks(session.state.session_id, only=RunId(""), client_version=client_version)
         for logged in await self._engine.history.events(session, turn.first.first_seq - 1):
             chunks.feed(logged)
         body = complete_stream(chunks.start(), chunks.finish("tool-calls"))
@@ -150,7 +150,7 @@ class Chats:
         chat_id: str,
         position: int | None,
         after: str | None,
-        dialect: Dialect,
+        client_version: ClientVersion,
     ) -> Response:
         """Join what runs, or continue a stream. The id may be a run's.
 
@@ -160,7 +160,7 @@ class Chats:
             chat_id: the chat, or a run.
             position: the chunk from which to continue; if negative, so many before the end. None: join what runs.
             after: the last message that the page has. A turn that ended since then is streamed whole.
-            dialect: the version of the client.
+            client_version: the version of the client.
         """
         nothing = Response(status_code=204) if position is None else fixed_stream(NOTHING)
         try:
@@ -171,7 +171,7 @@ class Chats:
                 return nothing
             with self._engine.lease(found.session):
                 run = StreamRun(found.run_id, found.first_seq)
-                return await self._resume(principal, found.session, run, dialect, position or 0)
+                return await self._resume(principal, found.session, run, client_version, position or 0)
         with self._engine.lease(session):
             state = session.state
             turn = await self._decisions.newest_turn(session) if state.is_visible(state.last_run_seq + 1) else None
@@ -179,23 +179,23 @@ class Chats:
             if turn is None or not (state.run is not None or position is not None or is_missed):
                 return nothing
             run = StreamRun(turn.newest.run_id, turn.first.first_seq, is_turn=True)
-            return await self._resume(principal, session, run, dialect, position or 0)
+            return await self._resume(principal, session, run, client_version, position or 0)
 
     async def _resume(
-        self, principal: Principal, session: SessionView, run: StreamRun, dialect: Dialect, start: int
+        self, principal: Principal, session: SessionView, run: StreamRun, client_version: ClientVersion, start: int
     ) -> Response:
         """Stream a turn, or one run, from a chunk on."""
         headers: dict[str, str] = {}
         if start < 0:
-            count = await self._count_chunks(session, run, dialect)
+            count = await self._count_chunks(session, run, client_version)
             start, headers = max(0, count + start), {"x-workflow-stream-tail-index": str(count - 1)}
-        frames = ChunkFrames(await self._chunks_of(session, run, dialect), start)
+        frames = ChunkFrames(await self._chunks_of(session, run, client_version), start)
         stream = await self._streams.resume(principal, session, Cursor(run.first_seq - 1), frames)
         return _with_headers(stream, run.run_id, session, **headers)
 
-    async def _count_chunks(self, session: SessionView, run: StreamRun, dialect: Dialect) -> int:
+    async def _count_chunks(self, session: SessionView, run: StreamRun, client_version: ClientVersion) -> int:
         """How many chunks there are as of now."""
-        frames, end = ChunkFrames(await self._chunks_of(session, run, dialect)), session.durable_cursor
+        frames, end = ChunkFrames(await self._chunks_of(session, run, client_version)), session.durable_cursor
         with self._engine.follow(session, Cursor(run.first_seq - 1)) as reader:
             while reader.cursor < end and not frames.is_over:
                 for record in await reader.next():
@@ -203,13 +203,13 @@ class Chats:
         return frames.count
 
     async def _chunks_of(
-        self, session: SessionView, run: StreamRun, dialect: Dialect, *, is_first: bool = False
+        self, session: SessionView, run: StreamRun, client_version: ClientVersion, *, is_first: bool = False
     ) -> TurnChunks:
         """The chunks of a turn; those of a run know the earlier runs of its turn, unless it is the first."""
         session_id, history = session.state.session_id, self._engine.history
         if run.is_turn:
-            return TurnChunks(session_id, newest=run.run_id, dialect=dialect)
-        chunks = TurnChunks(session_id, only=run.run_id, dialect=dialect)
+            return TurnChunks(session_id, newest=run.run_id, client_version=client_version)
+        chunks = TurnChunks(session_id, only=run.run_id, client_version=client_version)
         turn = None if is_first else await history.turn_at(session, run.first_seq)
         if turn is not None and turn.first.first_seq < run.first_seq:
             for logged in await history.events(session, turn.first.first_seq - 1, run.first_seq - 1):

@@ -31,7 +31,7 @@ from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.aisdk import requests
 from dragoman.protocols.aisdk.errors import NothingToAnswer, NothingToRegenerate
 from dragoman.protocols.aisdk.history import shown_id
-from dragoman.protocols.aisdk.wire import ChatRequest, Dialect, UIMessage
+from dragoman.protocols.aisdk.wire import ChatRequest, ClientVersion, UIMessage
 from dragoman.protocols.kit.runs import find_run_in
 
 RUN_BEGINNING = 1000
@@ -45,7 +45,7 @@ class PostedRequest(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     chat: ChatRequest
     extra: core.JsonObject
-    dialect: Dialect
+    client_version: ClientVersion
     policy: DisconnectPolicy
 
     @property
@@ -165,7 +165,7 @@ class Decisions:
 
     async def _continue(self, request: PostedRequest, session: SessionView) -> StartRun | StreamRun:
         """Take the answers of a page; if another request was faster, stream what it led to."""
-        if not is_busy(session.state) and requests.answers_of(request.messages, session.state, request.dialect):
+        if not is_busy(session.state) and requests.answers_of(request.messages, session.state, request.client_version):
             return StartRun(())
         call_id, turn = requests.last_call_of(request.messages), await self.newest_turn(session)
         if call_id is not None and turn is not None and len(turn.runs) > 1:

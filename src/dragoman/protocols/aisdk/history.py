@@ -15,7 +15,7 @@ from dragoman.core.ids import ROOT, SessionId
 from dragoman.core.recording import to_step_events
 from dragoman.core.stream import Record
 from dragoman.protocols.aisdk.translate import TurnChunks, part_of
-from dragoman.protocols.aisdk.wire import Chunk, Dialect, ShownMessage
+from dragoman.protocols.aisdk.wire import Chunk, ClientVersion, ShownMessage
 
 HISTORY_BYTES = 8 * 1024 * 1024
 """Maximum size of a history. The newest message is always shown."""
@@ -102,9 +102,9 @@ class MessageFold:
 class ChatHistory:
     """Turns the records of the active branch into messages."""
 
-    def __init__(self, session_id: SessionId, dialect: Dialect) -> None:
+    def __init__(self, session_id: SessionId, client_version: ClientVersion) -> None:
         self._session_id = session_id
-        self._dialect: Dialect = dialect
+        self._client_version: ClientVersion = client_version
         self._messages: list[ShownMessage] = []
         self._ids: set[str] = set()
         self._run: LoggedEvent | None = None
@@ -142,7 +142,7 @@ class ChatHistory:
             self._fold.apply(chunk)
 
     def _begin_message(self) -> None:
-        self._turn = TurnChunks(self._session_id, dialect=self._dialect)
+        self._turn = TurnChunks(self._session_id, client_version=self._client_version)
         self._fold = MessageFold()
 
     def _end_message(self) -> None:

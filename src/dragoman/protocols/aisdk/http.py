@@ -49,7 +49,7 @@ class AiSdkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     body_limit: int = 16 * 1024 * 1024
     on_disconnect: DisconnectPolicy = "continue"
-    dialect: wire.Dialect = 6
+    client_version: wire.ClientVersion = 6
     """The version assumed for clients that do not name theirs."""
 
 
@@ -124,7 +124,7 @@ class _Handlers(Handlers):
             agent=request.path_params["agent"],
             chat=decoded.chat,
             extra=decoded.extra,
-            dialect=self._dialect(request),
+            client_version=self._client_version(request),
             policy="cancel" if policy.lower() == "cancel" else "continue",
         )
         return await self._chats.post(posted)
@@ -230,7 +230,7 @@ class _Handlers(Handlers):
             _check_chat_id(request.path_params["chat"]),
             _position(request),
             request.query_params.get("after"),
-            self._dialect(request),
+            self._client_version(request),
         )
 
     @endpoint("POST", "/{agent}/{chat:path}/stop")
@@ -254,8 +254,8 @@ class _Handlers(Handlers):
         with self._engine.lease(session):
             yield session
 
-    def _dialect(self, request: Request) -> wire.Dialect:
-        return wire.dialect_of(header(request.scope, b"x-ai-sdk-version"), self._options.dialect)
+    def _client_version(self, request: Request) -> wire.ClientVersion:
+        return wire.client_version_of(header(request.scope, b"x-ai-sdk-version"), self._options.client_version)
 
     async def _history(self, request: Request, session: SessionView, limit: int) -> Response:
         """The newest messages before the one that the request names."""
@@ -274,7 +274,7 @@ class _Handlers(Handlers):
         if shows_open and run is not None and events and events[-1].seq >= run.started_seq:
             records = [each for each in events if each.seq < run.started_seq]
             records += await history.run_records(session, run.run_id, run.started_seq)
-        found = ChatHistory(session_id, self._dialect(request))
+        found = ChatHistory(session_id, self._client_version(request))
         for record in records:
             if isinstance(record, LoggedEvent) and isinstance(record.event, MessageAdded):
                 record = await self._engine.attachments.restore_event(session_id, record)

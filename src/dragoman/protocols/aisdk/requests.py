@@ -19,7 +19,7 @@ from dragoman.core.session import OpenCall, SessionState
 from dragoman.core.tools import ToolSpec
 from dragoman.protocols.aisdk.errors import InputAltered
 from dragoman.protocols.aisdk.history import parts_of
-from dragoman.protocols.aisdk.wire import QUESTION_ID, ChatRequest, ClientTool, Dialect, UIMessage, question_id
+from dragoman.protocols.aisdk.wire import QUESTION_ID, ChatRequest, ClientTool, ClientVersion, UIMessage, question_id
 from dragoman.protocols.kit.errors import InvalidBody
 
 NewId = Callable[[], str]
@@ -172,7 +172,7 @@ def run_metadata_of(request: ChatRequest, extra: JsonObject) -> RunMetadata:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def answers_of(messages: Iterable[UIMessage], state: SessionState, dialect: Dialect) -> tuple[Answer, ...]:
+def answers_of(messages: Iterable[UIMessage], state: SessionState, client_version: ClientVersion) -> tuple[Answer, ...]:
     """The answers to calls that wait, in the order of their parts.
 
     Raises:
@@ -183,7 +183,7 @@ def answers_of(messages: Iterable[UIMessage], state: SessionState, dialect: Dial
     answers: list[Answer] = []
     for part in _calls_in(messages):
         call = waiting.get(part["toolCallId"])
-        answer = None if call is None else _answer(call, part, dialect)
+        answer = None if call is None else _answer(call, part, client_version)
         if answer is not None:
             answers.append(answer)
             del waiting[part["toolCallId"]]
@@ -210,11 +210,11 @@ def _calls_in(messages: Iterable[UIMessage]) -> Iterable[JsonObject]:
                     yield part
 
 
-def _answer(call: OpenCall, part: JsonObject, dialect: Dialect) -> Answer | None:
+def _answer(call: OpenCall, part: JsonObject, client_version: ClientVersion) -> Answer | None:
     """The answer in a part; None if it has none that its call takes."""
     call_id, state, output = call.call.call_id, part.get("state"), part.get("output")
     if call.waits_for == "permission":
-        return _decision(call, part, dialect)
+        return _decision(call, part, client_version)
     if state == "output-error":
         text = part.get("errorText")
         text = text if isinstance(text, str) else "The tool failed"
@@ -229,13 +229,13 @@ def _answer(call: OpenCall, part: JsonObject, dialect: Dialect) -> Answer | None
     return choice_from_value(call, output)
 
 
-def _decision(call: OpenCall, part: JsonObject, dialect: Dialect) -> Decision | None:
+def _decision(call: OpenCall, part: JsonObject, client_version: ClientVersion) -> Decision | None:
     state = part.get("state")
     if state == "approval-responded":
         given = part.get("approval")
         if not isinstance(given, dict) or given.get("id") != call.call.call_id:
             return None
-    elif state == "output-available" and dialect == 5:
+    elif state == "output-available" and client_version == 5:
         given = part.get("output")
     else:
         return None

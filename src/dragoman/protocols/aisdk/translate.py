@@ -40,7 +40,7 @@ from dragoman.core.question_text import repeat_question
 from dragoman.core.session import shown_call
 from dragoman.core.stream import Piece, Record
 from dragoman.core.ui_schema import compile_card
-from dragoman.protocols.aisdk.wire import Chunk, Dialect, question_id
+from dragoman.protocols.aisdk.wire import Chunk, ClientVersion, question_id
 
 PROTOCOL = "ai-sdk"
 FAILED_MESSAGE = "The agent failed"
@@ -92,7 +92,7 @@ class TurnChunks:
         newest: the newest run of the turn. Client tools of earlier runs are sent without `tool-input-available`, so
             that a page does not run them again. None sends all calls completely, for a history.
         only: stream this run alone; the runs before it are read, not streamed. None: the whole turn as one message.
-        dialect: the version of the client.
+        client_version: the version of the client.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class TurnChunks:
         *,
         newest: RunId | None = None,
         only: RunId | None = None,
-        dialect: Dialect = 6,
+        client_version: ClientVersion = 6,
     ) -> None:
         self._session_id = session_id
         self._newest = newest
         self._only = only
-        self._dialect: Dialect = dialect
+        self._client_version: ClientVersion = client_version
         self.message_id = ""
         self.created_at: datetime | None = None
         self.open_part: OpenPart | None = None
@@ -226,7 +226,7 @@ class TurnChunks:
             metadata["stopReason"] = stop_reason
         if self._cut_steps:
             metadata["cutSteps"] = list(self._cut_steps)
-        reason = {} if self._dialect == 5 else {"finishReason": finish_reason}
+        reason = {} if self._client_version == 5 else {"finishReason": finish_reason}
         return {"type": "finish", **reason, "messageMetadata": metadata}
 
     # --- steps ----------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class TurnChunks:
 
     def _approval_request(self, call_id: CallId) -> list[Chunk]:
         self._calls[call_id] = self._calls[call_id]._replace(has_approval=True)
-        if self._dialect == 5:
+        if self._client_version == 5:
             return [_data("approval", call_id, {"toolCallId": call_id})]
         return [{"type": "tool-approval-request", "approvalId": call_id, "toolCallId": call_id}]
 
@@ -345,7 +345,7 @@ class TurnChunks:
             return [_answered(call.question, answer)]
         if not call.has_approval or self._only is not None:
             return []
-        if self._dialect == 5 or (self._dialect == 6 and not self._is_history):
+        if self._client_version == 5 or (self._client_version == 6 and not self._is_history):
             return []
         decision: Chunk = {"type": "tool-approval-response", "approvalId": call_id, "approved": answer.granted}
         return [{**decision, "reason": answer.reason} if answer.reason else decision]
@@ -363,7 +363,7 @@ class TurnChunks:
                 {"type": "tool-output-error", "toolCallId": each, "errorText": text, **flags}
                 for each, flags in ((call.question, {}), (result.call_id, {"providerExecuted": True}))
             ]
-        if settled.outcome == "denied" and call.has_approval and self._dialect != 5:
+        if settled.outcome == "denied" and call.has_approval and self._client_version != 5:
             return [{"type": "tool-output-denied", **own}]
         flags: Chunk = {} if call.kind in ("client", "question") else {"providerExecuted": True}
         if settled.outcome == "done":

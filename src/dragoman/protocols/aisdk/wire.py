@@ -11,7 +11,7 @@ from msgspec import Meta as Limits
 from dragoman.core.content import Json, JsonObject
 from dragoman.protocols.kit.decoding import check_depth, decode_body
 
-Dialect = Literal[5, 6, 7]
+ClientVersion = Literal[5, 6, 7]
 """The major version of the client, as far as the stream depends on it."""
 ID_LIMIT = 256
 QUESTION_ID = r"^ask:[0-9]+:"
@@ -144,8 +144,8 @@ def decode_title(body: bytes) -> str:
     return decode_body(_TITLE, body).title
 
 
-def dialect_of(version: str | None, default: Dialect) -> Dialect:
-    """The dialect for a value of `X-AI-SDK-Version`: the nearest that there is."""
+def client_version_of(version: str | None, default: ClientVersion) -> ClientVersion:
+    """The version of a client that sends this value of `X-AI-SDK-Version`: the nearest supported one."""
     digits = (version or "").strip().partition(".")[0]
     if not (digits.isascii() and digits.isdigit() and len(digits) < 9):
         return default

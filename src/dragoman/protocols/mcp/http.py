@@ -29,7 +29,6 @@ from dragoman.protocols.kit.runs import SessionStreams
 from dragoman.protocols.kit.sse import EventStream
 from dragoman.protocols.mcp import errors, wire
 from dragoman.protocols.mcp.calls import Calls, OpenAnswer
-from dragoman.protocols.mcp.eras import VERSION_HEADER, complete, is_new, read_new_client
 from dragoman.protocols.mcp.errors import (
     InvalidMessage,
     InvalidParams,
@@ -44,6 +43,7 @@ from dragoman.protocols.mcp.tasks import Tasks
 from dragoman.protocols.mcp.tokens import SessionTokens, parse_event_id
 from dragoman.protocols.mcp.translate import INSTRUCTIONS, tool_of
 from dragoman.protocols.mcp.turns import Turns
+from dragoman.protocols.mcp.versions import VERSION_HEADER, complete, is_new, read_new_client
 from dragoman.protocols.mcp.wire import MethodRequest
 
 TOOLS_PER_PAGE = 100

@@ -20,11 +20,11 @@ from dragoman.engine.sessions.reader import Reader
 from dragoman.engine.sessions.view import SessionView
 from dragoman.protocols.kit.frames import KEEP_ALIVE, encode_json
 from dragoman.protocols.mcp import wire
-from dragoman.protocols.mcp.eras import complete
 from dragoman.protocols.mcp.forms import form_id, form_of, input_requests, may_ask
 from dragoman.protocols.mcp.options import McpOptions
 from dragoman.protocols.mcp.tokens import EventIds, RequestState
 from dragoman.protocols.mcp.translate import TurnSummary, refused_result, task_of, turn_result
+from dragoman.protocols.mcp.versions import complete
 
 PROGRESS_INTERVAL_S = 0.1
 

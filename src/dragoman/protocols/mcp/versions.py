@@ -1,4 +1,4 @@
-"""The two eras of the protocol at one address: sessions, and self-contained requests. Pure.
+"""The versions of the protocol, at one address: the older ones have sessions, 2026-07-28 has none. Pure.
 
 | a request                                                    | is of                                         |
 |--------------------------------------------------------------|-----------------------------------------------|
